@@ -1,0 +1,127 @@
+"""Drawings of ideas: where things stand and how they hang together. Measurements are in plots."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyBboxPatch, Rectangle
+
+# Okabe and Ito's colours, told apart by everybody; text on them is black
+BLUE, ORANGE, GREEN = "#56B4E9", "#E69F00", "#5DBB9B"
+YELLOW, PINK, GREY = "#F0E442", "#D9A0C0", "#D0D0D0"
+
+
+def draw_route(steps: Sequence[tuple[str, str]]) -> Axes:
+    """Draw (name, remark) steps as a row of boxes, an arrow from each to the next."""
+    ax = _canvas(10, 1.6, (0, len(steps)), (0, 1))
+    for i, (name, remark) in enumerate(steps):
+        colour = (BLUE, GREEN, YELLOW, ORANGE, PINK)[i * 5 // len(steps)]
+        _box(ax, i + 0.06, 0.4, 0.78, 0.55, name, colour, size=9)
+        ax.text(i + 0.45, 0.3, remark, ha="center", va="top", fontsize=8)
+        if i:
+            arrow = {"arrowstyle": "->", "color": "black"}
+            ax.annotate("", (i + 0.05, 0.67), (i - 0.15, 0.67), arrowprops=arrow)
+    return ax
+
+
+def draw_layers(layers: Sequence[tuple[str, Sequence[str], Sequence[str]]]) -> Axes:
+    """Draw a stack of (label, boxes, relatives), top layer first; relatives stand apart, in grey.
+
+    A name that is empty leaves its place free.
+    """
+    ax = _canvas(11, 0.72 * len(layers) + 0.3, (-1.9, 13.2), (-0.1, len(layers) + 0.25))
+    colours = (BLUE, GREEN, YELLOW, ORANGE, PINK)
+    for depth, (label, boxes, relatives) in enumerate(layers):
+        y = len(layers) - 1 - depth
+        ax.text(-0.15, y + 0.4, label, ha="right", va="center", fontsize=9)
+        _row(ax, boxes, 0, 9, y, colours[depth % len(colours)])
+        _row(ax, relatives, 9.4, 3.8, y, GREY)
+    ax.text(4.5, len(layers) + 0.02, "on NVIDIA's chips", ha="center", fontsize=10)
+    ax.text(11.3, len(layers) + 0.02, "relatives elsewhere", ha="center", fontsize=10)
+    return ax
+
+
+def draw_memory(a: torch.Tensor) -> Axes:
+    """Draw a small matrix as rows and columns, and below as its elements lie in memory."""
+    rows, cols = a.shape
+    cells = a.untyped_storage().nbytes() // a.element_size()
+    memory = torch.as_strided(a, (cells,), (1,), 0)
+    ax = _canvas(max(7, 0.62 * cells), 0.5 * rows + 2.0, (-2.6, cells), (-1.9, rows + 0.6))
+    colours = (BLUE, ORANGE, GREEN, PINK, YELLOW)
+    place = {}
+    for row in range(rows):
+        for col in range(cols):
+            offset = a.storage_offset() + row * a.stride(0) + col * a.stride(1)
+            place[offset] = colours[row % len(colours)]
+            _cell(ax, col, rows - 1 - row, f"{a[row, col].item():g}", place[offset])
+    ax.text(-0.2, rows / 2, f"{rows} rows,\n{cols} columns", ha="right", va="center", fontsize=9)
+    stride = f"strides ({a.stride(0)}, {a.stride(1)})"
+    ax.text(cols + 0.4, rows / 2, stride, va="center", fontsize=10, family="monospace")
+    for offset in range(cells):
+        _cell(ax, offset, -1.3, f"{memory[offset].item():g}", place.get(offset, "white"))
+        ax.text(offset + 0.5, -1.55, f"{offset}", ha="center", va="center", fontsize=8)
+    ax.text(-0.2, -0.8, "in memory", ha="right", va="center", fontsize=9)
+    ax.text(-0.2, -1.55, "p + …", ha="right", va="center", fontsize=8)
+    return ax
+
+
+def draw_gpu(name: str, sms: int, lanes: int, memory_gb: float, l2_mb: float) -> Axes:
+    """Draw a GPU's multiprocessors (SMs), what one holds (`lanes` FP32 units), and their memory."""
+    ax = _canvas(11, 4.6, (0, 22), (-0.2, 9))
+    across = math.ceil(math.sqrt(1.6 * sms))
+    side = min(10.4 / across, 5.6 / math.ceil(sms / across))
+    for i in range(sms):
+        x, y = (i % across) * side, 8.2 - (i // across + 1) * side
+        ax.add_patch(Rectangle((x, y), 0.85 * side, 0.85 * side, color=ORANGE if i else BLUE))
+    ax.text(0, 8.5, f"{name}: {sms} SMs", fontsize=11)
+    _box(ax, 0, 1.4, 10.4, 0.8, f"L2 cache, {l2_mb:.0f} MB, for all SMs", YELLOW)
+    _box(ax, 0, 0.2, 10.4, 0.8, f"global memory, {memory_gb:.0f} GB, beside the chip", PINK)
+    ax.plot([0.85 * side, 12], [8.2, 8.2], ":", color="grey", lw=1)
+    ax.plot([0.85 * side, 12], [8.2 - side, 0.2], ":", color="grey", lw=1)
+    ax.add_patch(Rectangle((12, 0.2), 9.8, 8, fc="none", ec=BLUE, lw=2))
+    ax.text(12, 8.5, "one SM: four parts that share one memory", fontsize=11)
+    for part in range(4):
+        _draw_sm_part(ax, 12.2 + 2.4 * part, lanes // 4)
+    _box(ax, 12.2, 0.5, 9.3, 1.1, "shared memory and L1 cache: for the block's threads", YELLOW)
+    return ax
+
+
+def _draw_sm_part(ax: Axes, x: float, lanes: int) -> None:
+    """Draw a quarter of an SM: a scheduler, registers, FP32 lanes, a tensor core."""
+    _box(ax, x, 7.2, 2.1, 0.7, "scheduler", GREY, size=8)
+    _box(ax, x, 6.2, 2.1, 0.8, "registers", GREEN, size=8)
+    for lane in range(lanes):
+        column, row = lane % 4, lane // 4
+        corner = (x + 0.06 + 0.5 * column, 5.7 - 0.34 * row)
+        ax.add_patch(Rectangle(corner, 0.42, 0.26, color=ORANGE))
+    ax.text(x + 1.05, 2.95, f"{lanes} FP32 lanes", ha="center", fontsize=8)
+    _box(ax, x, 1.9, 2.1, 0.8, "tensor core", BLUE, size=8)
+
+
+def _canvas(width: float, height: float, xlim: tuple, ylim: tuple) -> Axes:
+    _, ax = plt.subplots(figsize=(width, height), layout="constrained")
+    ax.set(xlim=xlim, ylim=ylim)
+    ax.set_axis_off()
+    return ax
+
+
+def _row(ax: Axes, names: Sequence[str], x: float, width: float, y: float, colour: str) -> None:
+    step = width / len(names)
+    for i, name in enumerate(names):
+        if name:
+            _box(ax, x + i * step, y, step - 0.12, 0.8, name, colour)
+
+
+def _box(
+    ax: Axes, x: float, y: float, w: float, h: float, text: str, colour: str, size: float = 9
+) -> None:
+    style = "round,pad=0,rounding_size=0.05"
+    ax.add_patch(FancyBboxPatch((x, y), w, h, boxstyle=style, fc=colour, ec="black", lw=0.6))
+    ax.text(x + w / 2, y + h / 2, text, ha="center", va="center", fontsize=size, color="black")
+
+
+def _cell(ax: Axes, x: float, y: float, text: str, colour: str) -> None:
+    ax.add_patch(Rectangle((x, y), 1, 0.9, fc=colour, ec="black", lw=0.6))
+    ax.text(x + 0.5, y + 0.45, text, ha="center", va="center", fontsize=9, color="black")
