@@ -1,0 +1,35 @@
+PYTHON ?= python3
+PY := .venv/bin/python
+ROOT_USER := $(if $(filter 0,$(shell id -u)),--allow-root)
+
+.PHONY: help install lab test run kernels results doctor clean
+.DEFAULT_GOAL := help
+
+help:  ## print this list
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+
+install:  ## make .venv and install requirements.txt into it (the other targets do it too)
+	@$(PYTHON) helpers/install.py
+
+lab: install  ## open JupyterLab at the first notebook
+	$(PY) -m jupyter lab $(ROOT_USER) notebooks/00_start_here.ipynb
+
+test: install  ## run every test and every notebook
+	@$(PY) -m helpers.run_tests
+
+run: install  ## run the notebooks without a browser, into .cache/html (one: make run NB=03)
+	@$(PY) -m helpers.notebook_tools run $(NB)
+
+kernels: install  ## write kernels/*.cu from the notebooks
+	@$(PY) -m helpers.notebook_tools kernels
+
+results: install  ## write README's tables from the notebooks and the recorded measurements
+	@$(PY) -m helpers.readme
+
+doctor: install  ## say what is missing for a run on the GPU, and the line that mends it
+	@$(PY) -m helpers.doctor
+
+clean:  ## remove builds, caches and downloads (.venv stays)
+	rm -rf .cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+	find . -name .ipynb_checkpoints -not -path './.venv/*' -prune -exec rm -rf {} +
