@@ -40,7 +40,8 @@ class Record:
         """One line that says where the value comes from."""
         if self.value is None:
             return "Nothing is recorded for this cell yet: run it on a machine with an NVIDIA GPU."
-        machine = f"{self.device} · torch {self.torch} · CUDA {self.cuda}"
+        machine = f"{self.device} · torch {self.torch}"
+        machine += f" · CUDA {self.cuda}" if self.cuda else ""
         if self.live:
             return f"measured on {machine}"
         text = f"recorded on {machine} · {self.date}"
@@ -59,19 +60,23 @@ def recorded(key: str, measure: Callable[[], Any], about: Any = None) -> Record:
     for something else comes back marked `stale`. Raises ValueError for a malformed key and
     for a value that JSON cannot hold (NaN included).
     """
-    if not KEY.fullmatch(key):
-        raise ValueError(f"expected a key such as '01_square' (notebook, name), got {key!r}")
-    about = _as_json(about)
-    if BACKEND == "cuda":
-        record = _measured(measure)
-        if os.environ.get("RECORD") == "1":
-            _store(key, record, about)
-        return record
+    _check_key(key)
+    if BACKEND == "cpu":
+        return stored(key, about)
+    record = _measured(measure)
+    if os.environ.get("RECORD") == "1":
+        _store(key, record, about)
+    return record
+
+
+def stored(key: str, about: Any = None) -> Record:
+    """Return what was recorded under `key`; its value is None if nothing was."""
+    _check_key(key)
     path = RECORDS / f"{key}.json"
     if not path.exists():
         return Record(value=None)
     fields = json.loads(path.read_text())
-    stale = fields.pop("about") != about
+    stale = fields.pop("about") != _as_json(about)
     return Record(**fields, stale=stale)
 
 
@@ -89,11 +94,16 @@ def _measured(measure: Callable[[], Any]) -> Record:
 
 def _store(key: str, record: Record, about: Any) -> None:
     names = ("value", "device", "torch", "cuda", "driver", "date")
-    fields = {name: getattr(record, name) for name in names} | {"about": about}
+    fields = {name: getattr(record, name) for name in names} | {"about": _as_json(about)}
     RECORDS.mkdir(exist_ok=True)
     part = RECORDS / f".{key}.{os.getpid()}.part"
     part.write_text(json.dumps(fields, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
     os.replace(part, RECORDS / f"{key}.json")  # whole or not at all, whoever reads meanwhile
+
+
+def _check_key(key: str) -> None:
+    if not KEY.fullmatch(key):
+        raise ValueError(f"expected a key such as '01_square' (notebook, name), got {key!r}")
 
 
 def _as_json(value: Any) -> Any:

@@ -1,37 +1,56 @@
-"""Small tables that read well as plain text, and as HTML in JupyterLab's light and dark themes."""
+"""Small tables that show themselves: as plain text, and as HTML in JupyterLab, light or dark."""
 
+import re
 from collections.abc import Sequence
 from html import escape
 
-
-def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:
-    """Return the rows under their header, aligned: the first column left, the others right."""
-    cells = [list(header), *(list(row) for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-
-    def line(row: list[str]) -> str:
-        padded = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
-        padded[0] = row[0].ljust(widths[0])
-        return "  ".join(padded).rstrip()
-
-    rule = "─" * (sum(widths) + 2 * (len(widths) - 1))
-    lines = [line(cells[0]), rule, *(line(row) for row in cells[1:])]
-    return "\n".join([*lines, caption] if caption else lines)
+NUMBER = re.compile(r"[-+]?[\d.]|$|nan")  # how a cell of a column of numbers begins
 
 
-def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:
-    """Return the same table as HTML that takes its colours from the page around it."""
+class Table:
+    """Rows of text under a header, with a caption of one or more lines; no rows: the caption alone.
 
-    def line(tag: str, row: Sequence[str]) -> str:
-        cells = []
-        for i, cell in enumerate(row):
-            align = "left" if i == 0 else "right"
-            style = f"text-align:{align};font-variant-numeric:tabular-nums"
-            cells.append(f'<{tag} style="{style}">{escape(cell)}</{tag}>')
-        return f"<tr>{''.join(cells)}</tr>"
+    Columns of numbers are aligned to the right, the others to the left.
+    """
 
-    head = f"<thead>{line('th', header)}</thead>"
-    body = f"<tbody>{''.join(line('td', row) for row in rows)}</tbody>"
-    note = "<br>".join(escape(part) for part in caption.split("\n"))
-    small = f'<div style="font-size:85%;opacity:0.8;text-align:left">{note}</div>' if note else ""
-    return f"<table>{head}{body}</table>{small}"
+    def __init__(self, header: Sequence[str], lines: Sequence[Sequence[str]], caption: str):
+        self.header = list(header)
+        self.lines = [list(line) for line in lines]
+        self.caption = caption
+        columns = zip(*self.lines, strict=True)
+        self._is_right = [all(NUMBER.match(cell) for cell in column) for column in columns]
+
+    def __str__(self) -> str:
+        if not self.lines:
+            return self.caption
+        columns = list(zip(self.header, *self.lines, strict=True))
+        widths = [max(map(len, column)) for column in columns]
+
+        def text(cells: list[str]) -> str:
+            places = zip(cells, widths, self._is_right, strict=True)
+            return "  ".join(
+                cell.rjust(width) if right else cell.ljust(width) for cell, width, right in places
+            ).rstrip()
+
+        rule = "─" * (sum(widths) + 2 * (len(widths) - 1))
+        body = [text(line) for line in self.lines]
+        return "\n".join([text(self.header), rule, *body, self.caption])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        # no colours of our own: those of JupyterLab's theme hold
+        caption = "<br>".join(escape(part) for part in self.caption.split("\n"))
+        if not self.lines:
+            return f"<p>{caption}</p>"
+        head = self._html_row("th", self.header)
+        body = "".join(self._html_row("td", line) for line in self.lines)
+        note = f'<p style="font-size:85%;opacity:0.8">{caption}</p>'
+        return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>{note}"
+
+    def _html_row(self, tag: str, cells: list[str]) -> str:
+        parts = []
+        for cell, right in zip(cells, self._is_right, strict=True):
+            align = "right" if right else "left"
+            parts.append(f'<{tag} style="text-align:{align}">{escape(cell)}</{tag}>')
+        return f"<tr>{''.join(parts)}</tr>"

@@ -6,6 +6,7 @@ launches the call: what is measured is the GPU's time, as long as launching take
 0.1 ms. Candidates take turns in a rotating order, so that a moving clock meets all of them alike.
 """
 
+import contextlib
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -14,9 +15,10 @@ from typing import Any
 
 import torch
 
+from helpers.checks import check_close
 from helpers.device import BACKEND
 from helpers.recorded import Record, recorded
-from helpers.tables import html_table, text_table
+from helpers.tables import Table
 
 SAMPLES = 100
 BUDGET_S = 1.5  # a candidate, all its samples together
@@ -41,13 +43,14 @@ class Timing:
     def __str__(self) -> str:
         if math.isnan(self.median_ms):
             return self.caption
-        times = _times([self.median_ms, self.low_ms, self.high_ms])
-        return f"{times[0]} (10–90 %: {times[1]} to {times[2]})\n{self.caption}"
+        unit, scale = ("µs", 1e3) if self.median_ms < 1 else ("ms", 1)
+        times = [_digits(scale * time) for time in (self.median_ms, self.low_ms, self.high_ms)]
+        return f"{times[0]} {unit} (10–90 %: {times[1]}–{times[2]})\n{self.caption}"
 
     __repr__ = __str__
 
 
-class Comparison:
+class Comparison(Table):
     """A table of candidates: `rows` (one dict a candidate), `self_ratio`, `caption`, `record`.
 
     A row holds name, median_ms, low_ms, high_ms, gbps and tflops (None where the bytes or FLOPs
@@ -60,34 +63,13 @@ class Comparison:
         value = record.value or {"rows": [], "self_ratio": math.nan}
         self.self_ratio: float = value["self_ratio"]
         self.rows: list[dict] = value["rows"]
-        self.caption = record.caption
+        caption = record.caption
         if self.rows:
-            self.caption += (
+            caption += (
                 f"\nmedian of {value['samples']} samples, L2 flushed before each call; "
                 f"the first against itself: {self.self_ratio:.3f}×"
             )
-
-    def _table(self) -> tuple[list[str], list[list[str]]]:
-        header = ["", "median", "10–90 %"]
-        show = {key: any(row[key] is not None for row in self.rows) for key in ("gbps", "tflops")}
-        header += ["GB/s"] * show["gbps"] + ["TFLOP/s"] * show["tflops"] + ["speed"]
-        lines = []
-        for row in self.rows:
-            median, low, high = _times([row["median_ms"], row["low_ms"], row["high_ms"]])
-            low = low.split()[0]
-            line = [row["name"], median, f"{low}–{high}"]
-            line += [f"{row['gbps']:,.0f}"] * show["gbps"]
-            line += [f"{row['tflops']:,.2f}"] * show["tflops"]
-            lines.append([*line, f"{row['ratio']:.2f}×"])
-        return header, lines
-
-    def __str__(self) -> str:
-        return text_table(*self._table(), self.caption) if self.rows else self.caption
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return html_table(*self._table(), self.caption) if self.rows else f"<p>{self.caption}</p>"
+        super().__init__(*_header_and_lines(self.rows), caption)
 
 
 def time_cuda(fn: Candidate, key: str) -> Timing:
@@ -118,16 +100,21 @@ def compare(
     timing, on every machine; AssertionError names the candidate that differs. Use check=False
     for candidates that change their inputs.
     """
-    functions = list(candidates.values())
-    first_result = _snapshot(functions[0]())
-    _verify(candidates, first_result, check, skip_first=True)
+    names, functions = list(candidates), list(candidates.values())
+    first = _snapshot(functions[0]())
+    for name, fn in list(candidates.items())[1:]:
+        result = fn()
+        if check:
+            _assert_same(result, first, f"{name} (expected: as {names[0]})")
 
     def measure() -> dict:
         samples = _sample([*functions, functions[0]], _cuda_clock())
-        _verify(candidates, first_result, check)
-        return _evaluate(list(candidates), samples, bytes, flops)
+        if check:
+            for name, fn in candidates.items():
+                _assert_same(fn(), first, f"{name} after timing (expected: as {names[0]} before)")
+        return _evaluate(names, samples, bytes, flops)
 
-    return Comparison(recorded(key, measure, about=list(candidates)))
+    return Comparison(recorded(key, measure, about=names))
 
 
 def _evaluate(
@@ -195,60 +182,52 @@ def _cuda_clock() -> Clock:
     return clock
 
 
+def _header_and_lines(rows: list[dict]) -> tuple[list[str], list[list[str]]]:
+    """Write rows as cells, all times in one unit, no column that would be empty."""
+    unit, scale = ("µs", 1e3) if all(row["median_ms"] < 1 for row in rows) else ("ms", 1)
+    gbps, tflops = (any(row[name] is not None for row in rows) for name in ("gbps", "tflops"))
+    header = ["", f"median {unit}", "10 %", "90 %"]
+    header += ["GB/s"] * gbps + ["TFLOP/s"] * tflops + ["speed"]
+    lines = []
+    for row in rows:
+        line = [row["name"]]
+        line += [_digits(scale * row[f"{which}_ms"]) for which in ("median", "low", "high")]
+        line += [f"{row['gbps']:,.0f}"] if gbps else []
+        line += [_digits(row["tflops"])] if tflops else []
+        lines.append([*line, f"{row['ratio']:.2f}×"])
+    return header, lines
+
+
 def _summary(times: list[float]) -> tuple[float, float, float]:
     """Return median, 10th and 90th percentile."""
     deciles = statistics.quantiles(times, n=10, method="inclusive")
     return statistics.median(times), deciles[0], deciles[-1]
 
 
-def _times(times_ms: list[float]) -> list[str]:
-    """Write times with four digits in the unit, µs or ms, that suits the first of them."""
-    in_us = times_ms[0] < 1
-    scaled = [1e3 * t if in_us else t for t in times_ms]
-    digits = max(0, 3 - int(math.floor(math.log10(scaled[0]))))
-    return [f"{t:,.{min(digits, 3)}f} {'µs' if in_us else 'ms'}" for t in scaled]
+def _digits(number: float) -> str:
+    """Write a number with four digits or more, three at most behind the point."""
+    decimals = 3 - math.floor(math.log10(number)) if number > 0 else 3
+    return f"{number:,.{min(max(decimals, 0), 3)}f}"
 
 
 def _snapshot(result: Any) -> Any:
     """Copy the tensors of a result, so that later calls cannot change them."""
     if isinstance(result, torch.Tensor):
         return result.detach().clone()
-    if isinstance(result, (tuple, list)):
+    if isinstance(result, tuple | list):
         return tuple(_snapshot(part) for part in result)
     return result
 
 
-def _verify(
-    candidates: dict[str, Candidate], expected: Any, check: bool, skip_first: bool = False
-) -> None:
-    """Call every candidate once and compare its result with the first one's."""
-    first = next(iter(candidates))
-    for name, fn in candidates.items():
-        if skip_first and name == first:
-            continue
-        result = fn()
-        if not check:
-            continue
-        if name == first:
-            hint = f"{name!r} after timing against itself before (does it change its inputs?)"
-        else:
-            hint = f"{name!r} against {first!r}"
-        _assert_same(result, expected, hint)
-
-
-def _assert_same(result: Any, expected: Any, what: str) -> None:
-    if isinstance(expected, torch.Tensor):
-        assert isinstance(result, torch.Tensor), f"{what}: expected a tensor, got {type(result)}"
-        inexact = expected.numel() > 0 and expected.is_floating_point()
-        scale = expected.abs().max().item() if inexact else 0
-        torch.testing.assert_close(
-            result.detach(), expected, rtol=1e-3, atol=1e-4 * scale, msg=lambda m: f"{what}: {m}"
-        )
+def _assert_same(result: Any, expected: Any, name: str) -> None:
+    """Raise AssertionError unless a candidate's result agrees with the first candidate's."""
+    if expected is None:
+        assert result is None, f"{name}: expected None, got {type(result).__name__}"
     elif isinstance(expected, tuple):
-        assert isinstance(result, (tuple, list)) and len(result) == len(expected), (
-            f"{what}: expected {len(expected)} results, got {result!r}"
-        )
-        for i, (got, want) in enumerate(zip(result, expected, strict=True)):
-            _assert_same(got, want, f"{what}, result {i}")
+        count = len(result) if isinstance(result, tuple | list) else "no tuple"
+        assert count == len(expected), f"{name}: expected {len(expected)} results, got {count}"
+        for i, (part, expected_part) in enumerate(zip(result, expected, strict=True)):
+            _assert_same(part, expected_part, f"{name}, result {i}")
     else:
-        assert result == expected, f"{what}: expected {expected!r}, got {result!r}"
+        with contextlib.redirect_stdout(None):  # the table is what the reader should see
+            check_close(result, expected, name=name)

@@ -1,0 +1,441 @@
+"""Where the time goes: PyTorch's profilers here, NVIDIA's tools on a script in its own process."""
+
+import csv
+import gzip
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity
+
+from helpers.device import BACKEND, ROOT
+from helpers.recorded import Record, recorded, stored
+from helpers.tables import Table
+
+TIME_LIMIT_S = 300  # for a script under ncu or compute-sanitizer
+NCU_SECTIONS = ("SpeedOfLight", "MemoryWorkloadAnalysis", "LaunchStats", "Occupancy")
+ALL_TIME = "GPU" if BACKEND == "cuda" else "CPU"  # the rows whose times add up to the whole
+# "at square_kernel(float *, int)+0x90 in square.cu:12", the file where there is line information
+PLACE = r"\bat (\S.*?)[+:]0x[0-9a-f]+(?: in .*?:(\d+))?(?: \[.*\])?$"
+
+
+class ToolError(RuntimeError):
+    """ncu or compute-sanitizer is missing, may not run or failed; the message says what to do."""
+
+
+# ---- PyTorch's own profilers -------------------------------------------------------------------
+
+
+class ProfileTable(Table):
+    """Operators and kernels by the time they take; `rows` holds a dict for each.
+
+    A row has name, on ("CPU": an operator, "GPU": a kernel), calls, cpu_us and gpu_us (without what
+    it calls; an operator's gpu_us is that of the kernels it launched) and share: of all GPU time,
+    or of all CPU time where there is no GPU.
+    """
+
+    def __init__(self, record: Record, count: int):
+        self.rows: list[dict] = (record.value or [])[:count]
+        columns = {"cpu_us": "CPU µs", "gpu_us": "GPU µs"}
+        columns = {us: title for us, title in columns.items() if any(r[us] for r in self.rows)}
+        lines = []
+        for row in self.rows:
+            times = ["" if row[us] is None else f"{row[us]:,.1f}" for us in columns]
+            lines.append([row["name"], row["on"], f"{row['calls']}", *times, f"{row['share']:.0%}"])
+        header = ["name", "on", "calls", *columns.values(), "share"]
+        super().__init__(header, lines, record.caption)
+
+
+def profile_table(fn: Callable[[], Any], key: str | None = None, rows: int = 10) -> ProfileTable:
+    """Profile one call with torch.profiler; without a GPU, call `fn` and show the recorded table.
+
+    key=None records nothing and profiles on the machine that is there.
+    """
+    return _profile(fn, key, rows, lambda: _torch_profiler(fn).key_averages())
+
+
+def autograd_profile(fn: Callable[[], Any], key: str | None = None, rows: int = 10) -> ProfileTable:
+    """Do the same as profile_table with the older torch.autograd.profiler."""
+
+    def events() -> Sequence:
+        device = "cuda" if BACKEND == "cuda" else None
+        with torch.autograd.profiler.profile(use_device=device) as profiler:
+            fn()
+            _synchronize()
+        return profiler.key_averages()
+
+    return _profile(fn, key, rows, events)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A chrome trace in a file: how many events of each kind it holds, and the time it spans."""
+
+    path: Path
+    events: dict[str, int]
+    span_ms: float
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in self.events.items())
+        return (
+            f"{self.path}: {kinds} events over {self.span_ms:.2f} ms\n"
+            "open it at https://ui.perfetto.dev, or in Chrome at chrome://tracing"
+        )
+
+    __repr__ = __str__
+
+
+def chrome_trace(fn: Callable[[], Any], path: str | Path) -> Trace:
+    """Write the timeline of one call, on the GPU or the CPU that is there, as a chrome trace.
+
+    `path` ends in .json or .json.gz.
+    """
+    path = Path(path)
+    for _ in range(2):
+        profiler = _torch_profiler(fn)
+    profiler.export_chrome_trace(str(path))
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt") as file:
+        events = [e for e in json.load(file)["traceEvents"] if e.get("ph") == "X"]
+    kinds = Counter(e["cat"] for e in events if e["cat"] != "Trace")
+    shown = [e for e in events if e["cat"] in kinds]
+    start = min((e["ts"] for e in shown), default=0)
+    end = max((e["ts"] + e["dur"] for e in shown), default=0)
+    return Trace(path, dict(kinds.most_common()), (end - start) / 1e3)
+
+
+def _profile(
+    fn: Callable[[], Any], key: str | None, rows: int, events: Callable[[], Sequence]
+) -> ProfileTable:
+    def measure() -> list[dict]:
+        events()  # the first time, the profiler itself and fn warm up
+        return _profile_rows(events())
+
+    if key is None:
+        on = torch.cuda.get_device_name() if BACKEND == "cuda" else "the CPU of this machine"
+        record = Record(measure(), on, torch.__version__, torch.version.cuda, live=True)
+        return ProfileTable(record, rows)
+    if BACKEND == "cpu":
+        fn()
+    return ProfileTable(recorded(key, measure), rows)
+
+
+def _torch_profiler(fn: Callable[[], Any]) -> torch.profiler.profile:
+    activities = [ProfilerActivity.CPU]
+    if BACKEND == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    with torch.profiler.profile(activities=activities) as profiler:
+        fn()
+        _synchronize()
+    return profiler
+
+
+def _synchronize() -> None:
+    if BACKEND == "cuda":
+        torch.cuda.synchronize()
+
+
+def _profile_rows(events: Sequence) -> list[dict]:
+    """Turn key_averages() into rows, the largest share first."""
+    rows = []
+    for event in events:
+        kernel = event.device_type != DeviceType.CPU
+        if kernel and event.is_user_annotation:
+            continue  # a record_function block: its kernels have rows of their own
+        rows.append(
+            {
+                "name": short_name(event.key),
+                "on": "GPU" if kernel else "CPU",
+                "calls": event.count,
+                "cpu_us": None if kernel else event.self_cpu_time_total,
+                "gpu_us": event.self_device_time_total if BACKEND == "cuda" else None,
+            }
+        )
+    clock = "gpu_us" if BACKEND == "cuda" else "cpu_us"
+    total = sum(row[clock] for row in rows if row["on"] == ALL_TIME)
+    for row in rows:
+        row["share"] = row[clock] / total if total else 0.0
+    return sorted(rows, key=lambda row: (row["share"], row["cpu_us"] or 0), reverse=True)
+
+
+def short_name(kernel: str) -> str:
+    """Cut a kernel's name: no return type, namespaces and arguments, templates only if plain."""
+    name = kernel.replace("(anonymous namespace)::", "").removeprefix("void ")
+    name = name.split("(")[0]
+    if "<" in name:
+        name, _, template = name.partition("<")
+        template = template.rstrip("> ")
+        name += f"<{template}>" if re.fullmatch(r"[\w ,]{1,60}", template) else "<…>"
+    head, bracket, tail = name.partition("<")
+    if "::" in head and not head.startswith(("aten::", "prims::", "c10::")):
+        head = head.split("::")[-1]
+    return head + bracket + tail
+
+
+# ---- NVIDIA's tools, each on a script in a process of its own -----------------------------------
+
+
+class NcuReport(Table):
+    """What ncu found: `rows` (kernel, section, metric, unit, value) and `hints` (its advice).
+
+    A hint is a dict with kernel, section, rule, kind ("OPT": something to gain, "WRN", "INF"), text
+    and speedup (percent, ncu's estimate, or None). `report.value("Duration")` gives one metric.
+    """
+
+    def __init__(self, record: Record, note: str = "", show: Sequence[str] | None = None):
+        found = record.value or {"rows": [], "hints": []}
+        self.rows: list[dict] = found["rows"]
+        self.hints: list[dict] = found["hints"]
+        shown = [row for row in self.rows if show is None or row["metric"] in show]
+        lines = [[r["section"], r["metric"], _digits(r["value"]), r["unit"]] for r in shown]
+        caption = "\n".join([*([note] if note else []), record.caption])
+        super().__init__(["section", "metric", "value", "unit"], lines, caption)
+
+    def value(self, metric: str) -> float | str:
+        """Return the value of the first row with that metric; KeyError names those there are."""
+        for row in self.rows:
+            if row["metric"] == metric:
+                return row["value"]
+        raise KeyError(f"{metric!r} is not among {sorted({row['metric'] for row in self.rows})}")
+
+
+class SanitizerReport(Table):
+    """What compute-sanitizer found: `count` errors (None if it could not run), grouped in `rows`.
+
+    A row has error, kernel, line (of the source, None without line information), thread and block
+    of the first occurrence, and times.
+    """
+
+    def __init__(self, record: Record, tool: str, note: str = ""):
+        found = record.value or {"rows": [], "count": None}
+        self.rows: list[dict] = found["rows"]
+        self.count: int | None = found["count"]
+        lines = []
+        for row in self.rows:
+            place = row["kernel"] + (f", line {row['line']}" if row["line"] else "")
+            lines.append([row["error"], place, row["thread"], row["block"], f"{row['times']}"])
+        errors = [] if self.count is None else [f"{tool}: {self.count or 'no'} errors"]
+        caption = "\n".join([*errors, *([note] if note else []), record.caption])
+        super().__init__(["error", "in", "thread", "block", "times"], lines, caption)
+
+
+class _Unavailable(RuntimeError):
+    """The tool is missing or not allowed to run; the message says what mends it."""
+
+
+def ncu_report(
+    script: str,
+    key: str,
+    kernel: str | None = None,
+    sections: Sequence[str] = NCU_SECTIONS,
+    show: Sequence[str] | None = None,
+) -> NcuReport:
+    """Run a Python script under ncu and report on one launch, with ncu's hints.
+
+    `kernel` is a regular expression; the first launch that matches is measured (None: the first of
+    all). `show` names the metrics to show (None: all). Without a GPU, or where ncu may not run, the
+    recorded report is shown. RuntimeError if the script fails or launches no such kernel.
+    """
+    about = {"script": script, "kernel": kernel, "sections": list(sections)}
+    options = [option for section in sections for option in ("--section", section)]
+    record, note = _run_or_recall(key, about, lambda: _ncu(script, kernel, options, "auto"))
+    return NcuReport(record, note, show)
+
+
+def ncu_counters(
+    script: str, metrics: Sequence[str], key: str, kernel: str | None = None
+) -> NcuReport:
+    """Count hardware events, such as "dram__bytes_read.sum", of one launch in a Python script.
+
+    Values are in base units (bytes, nanoseconds, counts); else as ncu_report.
+    """
+    about = {"script": script, "kernel": kernel, "metrics": list(metrics)}
+    options = ["--metrics", ",".join(metrics)]
+    record, note = _run_or_recall(key, about, lambda: _ncu(script, kernel, options, "base"))
+    return NcuReport(record, note)
+
+
+def sanitize(script: str, tool: str = "memcheck", key: str | None = None) -> SanitizerReport:
+    """Run a Python script under compute-sanitizer: memcheck, racecheck, initcheck or synccheck.
+
+    key=None records nothing. RuntimeError if the script fails for a reason of its own.
+    """
+    if tool not in ("memcheck", "racecheck", "initcheck", "synccheck"):
+        raise ValueError(f"expected memcheck, racecheck, initcheck or synccheck, got {tool!r}")
+    about = {"script": script, "tool": tool}
+    record, note = _run_or_recall(key, about, lambda: _compute_sanitizer(script, tool))
+    return SanitizerReport(record, tool, note)
+
+
+def _run_or_recall(key: str | None, about: dict, measure: Callable[[], dict]) -> tuple[Record, str]:
+    """Return the record of `measure`, and a sentence if the tool could not run."""
+    try:
+        if key is not None:
+            return recorded(key, measure, about), ""
+        if BACKEND == "cpu":
+            return Record(None), ""
+        name = torch.cuda.get_device_name()
+        return Record(measure(), name, torch.__version__, torch.version.cuda, live=True), ""
+    except _Unavailable as error:
+        return stored(key, about) if key else Record(None), str(error)
+
+
+def _ncu(script: str, kernel: str | None, options: list[str], units: str) -> dict:
+    ncu = _tool("ncu", "Nsight Compute: `sudo apt-get install nsight-compute`, or the CUDA toolkit")
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.ncu-rep")
+        command = [ncu, "--clock-control", "none", "--target-processes", "application-only"]
+        command += ["--launch-count", "1", *options, "--export", str(report)]
+        command += ["--kernel-name", f"regex:{kernel}"] if kernel else []
+        output = _run([*command, *_python(script, folder)])
+        if "ERR_NVGPUCTRPERM" in output:
+            raise _Unavailable(
+                "ncu may not read the GPU's counters. Allow it, then reboot: `echo options nvidia "
+                "NVreg_RestrictProfilingToAdminUsers=0 | sudo tee /etc/modprobe.d/ncu.conf`"
+            )
+        if not report.exists():
+            raise RuntimeError(f"ncu measured no launch of {kernel or 'a kernel'}:\n{_end(output)}")
+        pages = ["--csv", "--page", "details", "--print-units", units]
+        return parse_ncu(_run([ncu, "--import", str(report), *pages]))
+
+
+def _compute_sanitizer(script: str, tool: str) -> dict:
+    sanitizer = _tool("compute-sanitizer", "the CUDA toolkit: `sudo apt-get install cuda-toolkit`")
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sanitizer, "--tool", tool, "--show-backtrace", "no"]
+        # CUDA 13's start-up asks the driver for functions that old ones lack: no error of ours
+        command += ["--report-api-errors", "no"] if tool == "memcheck" else []
+        output = _run([*command, *_python(script, folder)])
+    found = parse_sanitizer(output)
+    if found is None or (found["count"] == 0 and "Traceback (most recent call last)" in output):
+        raise RuntimeError(f"the script failed under compute-sanitizer:\n{_end(output)}")
+    return found
+
+
+def _python(script: str, folder: str) -> list[str]:
+    path = Path(folder, "script.py")
+    path.write_text(script)
+    return [sys.executable, str(path)]
+
+
+def _tool(name: str, source: str) -> str:
+    """Return the path of one of NVIDIA's tools; _Unavailable names where it comes from."""
+    cuda = [os.environ.get("CUDA_HOME", "/usr/local/cuda"), "/usr/local/cuda"]
+    folders = os.pathsep.join([os.environ.get("PATH", ""), *(f"{root}/bin" for root in cuda)])
+    path = shutil.which(name, path=folders)
+    if path is None:
+        raise _Unavailable(f"{name} is not on this machine. It comes with {source}.")
+    return path
+
+
+def _run(command: list[str]) -> str:
+    """Run a command, its script finding `helpers`; return its stdout and stderr together."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",  # else torch's pool hides overruns of a tensor
+        "LC_ALL": "C.UTF-8",  # decimal points
+    }
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    try:
+        done = subprocess.run(command, **both, text=True, env=env, timeout=TIME_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"{Path(command[0]).name} ran past {TIME_LIMIT_S} s") from None
+    return done.stdout
+
+
+def _end(output: str) -> str:
+    return "\n".join(output.strip().splitlines()[-15:])
+
+
+def parse_ncu(text: str) -> dict:
+    """Return the metrics and hints in the CSV of `ncu --page details`."""
+    lines = text.splitlines(keepends=True)
+    begin = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
+    rows, hints = [], []
+    for line in csv.DictReader(lines[begin:]):
+        where = {"kernel": line["Kernel Name"], "section": line["Section Name"]}
+        if line["Metric Name"]:
+            value = _ncu_number(line["Metric Value"])
+            metric = {"metric": line["Metric Name"], "unit": line["Metric Unit"], "value": value}
+            rows.append(where | metric)
+        if line.get("Rule Name"):
+            hint = {"rule": line["Rule Name"], "kind": line["Rule Type"]}
+            hint["text"] = _plain(line["Rule Description"])
+            hint["speedup"] = _ncu_number(line.get("Estimated Speedup") or "") or None
+            hints.append(where | hint)
+    return {"rows": rows, "hints": hints}
+
+
+def _ncu_number(text: str) -> float | str:
+    """Read "1,048,576" or "87.5"; other values, such as names, stay texts."""
+    try:
+        number = float(text.replace(",", ""))
+    except ValueError:
+        return text
+    return number if math.isfinite(number) else text
+
+
+def _plain(text: str) -> str:
+    """Replace ncu's links, @section:id:words@ and @url:words:address@, by their words."""
+    text = re.sub(r"@section:[^:@]*:([^@]*)@", r"\1", text)
+    return re.sub(r"@url:([^:@]*):[^@]*@", r"\1", text)
+
+
+def _digits(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
+
+
+def parse_sanitizer(text: str) -> dict | None:
+    """Return count and grouped errors in compute-sanitizer's output; None without its summary."""
+    count = re.search(r"={9} (?:ERROR|RACECHECK) SUMMARY: (\d+) ", text)
+    if count is None:
+        return None
+    groups: dict[tuple, dict] = {}
+    for report in _sanitizer_reports(text):
+        place = re.search(PLACE, report, re.MULTILINE)
+        kernel, line = place.groups() if place else ("unknown", None)
+        thread = re.search(r"by thread (\(.*?\)) in block (\(.*?\))", report)
+        row = {
+            "error": _sanitizer_headline(report),
+            "kernel": short_name(kernel),
+            "line": int(line) if line else None,
+            "thread": thread[1] if thread else "",
+            "block": thread[2] if thread else "",
+            "times": 0,
+        }
+        key = (row["error"], row["kernel"], row["line"])
+        groups.setdefault(key, row)["times"] += 1
+    return {"count": int(count[1]), "rows": list(groups.values())}
+
+
+def _sanitizer_reports(text: str) -> list[str]:
+    """Return the reports in the output: a headline and the indented lines that belong to it."""
+    reports: list[list[str]] = []
+    for indent, words in re.findall(r"^={9}( *)(.*?) *$", text, re.MULTILINE):
+        if len(indent) > 1 and reports:
+            reports[-1].append(words)
+        elif words and not re.match(r"COMPUTE-SANITIZER|\w+ SUMMARY|Target application", words):
+            reports.append([words])
+    return ["\n".join(lines) for lines in reports]
+
+
+def _sanitizer_headline(report: str) -> str:
+    """Return the first line without its place; for a race, with the accesses on the other side."""
+    first = re.sub(PLACE, "", report.split("\n")[0]).removeprefix("Error: ").strip()
+    others = re.findall(r"^(and \w+ access) at .*?:(\d+)(?: \[.*)?$", report, re.MULTILINE)
+    return " ".join([first, *(f"{access}, line {line}" for access, line in others)])
