@@ -1,0 +1,70 @@
+"""Drawings say what they were told, and each element of a matrix stands where it lies in memory."""
+
+import matplotlib
+import pytest
+import torch
+from matplotlib import pyplot as plt
+from matplotlib.patches import Rectangle
+
+from helpers.pictures import draw_gpu, draw_layers, draw_memory, draw_route
+
+matplotlib.use("Agg")
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+def texts(ax):
+    return [t.get_text() for t in ax.texts]
+
+
+def cells(ax):
+    """Map (x, y) of every square to its colour."""
+    squares = [p for p in ax.patches if isinstance(p, Rectangle)]
+    return {p.get_xy(): p.get_facecolor() for p in squares}
+
+
+def test_route_names_every_step_and_joins_them():
+    ax = draw_route([("one", "first"), ("two", "second"), ("three", "third")])
+    assert {"one", "two", "three", "first", "second", "third"} <= set(texts(ax))
+    assert texts(ax).count("") == 2  # arrows between three boxes
+
+
+def test_layers_leave_the_place_of_an_empty_name_free():
+    ax = draw_layers([("top", ["a", "b"], ["c", ""]), ("bottom", ["d"], ["e", "f"])])
+    assert {"top", "bottom", "a", "b", "c", "d", "e", "f"} <= set(texts(ax))
+    assert len(ax.patches) == 6
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_memory_shows_each_row_where_it_lies(transposed):
+    a = torch.arange(6.0).reshape(2, 3)
+    a = a.T if transposed else a
+    ax = draw_memory(a)
+    drawn = cells(ax)
+    rows, cols = a.shape
+    for row in range(rows):
+        for col in range(cols):
+            in_matrix = drawn[(col, rows - 1 - row)]
+            in_memory = drawn[(row * a.stride(0) + col * a.stride(1), -1.3)]
+            assert in_matrix == in_memory
+    assert f"strides {a.stride()}" in texts(ax)
+    values = [t.get_text() for t in ax.texts if t.get_position()[1] == pytest.approx(-0.85)]
+    assert values == ["0", "1", "2", "3", "4", "5"]
+
+
+def test_memory_leaves_elements_outside_a_view_white():
+    a = torch.arange(6.0).reshape(2, 3)[:, 1:]
+    drawn = cells(draw_memory(a))
+    assert [drawn[(i, -1.3)][:3] == (1, 1, 1) for i in range(6)] == [True, False, False] * 2
+
+
+@pytest.mark.parametrize(("sms", "lanes"), [(132, 128), (40, 64)])
+def test_gpu_has_as_many_sms_and_lanes_as_given(sms, lanes):
+    ax = draw_gpu("some GPU", sms, lanes, memory_gb=16, l2_mb=4)
+    squares = [p for p in ax.patches if isinstance(p, Rectangle)]
+    assert len(squares) == sms + lanes + 1  # and the frame around one SM
+    assert f"some GPU: {sms} SMs" in texts(ax)
