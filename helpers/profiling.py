@@ -24,6 +24,8 @@ from helpers.device import BACKEND, ROOT
 from helpers.recorded import Record, recorded, stored
 from helpers.tables import Table
 
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch 2.13's profiler talks to stderr
+
 TIME_LIMIT_S = 300  # for a script under ncu or compute-sanitizer
 NCU_SECTIONS = ("SpeedOfLight", "MemoryWorkloadAnalysis", "LaunchStats", "Occupancy")
 ALL_TIME = "GPU" if BACKEND == "cuda" else "CPU"  # the rows whose times add up to the whole
