@@ -18,10 +18,10 @@ test: install  ## run every test and every notebook
 	@$(PY) -m helpers.run_tests
 
 run: install  ## run the notebooks without a browser, into .cache/html (one: make run NB=03)
-	@$(PY) -m helpers.notebook_tools run $(NB)
+	@$(PY) -m helpers.run_notebooks $(NB)
 
 kernels: install  ## write kernels/*.cu from the notebooks
-	@$(PY) -m helpers.notebook_tools kernels
+	@$(PY) -m helpers.export_kernels
 
 results: install  ## write README's tables from the notebooks and the recorded measurements
 	@$(PY) -m helpers.readme

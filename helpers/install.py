@@ -10,7 +10,6 @@ import hashlib
 import os
 import platform
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -60,12 +59,12 @@ def use_a_newer_python():
     if OLDEST <= sys.version_info[:2] <= NEWEST:
         return
     for minor in range(NEWEST[1], OLDEST[1] - 1, -1):
-        found = shutil.which("python3.%d" % minor)
+        found = shutil.which(f"python3.{minor}")
         if found:
             os.execv(found, [found, __file__])
     raise Problem(
-        "The course needs Python %d.%d to %d.%d; this is %s." % (OLDEST + NEWEST + (version(),)),
-        "install one of them, then: make lab PYTHON=python%d.%d" % NEWEST,
+        f"The course needs Python {short(OLDEST)} to {short(NEWEST)}; this is {version()}.",
+        f"install one of them, then: make lab PYTHON=python{short(NEWEST)}",
     )
 
 
@@ -84,7 +83,7 @@ def check_machine():
     except ImportError:
         raise Problem(
             "Python's venv module is missing.",
-            how_to_get("python%d.%d-venv" % sys.version_info[:2], fedora="python3"),
+            how_to_get(f"python{short()}-venv", fedora="python3"),
         ) from None
     if not runs(["c++", "--version"]):
         raise Problem(
@@ -94,14 +93,14 @@ def check_machine():
     if not Path(sysconfig.get_paths()["include"], "Python.h").exists():
         raise Problem(
             "Python's header files (Python.h) are missing; C++ extensions are built with them.",
-            how_to_get("python%d.%d-dev" % sys.version_info[:2], fedora="python3-devel"),
+            how_to_get(f"python{short()}-dev", fedora="python3-devel"),
         )
 
 
 def how_to_get(debian, fedora, mac=""):
     """Return the line that installs a system package."""
     if sys.platform == "darwin":
-        return mac or "brew install python@%d.%d" % NEWEST
+        return mac or f"brew install python@{short(NEWEST)}"
     if shutil.which("dnf"):
         return "sudo dnf install " + fedora
     return "sudo apt install " + debian
@@ -128,7 +127,7 @@ def find_nvcc():
 def fingerprint(gpu):
     """Return a text that changes whenever .venv has to be brought up to date."""
     sources = REQUIREMENTS.read_bytes() + Path(__file__).read_bytes()
-    parts = [hashlib.sha256(sources).hexdigest(), version(), platform.machine(), "gpu=%s" % gpu]
+    parts = [hashlib.sha256(sources).hexdigest(), version(), platform.machine(), f"gpu={gpu}"]
     return " ".join(parts) + "\n"
 
 
@@ -151,7 +150,7 @@ def make_venv():
     """Make .venv, anew if it belongs to another Python or does not run."""
     asked = output([str(PYTHON), "-c", "import pip, platform; print(platform.python_version())"])
     if asked.strip() != version():
-        print("Making a virtual environment in .venv (Python %s)." % version(), flush=True)
+        print(f"Making a virtual environment in .venv (Python {version()}).", flush=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)], check=True)
 
 
@@ -161,7 +160,7 @@ def install(gpu):
     torch = next(pin for pin in pins if pin.startswith("torch=="))
     if gpu:
         # `===` asks for the version as it is spelled: a CPU build that is there does not count.
-        say("PyTorch with CUDA %d (about 3 GB)" % CUDA_MAJOR)
+        say(f"PyTorch with CUDA {CUDA_MAJOR} (about 3 GB)")
         pip(torch.replace("==", "==="))
         if not find_nvcc():
             say("nvcc and its tools (about 300 MB)")
@@ -186,16 +185,15 @@ def install_torch_for_cpu(torch):
     if subprocess.run(uv + ["--torch-backend=cpu", torch]).returncode == 0:
         return
     print("The build without CUDA cannot be reached.", flush=True)
-    say("PyTorch with CUDA %d instead (about 3 GB)" % CUDA_MAJOR)
+    say(f"PyTorch with CUDA {CUDA_MAJOR} instead (about 3 GB)")
     pip(torch)
 
 
 def link_libraries():
     """Give the toolkit from the wheels the two names that a linker looks for."""
-    home = PYTHON.parent.parent / "lib" / ("python%d.%d" % sys.version_info[:2])
-    home = home / "site-packages" / "nvidia" / ("cu%d" % CUDA_MAJOR)
-    links = (home / "lib" / "libcudart.so", "libcudart.so.%d" % CUDA_MAJOR), (home / "lib64", "lib")
-    for link, target in links:
+    home = VENV / f"lib/python{short()}/site-packages/nvidia/cu{CUDA_MAJOR}"
+    library = f"libcudart.so.{CUDA_MAJOR}"
+    for link, target in ((home / "lib/libcudart.so", library), (home / "lib64", "lib")):
         if not link.is_symlink():
             link.symlink_to(target)
 
@@ -208,18 +206,22 @@ def pip(*arguments, may_fail=False):
     done = subprocess.run(command, stderr=errors)
     if done.returncode and not may_fail:
         raise Problem(
-            "pip could not install %s; its message stands above." % " ".join(arguments),
+            f"pip could not install {' '.join(arguments)}; its message stands above.",
             "once the cause is gone, call make again: what is installed already stays",
         )
     return done.returncode == 0
 
 
 def say(what):
-    print("Installing %s." % what, flush=True)
+    print(f"Installing {what}.", flush=True)
 
 
 def version():
     return platform.python_version()
+
+
+def short(version=sys.version_info):
+    return f"{version[0]}.{version[1]}"
 
 
 def runs(command):
@@ -234,11 +236,8 @@ def runs(command):
 def output(command):
     """Return what a command prints, nothing if it cannot be run."""
     try:
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True
-        )
-        return done.stdout
-    except OSError:
+        return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired):
         return ""
 
 
