@@ -1,0 +1,117 @@
+"""Runs a kernel written in Python with CUDA's own names: block by block, thread by thread.
+
+    from helpers.simulator import blockDim, blockIdx, cdiv, launch, threadIdx
+
+    def add_kernel(out, a, b, n):
+        i = blockIdx.x * blockDim.x + threadIdx.x
+        if i < n:
+            out[i] = a[i] + b[i]
+
+    launch(add_kernel, cdiv(n, 256), 256, out, a, b, n)
+
+Blocks run one after the other, x fastest; between two barriers the threads of a block run in
+order, thread 0 first. So a launch does the same thing every time, and what a GPU would leave
+undefined (a barrier that a thread skips, an index out of range) is an error with a name.
+
+How it works, in the order to read it:
+    geometry   dim3, threadIdx and its like, the limits of a launch
+    arrays     tensors as a kernel sees them: checked, element by element; shared_array
+    atomics    atomicAdd and its like
+    meeting    barriers, shuffles, votes: where threads wait for each other
+    rewrite    turns those calls into `yield`, so that a thread can be paused there
+    running    launch: runs the threads and lets them meet
+    errors     what can go wrong
+"""
+
+from helpers.simulator.arrays import local_array, shared_array
+from helpers.simulator.atomics import (
+    atomicAdd,
+    atomicAnd,
+    atomicCAS,
+    atomicExch,
+    atomicMax,
+    atomicMin,
+    atomicOr,
+    atomicSub,
+    atomicXor,
+)
+from helpers.simulator.errors import (
+    BarrierError,
+    DtypeError,
+    EndlessLoopError,
+    HostOnlyError,
+    LaunchError,
+    OutOfRangeError,
+    SimulatorError,
+    WarpError,
+)
+from helpers.simulator.geometry import (
+    WARP_SIZE,
+    blockDim,
+    blockIdx,
+    cdiv,
+    dim3,
+    gridDim,
+    threadIdx,
+)
+from helpers.simulator.meeting import (
+    activemask,
+    all_sync,
+    any_sync,
+    ballot_sync,
+    match_any_sync,
+    shfl_down_sync,
+    shfl_sync,
+    shfl_up_sync,
+    shfl_xor_sync,
+    syncthreads,
+    syncthreads_and,
+    syncthreads_count,
+    syncthreads_or,
+    syncwarp,
+)
+from helpers.simulator.running import launch
+
+__all__ = [
+    "WARP_SIZE",
+    "BarrierError",
+    "DtypeError",
+    "EndlessLoopError",
+    "HostOnlyError",
+    "LaunchError",
+    "OutOfRangeError",
+    "SimulatorError",
+    "WarpError",
+    "activemask",
+    "all_sync",
+    "any_sync",
+    "atomicAdd",
+    "atomicAnd",
+    "atomicCAS",
+    "atomicExch",
+    "atomicMax",
+    "atomicMin",
+    "atomicOr",
+    "atomicSub",
+    "atomicXor",
+    "ballot_sync",
+    "blockDim",
+    "blockIdx",
+    "cdiv",
+    "dim3",
+    "gridDim",
+    "launch",
+    "local_array",
+    "match_any_sync",
+    "shared_array",
+    "shfl_down_sync",
+    "shfl_sync",
+    "shfl_up_sync",
+    "shfl_xor_sync",
+    "syncthreads",
+    "syncthreads_and",
+    "syncthreads_count",
+    "syncthreads_or",
+    "syncwarp",
+    "threadIdx",
+]

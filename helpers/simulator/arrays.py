@@ -1,0 +1,358 @@
+"""Tensors as a kernel sees them: element by element, every index checked, C's conversions."""
+
+import linecache
+import math
+import re
+import struct
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from helpers.simulator.current import calling_frame, current, fault
+from helpers.simulator.errors import (
+    DtypeError,
+    HostOnlyError,
+    LaunchError,
+    OutOfRangeError,
+    SharedMemoryError,
+)
+
+SHARED_LIMIT = 227 * 1024  # bytes a block can have on an H100 or H200
+
+
+class _Element(NamedTuple):
+    code: str  # how a memoryview reads one element
+    bytes: int
+    undefined: bytes  # what memory holds that nobody has written
+
+
+_ELEMENTS = {
+    torch.float32: _Element("f", 4, struct.pack("f", math.nan)),
+    torch.float64: _Element("d", 8, struct.pack("d", math.nan)),
+    torch.float16: _Element("H", 2, b"\xff\x7f"),  # NaN; half types are read as 16-bit words
+    torch.bfloat16: _Element("H", 2, b"\xff\x7f"),
+    torch.bool: _Element("?", 1, b"\x01"),
+    **{
+        dtype: _Element(code, size, b"\xcd" * size)
+        for dtype, code, size in (
+            (torch.int8, "b", 1),
+            (torch.int16, "h", 2),
+            (torch.int32, "i", 4),
+            (torch.int64, "q", 8),
+            (torch.uint8, "B", 1),
+            (torch.uint16, "H", 2),
+            (torch.uint32, "I", 4),
+            (torch.uint64, "Q", 8),
+        )
+    },
+}
+
+
+class Array:
+    """An array inside a kernel: a[i, j] reads a Python number, a[i, j] = x stores as C would.
+
+    Also: len(a), a.shape, a.size (elements), a.dtype, a.name. Every index is checked; a negative
+    one is out of range, as in CUDA.
+    """
+
+    __slots__ = ("_data", "_name", "dtype", "shape", "size")
+
+    def __init__(self, name, memory, shape, dtype):
+        """`memory`: bytes in C order; `name`: text, or where to look for it (see `name`)."""
+        element = _ELEMENTS[dtype]
+        self._name, self.shape, self.dtype, self.size = name, shape, dtype, math.prod(shape)
+        view = memoryview(memory)
+        self._data = view.cast("B").cast(element.code, shape) if self.size else memoryview(b"")
+        if dtype in (torch.float16, torch.bfloat16):
+            self._data = _HalfWords(self._data, dtype)
+
+    # The quick way first: a memoryview checks the upper bound and the type of an index by
+    # itself. What it does not take is looked at again, slowly, to say what is wrong.
+    def __getitem__(self, index):
+        try:
+            if min(index) >= 0:
+                return self._data[index]
+        except (TypeError, IndexError, NotImplementedError):
+            pass
+        raise self._wrong_index(index)
+
+    def __setitem__(self, index, value):
+        try:
+            if min(index) >= 0:
+                self._data[index] = value
+                return
+        except (TypeError, IndexError, ValueError, NotImplementedError):
+            pass
+        self._store(index, value)
+
+    def as_element(self, value):
+        """Return `value` as it would be read back from this array."""
+        one = Array("", bytearray(_ELEMENTS[self.dtype].bytes), (1, 1), self.dtype)
+        one[0, 0] = value
+        return one[0, 0]
+
+    @property
+    def name(self):
+        if isinstance(self._name, str):
+            return self._name
+        code, line = self._name  # made in the kernel: the name is in the source
+        source = linecache.getline(code.co_filename, line)
+        found = re.match(r"\s*(\w+)\s*(?::[^=]+)?=", source)
+        return found[1] if found else "array"
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __repr__(self):
+        return f"{self.name}: {_dtype_name(self.dtype)} array of shape {self.shape}"
+
+    def __iter__(self):
+        raise fault(HostOnlyError, f"a kernel cannot iterate over {self.name}; loop over indices")
+
+    def __getattr__(self, attribute):
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        raise fault(
+            HostOnlyError,
+            f"{self.name}.{attribute}: inside a kernel an array has elements, a shape and a size, "
+            "but no methods",
+        )
+
+    def _store(self, index, value):
+        """Convert as C does, then store; or say what is wrong with the index or the value."""
+        if (error := self._wrong_index(index)) is not None:
+            raise error
+        if self._data.readonly:
+            raise fault(HostOnlyError, f"{self.name} is read-only")
+        try:
+            if self.dtype.is_floating_point:
+                self._data[index] = float(value)
+            else:
+                self._data[index] = _as_integer(value, self.dtype)
+        except (TypeError, ValueError):
+            raise fault(
+                DtypeError,
+                f"{self.name} holds {_dtype_name(self.dtype)}, "
+                f"it cannot store {value!r} ({type(value).__name__})",
+            ) from None
+
+    def _wrong_index(self, index):
+        """Return the error for an index, or None if nothing is wrong with it."""
+        parts = index if isinstance(index, tuple) else (index,)
+        access = f"{self.name}[{', '.join(_index_text(part) for part in parts)}]"
+        if any(isinstance(part, slice) or part is ... or part is None for part in parts):
+            return fault(HostOnlyError, f"{access}: a kernel takes one element at a time")
+        if len(parts) != len(self.shape):
+            need = f"{len(self.shape)} {'index' if len(self.shape) == 1 else 'indices'}"
+            return fault(
+                OutOfRangeError, f"{access}: shape {self.shape} needs {need}, got {len(parts)}"
+            )
+        for part in parts:
+            if not hasattr(part, "__index__"):
+                advice = "; // divides integers" if isinstance(part, float) else ""
+                return fault(
+                    OutOfRangeError,
+                    f"{access}: an index is an integer, not a {type(part).__name__}{advice}",
+                )
+        if not all(0 <= part < size for part, size in zip(parts, self.shape, strict=True)):
+            return fault(OutOfRangeError, f"{access} is out of range, shape {self.shape}")
+        return None
+
+
+class Array1D(Array):
+    """An Array with one index, which is most of them, and quicker."""
+
+    __slots__ = ()
+
+    def __getitem__(self, index):
+        try:
+            if index >= 0:
+                return self._data[index]
+        except (TypeError, IndexError):
+            pass
+        raise self._wrong_index(index)
+
+    def __setitem__(self, index, value):
+        try:
+            if index >= 0:
+                self._data[index] = value
+                return
+        except (TypeError, IndexError, ValueError):
+            pass
+        self._store(index, value)
+
+
+class _HalfWords:
+    """float16 or bfloat16 elements kept as 16-bit words."""
+
+    def __init__(self, words, dtype):
+        self._words, self._values = words, _half_values(dtype)
+        self._pack = _float16_word if dtype == torch.float16 else _bfloat16_word
+        self.readonly = words.readonly
+
+    def __getitem__(self, index):
+        return self._values[self._words[index]]
+
+    def __setitem__(self, index, value):
+        self._words[index] = self._pack(value)
+
+
+@cache
+def _half_values(dtype):
+    """List the 65,536 values of a half type."""
+    return torch.arange(65536).to(torch.int16).view(dtype).tolist()
+
+
+def _float16_word(value):
+    try:
+        return int.from_bytes(struct.pack("<e", value), "little")
+    except OverflowError:
+        return 0x7C00 if value > 0 else 0xFC00  # infinity
+    except struct.error:
+        raise TypeError from None
+
+
+def _bfloat16_word(value):
+    try:
+        (bits,) = struct.unpack("<I", struct.pack("<f", value))
+    except OverflowError:
+        return 0x7F80 if value > 0 else 0xFF80
+    except struct.error:
+        raise TypeError from None
+    if value != value:
+        return 0x7FFF
+    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16  # the upper half, rounded to nearest even
+
+
+def _as_integer(value, dtype):
+    """Convert to an integer type as a GPU does: cut off the fraction, clamp, keep the low bits."""
+    signed, bits = dtype.is_signed, 8 * _ELEMENTS[dtype].bytes
+    if not hasattr(value, "__index__"):
+        value = float(value)
+        wide = max(bits, 32)
+        low, high = (-(1 << wide - 1), (1 << wide - 1) - 1) if signed else (0, (1 << wide) - 1)
+        value = 0 if math.isnan(value) else int(min(max(value, low), high))
+        value = min(max(value, low), high)  # a float cannot hold 2**63 - 1
+    value = int(value) & (1 << bits) - 1
+    return value - (1 << bits) if signed and value >> bits - 1 else value
+
+
+def _index_text(part):
+    if isinstance(part, slice):
+        return ":".join("" if x is None else str(x) for x in (part.start, part.stop))
+    return "..." if part is ... else str(part)
+
+
+def _dtype_name(dtype):
+    return str(dtype).removeprefix("torch.")
+
+
+def make_array(name, memory, shape, dtype):
+    """Return the Array over `memory`."""
+    return (Array1D if len(shape) == 1 else Array)(name, memory, shape, dtype)
+
+
+class Arguments:
+    """The tensors of one launch as Arrays; `write_back` brings copies back to their tensors."""
+
+    def __init__(self):
+        self._copies = {}
+
+    def array(self, name, value):
+        """Return an Array on a tensor's or NumPy array's own memory, or on a copy of it."""
+        tensor = value.detach() if isinstance(value, torch.Tensor) else _from_numpy(name, value)
+        if tensor.dtype not in _ELEMENTS:
+            raise DtypeError(f"argument {name} is {_dtype_name(tensor.dtype)}; arrays can be "
+                             + ", ".join(_dtype_name(d) for d in _ELEMENTS))
+        if tensor.dim() == 0:
+            raise LaunchError(f"argument {name} has no dimensions; pass a number: {name}.item()")
+        if tensor.device.type != "cpu" or not tensor.is_contiguous():
+            tensor = self._copy(tensor)
+        memory = tensor.reshape(-1).view(torch.uint8).numpy()
+        if isinstance(value, np.ndarray):
+            memory.flags.writeable = value.flags.writeable
+        return make_array(name, memory, tuple(tensor.shape), tensor.dtype)
+
+    def _copy(self, tensor):
+        """Return a contiguous copy on the CPU; the same one if a tensor is passed twice."""
+        key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+        if key not in self._copies:
+            copy = tensor.cpu().contiguous()
+            self._copies[key] = (tensor, copy, copy.clone())
+        return self._copies[key][1]
+
+    def write_back(self):
+        """Bring what the kernel wrote into copies back to where they came from."""
+        for tensor, copy, before in self._copies.values():
+            if not torch.equal(copy.view(torch.uint8), before.view(torch.uint8)):
+                tensor.copy_(copy)
+
+
+def _from_numpy(name, array):
+    if not hasattr(torch, array.dtype.name):
+        raise DtypeError(f"argument {name} is {array.dtype}; arrays hold numbers or bools")
+    return torch.from_numpy(array)
+
+
+def shared_array(shape, dtype=torch.float32):
+    """Declare `__shared__` memory: every thread of the block gets the same array here.
+
+    One array for each place in the code, also inside a loop, as in CUDA. Its contents are
+    undefined until written: NaN, or 0xCD bytes. A block can have 227 KB in all.
+    """
+    frame = _kernel_frame("shared_array")
+    place = (frame.f_code, frame.f_lasti)
+    shape, dtype = _shape_and_dtype(shape, dtype)
+    array = current.shared.get(place)
+    if array is None:
+        array = _undefined(frame, shape, dtype)
+        total = sum(_size_bytes(a) for a in current.shared.values()) + _size_bytes(array)
+        if total > SHARED_LIMIT:
+            raise fault(
+                SharedMemoryError,
+                f"{array.name} brings shared memory to {total} bytes a block; {SHARED_LIMIT} is "
+                f"the most (H100, H200), {48 * 1024} without asking for more",
+            )
+        current.shared[place] = array
+    elif (array.shape, array.dtype) != (shape, dtype):
+        raise fault(
+            SharedMemoryError,
+            f"{array.name} has shape {array.shape} for another thread of the block, {shape} here",
+        )
+    return array
+
+
+def local_array(shape, dtype=torch.float32):
+    """Declare an array that belongs to one thread (registers or local memory).
+
+    Its contents are undefined until written: NaN, or 0xCD bytes.
+    """
+    return _undefined(_kernel_frame("local_array"), *_shape_and_dtype(shape, dtype))
+
+
+def _kernel_frame(function):
+    if current.kernel is None:
+        raise HostOnlyError(f"{function}() works only inside a kernel")
+    return calling_frame()
+
+
+def _shape_and_dtype(shape, dtype):
+    shape = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    if not all(isinstance(size, int) and size > 0 for size in shape):
+        raise fault(SharedMemoryError, f"an array's sizes are positive integers, not {shape}")
+    if not isinstance(dtype, torch.dtype):
+        dtype = getattr(torch, np.dtype(dtype).name, dtype)
+    if dtype not in _ELEMENTS:
+        raise fault(DtypeError, f"an array cannot hold {dtype}")
+    return shape, dtype
+
+
+def _undefined(frame, shape, dtype):
+    memory = bytearray(_ELEMENTS[dtype].undefined * math.prod(shape))
+    return make_array((frame.f_code, frame.f_lineno), memory, shape, dtype)
+
+
+def _size_bytes(array):
+    return array.size * _ELEMENTS[array.dtype].bytes

@@ -1,0 +1,68 @@
+"""Atomic operations: read, change and write one element without another thread in between.
+
+CUDA's atomicAdd(&out[i], x) is atomicAdd(out, i, x) here. All return the old value.
+"""
+
+
+def atomicAdd(array, index, value): (CUDA's own names, below as well)
+    """Add `value` to array[index]; return the old value."""
+    old = array[index]
+    array[index] = old + value
+    return old
+
+
+def atomicSub(array, index, value):
+    """Subtract `value` from array[index]; return the old value."""
+    old = array[index]
+    array[index] = old - value
+    return old
+
+
+def atomicMin(array, index, value):
+    """Store the smaller of array[index] and `value`; return the old value."""
+    old = array[index]
+    array[index] = min(old, array.as_element(value))
+    return old
+
+
+def atomicMax(array, index, value):
+    """Store the larger of array[index] and `value`; return the old value."""
+    old = array[index]
+    array[index] = max(old, array.as_element(value))
+    return old
+
+
+def atomicExch(array, index, value):
+    """Store `value`; return the old value."""
+    old = array[index]
+    array[index] = value
+    return old
+
+
+def atomicCAS(array, index, compare, value):
+    """Compare and swap: store `value` if array[index] equals `compare`; return the old value."""
+    old = array[index]
+    if old == array.as_element(compare):
+        array[index] = value
+    return old
+
+
+def atomicAnd(array, index, value):
+    """Keep the bits that `value` has too; return the old value."""
+    old = array[index]
+    array[index] = old & value
+    return old
+
+
+def atomicOr(array, index, value):
+    """Set the bits that `value` has; return the old value."""
+    old = array[index]
+    array[index] = old | value
+    return old
+
+
+def atomicXor(array, index, value):
+    """Flip the bits that `value` has; return the old value."""
+    old = array[index]
+    array[index] = old ^ value
+    return old

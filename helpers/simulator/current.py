@@ -1,0 +1,42 @@
+"""The launch and the block that run now, and errors that say where in them something happened."""
+
+import linecache
+import sys
+from pathlib import Path
+
+from helpers.simulator.geometry import thread_name
+
+_HERE = str(Path(__file__).parent)
+
+
+class Current:
+    """What runs now. `kernel` is its name, or None on the host."""
+
+    kernel = None
+    shared = None  # shared arrays of the running block, by the place in the code that made them
+
+
+current = Current()
+
+
+def calling_frame():
+    """Return the innermost frame that is not the simulator's own: the kernel's line."""
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back
+    return frame
+
+
+def fault(error_type, what):
+    """Return an error about the line that the running thread executes."""
+    frame = calling_frame()
+    return fault_at(error_type, frame.f_code, frame.f_lineno, f"{what} ({thread_name()})")
+
+
+def fault_at(error_type, code, line, what):
+    """Return an error about one line of a kernel or device function."""
+    where = f"{code.co_name}, line {line}"
+    if code.co_name != current.kernel:
+        where = f"{current.kernel}, in {where}"
+    source = linecache.getline(code.co_filename, line).strip()
+    return error_type(f"{where}: {what}" + (f"\n    {source}" if source else ""))

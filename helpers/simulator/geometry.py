@@ -1,0 +1,110 @@
+"""The shape of a launch, and where in it the running thread stands."""
+
+import operator
+from typing import NamedTuple
+
+from helpers.simulator.errors import HostOnlyError, LaunchError
+
+WARP_SIZE = 32
+
+# The same on every GPU that CUDA 13 supports.
+MAX_THREADS = 1024
+MAX_BLOCK = (1024, 1024, 64)
+MAX_GRID = (2**31 - 1, 65535, 65535)
+
+
+class dim3(NamedTuple): (CUDA's own name)
+    """Three sizes, as for a grid or a block: dim3(16, 16) is 16 × 16 × 1."""
+
+    x: int
+    y: int = 1
+    z: int = 1
+
+
+class Place:
+    """threadIdx, blockIdx, blockDim or gridDim: x, y and z as the running thread sees them."""
+
+    __slots__ = ("_name", "x", "y", "z")
+
+    def __init__(self, name):
+        self._name = name
+
+    def set(self, xyz):
+        self.x, self.y, self.z = xyz
+
+    def clear(self):
+        for axis in "xyz":
+            if hasattr(self, axis):
+                delattr(self, axis)
+
+    def __getattr__(self, axis):  # Python comes here only while x, y and z are not set
+        if axis in ("x", "y", "z"):
+            raise HostOnlyError(f"{self._name}.{axis} has a value only inside a kernel")
+        raise AttributeError(f"{self._name} has x, y and z, but no {axis}")
+
+    def __repr__(self):
+        if not hasattr(self, "x"):
+            return f"{self._name}: has values only inside a kernel"
+        return f"({self.x}, {self.y}, {self.z})"
+
+
+threadIdx = Place("threadIdx") (CUDA's own names)
+blockIdx = Place("blockIdx")
+blockDim = Place("blockDim")
+gridDim = Place("gridDim")
+
+
+def cdiv(a, b):
+    """Divide integers, rounding up: how many blocks of b cover a."""
+    return -(-a // b)
+
+
+def launch_shape(grid, block):
+    """Return grid and block as dim3, or raise LaunchError."""
+    grid = _sizes("grid", grid, MAX_GRID)
+    block = _sizes("block", block, MAX_BLOCK)
+    threads = block.x * block.y * block.z
+    if threads > MAX_THREADS:
+        raise LaunchError(
+            f"block {tuple(block)} has {threads} threads, a block can have {MAX_THREADS}"
+        )
+    return grid, block
+
+
+def _sizes(what, given, limits):
+    values = tuple(given) if isinstance(given, tuple | list) else (given,)
+    if not 1 <= len(values) <= 3:
+        raise LaunchError(f"{what} has {len(values)} sizes, CUDA knows x, y and z")
+    sizes = []
+    for axis, value, limit in zip("xyz", values, limits, strict=False):
+        try:
+            size = operator.index(value)
+        except TypeError:
+            advice = "; cdiv(n, block) rounds up" if isinstance(value, float) else ""
+            raise LaunchError(f"{what}.{axis} is {value!r}, not an integer{advice}") from None
+        if not 1 <= size <= limit:
+            raise LaunchError(f"{what}.{axis} is {size}, it can be 1 to {limit}")
+        sizes.append(size)
+    return dim3(*sizes)
+
+
+def thread_number():
+    """Number the running thread within its block, x fastest: 32 in a row are a warp."""
+    return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)
+
+
+def thread_name():
+    """Name the running thread: "block 0, thread 3"."""
+    return f"{block_name()}, thread {place_text(threadIdx, blockDim)}"
+
+
+def block_name():
+    """Name the running block: "block 0"."""
+    return f"block {place_text(blockIdx, gridDim)}"
+
+
+def place_text(place, shape):
+    """Print x, y, z with as many numbers as `shape` has dimensions."""
+    if shape.z > 1:
+        return f"({place.x}, {place.y}, {place.z})"
+    return f"({place.x}, {place.y})" if shape.y > 1 else f"{place.x}"

@@ -1,0 +1,299 @@
+"""launch: runs a kernel's threads, block after block, and lets them meet."""
+
+import inspect
+import types
+from contextlib import contextmanager
+from numbers import Number
+
+import numpy as np
+import torch
+
+from helpers.simulator.arrays import Arguments
+from helpers.simulator.current import current, fault_at
+from helpers.simulator.errors import BarrierError, LaunchError, SimulatorError, WarpError
+from helpers.simulator.geometry import (
+    WARP_SIZE,
+    block_name,
+    blockDim,
+    blockIdx,
+    dim3,
+    gridDim,
+    launch_shape,
+    place_text,
+    thread_name,
+    threadIdx,
+)
+from helpers.simulator.meeting import WHO_IS_HERE, WHOLE_BLOCK, Absent
+from helpers.simulator.rewrite import pausable
+from helpers.simulator.watchdog import watchdog
+
+
+def launch(kernel, grid, block, *args):
+    """Run `kernel(*args)` in every thread, as `kernel<<<grid, block>>>(args)` does.
+
+    `grid` (blocks) and `block` (threads): an int, a tuple of up to three, or a dim3. Tensors on
+    any device and NumPy arrays reach the kernel as checked arrays, and what it writes is in them
+    afterwards; numbers and functions reach it as they are. Raises a SimulatorError that names
+    kernel, line, block and thread.
+    """
+    if current.kernel is not None:
+        raise LaunchError(f"{current.kernel}: a kernel cannot launch another one here")
+    if not isinstance(kernel, types.FunctionType):
+        raise LaunchError(f"a kernel is a function, not a {type(kernel).__name__}")
+    arguments = Arguments()
+    try:
+        grid, block = launch_shape(grid, block)
+        values = _bind(kernel, args, arguments)
+        generator = pausable(kernel)
+    except SimulatorError as error:
+        raise type(error)(f"{kernel.__name__}: {error}") from None
+    with _running(kernel, grid, block), watchdog() as wind_up:
+        try:
+            for blockIdx.z in range(grid.z):
+                for blockIdx.y in range(grid.y):
+                    for blockIdx.x in range(grid.x):
+                        wind_up()
+                        current.shared = {}
+                        if generator is None:
+                            _run_threads(kernel, values, block)
+                        else:
+                            _Block(generator, values, block).run()
+        finally:
+            arguments.write_back()
+
+
+def _bind(kernel, args, arguments):
+    """Return what the kernel is called with: tensors as arrays that know their names."""
+    signature = inspect.signature(kernel)
+    try:
+        signature.bind(*args)
+    except TypeError as error:
+        raise LaunchError(
+            f"takes ({', '.join(signature.parameters)}), got {len(args)} arguments: {error}"
+        ) from None
+    names = list(signature.parameters)
+    values = []
+    for i, value in enumerate(args):
+        name = names[min(i, len(names) - 1)]  # the last one may be *rest
+        if isinstance(value, torch.Tensor | np.ndarray):
+            value = arguments.array(name, value)
+        elif isinstance(value, np.generic):
+            value = value.item()
+        elif not isinstance(value, Number | types.FunctionType | types.BuiltinFunctionType):
+            raise LaunchError(
+                f"argument {name} is a {type(value).__name__}; "
+                "pass a tensor, a NumPy array, a number or a function"
+            )
+        values.append(value)
+    return values
+
+
+@contextmanager
+def _running(kernel, grid, block):
+    """Set what kernels and errors look at, and clear it afterwards."""
+    current.kernel = kernel.__name__
+    gridDim.set(grid)
+    blockDim.set(block)
+    try:
+        yield
+    except SimulatorError:
+        raise
+    except Exception as error:
+        error.add_note(f"in kernel {kernel.__name__}, {thread_name()}")
+        raise
+    finally:
+        current.kernel = current.shared = None
+        for place in (threadIdx, blockIdx, blockDim, gridDim):
+            place.clear()
+
+
+def _run_threads(kernel, values, block):
+    """Run the threads of a block in which nobody waits: one after the other."""
+    for threadIdx.z in range(block.z):
+        for threadIdx.y in range(block.y):
+            for threadIdx.x in range(block.x):
+                if (result := kernel(*values)) is not None:
+                    raise _returned(result)
+
+
+def _returned(result):
+    return LaunchError(
+        f"{current.kernel} returned {result!r}; a kernel returns nothing, it writes to its arrays"
+    )
+
+
+class _Block:
+    """A block whose threads wait for each other. Each thread is a generator.
+
+    A round: every thread that can go on runs, in order, until it waits or returns. Then those
+    that wait for each other and are complete meet, and go on in the next round.
+    """
+
+    def __init__(self, generator, values, block):
+        self._places = [
+            dim3(x, y, z) for z in range(block.z) for y in range(block.y) for x in range(block.x)
+        ]
+        self._shape = block
+        self._threads = [generator(*values) for _ in self._places]
+        self._waits = [None] * len(self._places)  # the request of each thread; None: returned
+
+    def run(self):
+        answers = dict.fromkeys(range(len(self._threads)))
+        while answers:
+            for t in sorted(answers):
+                threadIdx.x, threadIdx.y, threadIdx.z = self._places[t]
+                try:
+                    self._waits[t] = self._threads[t].send(answers[t])
+                except StopIteration as end:
+                    self._waits[t] = None
+                    if end.value is not None:
+                        raise _returned(end.value) from None
+            answers = self._meet()
+
+    def _meet(self):
+        """Return the answers for all threads that can go on."""
+        groups = self._groups()
+        answers = {}
+        for group in groups:
+            if group.is_complete(self._waits):
+                answers.update(self._settle(group))
+        if not answers:
+            for group in groups:
+                if group.who == WHO_IS_HERE:
+                    answers.update(self._settle(group))
+        if groups and not answers:
+            raise self._stuck(groups)
+        return answers
+
+    def _groups(self):
+        """Return the threads that wait for each other, lowest thread first."""
+        groups = {}
+        for t, wait in enumerate(self._waits):
+            if wait is not None:
+                meeting, who, brought = wait
+                first = 0 if who == WHOLE_BLOCK else t // WARP_SIZE * WARP_SIZE
+                key = meeting, who, first, _site(self._threads[t])
+                if key not in groups:
+                    groups[key] = _Group(meeting, who, first)
+                groups[key].brought[t - first] = brought
+        return list(groups.values())
+
+    def _settle(self, group):
+        try:
+            answers = group.meeting.settle(group.brought)
+        except Absent as absent:
+            lane, source = absent.args
+            raise self._fault(
+                WarpError,
+                group,
+                f"in {group.meeting}() lane {lane} reads from lane {source}, which does not take "
+                f"part: {self._why_absent(group, source)}",
+            ) from None
+        return {group.first + lane: answer for lane, answer in answers.items()}
+
+    def _why_absent(self, group, lane):
+        if group.first + lane >= len(self._threads):
+            return "the block has no such thread"
+        if not group.who >> lane & 1:
+            return f"the mask {group.who:#010x} does not name it"
+        return "it has returned"
+
+    def _stuck(self, groups):
+        """Return the error for threads that wait for somebody who does not come."""
+        warps = [g for g in groups if g.who != WHOLE_BLOCK]
+        group = (warps or groups)[0]
+        if warps:
+            range_of_warp = range(group.first, group.first + WARP_SIZE)
+            missing = [
+                t
+                for t in range_of_warp[: len(self._threads) - group.first]
+                if group.who >> (t - group.first) & 1 and t - group.first not in group.brought
+            ]
+            return self._fault(
+                WarpError,
+                group,
+                f"{self._names(group.threads())} wait in {group.meeting}() with mask "
+                f"{group.who:#010x} for lanes that do not come: {self._whereabouts(missing)}",
+            )
+        missing = [t for t in range(len(self._threads)) if t not in group.brought]
+        return self._fault(
+            BarrierError,
+            group,
+            f"{group.meeting}() is reached by {self._names(group.threads())} of {block_name()}, "
+            f"but never by all: {self._whereabouts(missing)}",
+        )
+
+    def _fault(self, error_type, group, what):
+        frame = _innermost(self._threads[group.threads()[0]]).gi_frame
+        if block_name() not in what:
+            what += f" ({block_name()})"
+        return fault_at(error_type, frame.f_code, frame.f_lineno, what)
+
+    def _whereabouts(self, threads):
+        """Say where threads are: returned, or waiting at which line."""
+        places = {}
+        for t in threads:
+            if self._waits[t] is None:
+                place = "returned"
+            else:
+                line = _innermost(self._threads[t]).gi_frame.f_lineno
+                place = f"wait in line {line} at {self._waits[t][0]}()"
+            places.setdefault(place, []).append(t)
+        return "; ".join(f"{self._names(found)} {place}" for place, found in places.items())
+
+    def _names(self, threads):
+        """Print thread numbers as ranges; in two and three dimensions the first and how many."""
+        if self._shape.y * self._shape.z > 1:
+            first = place_text(self._places[threads[0]], self._shape)
+            if len(threads) == 1:
+                return f"thread {first}"
+            last = place_text(self._places[threads[-1]], self._shape)
+            return f"{len(threads)} threads from {first} to {last}"
+        if len(threads) == 1:
+            return f"thread {threads[0]}"
+        ranges = []
+        for t in threads:
+            if ranges and ranges[-1][1] == t - 1:
+                ranges[-1][1] = t
+            else:
+                ranges.append([t, t])
+        texts = [f"{a}" if a == b else f"{a}-{b}" for a, b in ranges[:5]]
+        return f"threads {', '.join(texts)}" + (" …" if len(ranges) > 5 else "")
+
+
+class _Group:
+    """Threads of a block or lanes of a warp that wait at the same call."""
+
+    def __init__(self, meeting, who, first):
+        self.meeting, self.who = meeting, who
+        self.first = first  # thread number of lane 0; 0 for a whole block
+        self.brought = {}  # lane (or thread) → what it brought
+
+    def threads(self):
+        return [self.first + lane for lane in self.brought]
+
+    def is_complete(self, waits):
+        """Whether everybody is here. For a warp: every lane in the mask that has not returned."""
+        if self.who == WHOLE_BLOCK:
+            return len(self.brought) == len(waits)
+        if self.who == WHO_IS_HERE:
+            return False
+        warp = waits[self.first : self.first + WARP_SIZE]
+        expected = (i for i, wait in enumerate(warp) if wait is not None and self.who >> i & 1)
+        return all(lane in self.brought for lane in expected)
+
+
+def _innermost(thread):
+    """Return the generator that runs: the kernel's, or that of the device function it calls."""
+    while thread.gi_yieldfrom is not None:
+        thread = thread.gi_yieldfrom
+    return thread
+
+
+def _site(thread):
+    """Return where in the code a thread waits, with the calls that led there."""
+    site = ()
+    while thread is not None:
+        site += (thread.gi_code, thread.gi_frame.f_lasti)
+        thread = thread.gi_yieldfrom
+    return site
