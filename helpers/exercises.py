@@ -40,8 +40,10 @@ def exercise(name: str, attempt, check: Callable, hint: str = ""):
             error.add_note(f"Hint: {hint}")
         raise
     if verdict is not None and not verdict:
-        given = "" if callable(attempt) or isinstance(attempt, str) and "\n" in attempt else (
-            f"{attempt!r} is "
+        given = (
+            ""
+            if callable(attempt) or isinstance(attempt, str) and "\n" in attempt
+            else (f"{attempt!r} is ")
         )
         raise ExerciseError(f"✗ {name}: {given}not right yet{note}")
     print(f"● {name}: passed")

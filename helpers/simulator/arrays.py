@@ -264,8 +264,10 @@ class Arguments:
         """Return an Array on a tensor's or NumPy array's own memory, or on a copy of it."""
         tensor = value.detach() if isinstance(value, torch.Tensor) else _from_numpy(name, value)
         if tensor.dtype not in _ELEMENTS:
-            raise DtypeError(f"argument {name} is {_dtype_name(tensor.dtype)}; arrays can be "
-                             + ", ".join(_dtype_name(d) for d in _ELEMENTS))
+            raise DtypeError(
+                f"argument {name} is {_dtype_name(tensor.dtype)}; arrays can be "
+                + ", ".join(_dtype_name(d) for d in _ELEMENTS)
+            )
         if tensor.dim() == 0:
             raise LaunchError(f"argument {name} has no dimensions; pass a number: {name}.item()")
         if tensor.device.type != "cpu" or not tensor.is_contiguous():

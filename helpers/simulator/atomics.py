@@ -4,7 +4,7 @@ CUDA's atomicAdd(&out[i], x) is atomicAdd(out, i, x) here. All return the old va
 """
 
 
-def atomicAdd(array, index, value): (CUDA's own names, below as well)
+def atomicAdd(array, index, value):
     """Add `value` to array[index]; return the old value."""
     old = array[index]
     array[index] = old + value

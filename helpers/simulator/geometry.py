@@ -13,7 +13,7 @@ MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
 
 
-class dim3(NamedTuple): (CUDA's own name)
+class dim3(NamedTuple):
     """Three sizes, as for a grid or a block: dim3(16, 16) is 16 × 16 × 1."""
 
     x: int
@@ -48,7 +48,7 @@ class Place:
         return f"({self.x}, {self.y}, {self.z})"
 
 
-threadIdx = Place("threadIdx") (CUDA's own names)
+threadIdx = Place("threadIdx")
 blockIdx = Place("blockIdx")
 blockDim = Place("blockDim")
 gridDim = Place("gridDim")

@@ -89,8 +89,9 @@ def _own_lane(mask):
     """Return the lane of the running thread, which has to be in its own mask."""
     lane = thread_number() % WARP_SIZE
     if not mask >> lane & 1:
-        raise fault(WarpError, f"mask {mask & FULL_MASK:#010x} does not name the caller's own "
-                               f"lane {lane}")
+        raise fault(
+            WarpError, f"mask {mask & FULL_MASK:#010x} does not name the caller's own lane {lane}"
+        )
     return lane
 
 

@@ -77,8 +77,9 @@ class _Rewriter:
                 if call.target not in self._cells:
                     self.generator(call.target)
                 name = f"{call.target.__name__}_that_pauses"
-                while new_cells.setdefault(name, self._cells[call.target]) is not (
-                    self._cells[call.target]
+                while (
+                    new_cells.setdefault(name, self._cells[call.target])
+                    is not (self._cells[call.target])
                 ):
                     name += "_"
                 yields_from[id(call.node)] = name
