@@ -36,15 +36,19 @@ class Record:
     stale: bool = False
 
     @property
+    def machine(self) -> str:
+        """The machine in a few words, for the title of a picture."""
+        cuda = f" · CUDA {self.cuda}" if self.cuda else ""
+        return f"{self.device} · torch {self.torch}{cuda}"
+
+    @property
     def caption(self) -> str:
         """One line that says where the value comes from."""
         if self.value is None:
             return "Nothing is recorded for this cell yet: run it on a machine with an NVIDIA GPU."
-        machine = f"{self.device} · torch {self.torch}"
-        machine += f" · CUDA {self.cuda}" if self.cuda else ""
         if self.live:
-            return f"measured on {machine}"
-        text = f"recorded on {machine} · {self.date}"
+            return f"measured on {self.machine}"
+        text = f"recorded on {self.machine} · {self.date}"
         if self.torch != torch.__version__:
             text += f" (this machine has torch {torch.__version__})"
         if self.stale:
