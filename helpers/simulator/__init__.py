@@ -20,7 +20,12 @@ How it works, in the order to read it:
     meeting    barriers, shuffles, votes: where threads wait for each other
     rewrite    turns those calls into `yield`, so that a thread can be paused there
     running    launch: runs the threads and lets them meet
-    errors     what can go wrong
+    watchdog   ends what would never end
+    errors     what can go wrong; `current` says where it did
+
+Where it differs from a GPU: numbers are Python's (ints do not overflow, floats have 64 bits) until
+they are stored in an array; threads take turns, so a race shows only the order written above; and
+a warp operation excuses lanes that have returned, but reading from one is an error.
 """
 
 from helpers.simulator.arrays import local_array, shared_array
@@ -42,6 +47,7 @@ from helpers.simulator.errors import (
     HostOnlyError,
     LaunchError,
     OutOfRangeError,
+    SharedMemoryError,
     SimulatorError,
     WarpError,
 )
@@ -80,6 +86,7 @@ __all__ = [
     "HostOnlyError",
     "LaunchError",
     "OutOfRangeError",
+    "SharedMemoryError",
     "SimulatorError",
     "WarpError",
     "activemask",

@@ -2,8 +2,10 @@
 
 import linecache
 import math
+import operator
 import re
 import struct
+import warnings
 from functools import cache
 from typing import NamedTuple
 
@@ -89,9 +91,9 @@ class Array:
 
     def as_element(self, value):
         """Return `value` as it would be read back from this array."""
-        one = Array("", bytearray(_ELEMENTS[self.dtype].bytes), (1, 1), self.dtype)
-        one[0, 0] = value
-        return one[0, 0]
+        one = _one_element(self.dtype)
+        one[0] = value
+        return one[0]
 
     @property
     def name(self):
@@ -150,7 +152,9 @@ class Array:
                 OutOfRangeError, f"{access}: shape {self.shape} needs {need}, got {len(parts)}"
             )
         for part in parts:
-            if not hasattr(part, "__index__"):
+            try:
+                operator.index(part)
+            except TypeError:
                 advice = "; // divides integers" if isinstance(part, float) else ""
                 return fault(
                     OutOfRangeError,
@@ -254,6 +258,11 @@ def make_array(name, memory, shape, dtype):
     return (Array1D if len(shape) == 1 else Array)(name, memory, shape, dtype)
 
 
+@cache
+def _one_element(dtype):
+    return make_array("value", bytearray(_ELEMENTS[dtype].bytes), (1,), dtype)
+
+
 class Arguments:
     """The tensors of one launch as Arrays; `write_back` brings copies back to their tensors."""
 
@@ -295,7 +304,8 @@ class Arguments:
 def _from_numpy(name, array):
     if not hasattr(torch, array.dtype.name):
         raise DtypeError(f"argument {name} is {array.dtype}; arrays hold numbers or bools")
-    return torch.from_numpy(array)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # a read-only array
+        return torch.from_numpy(array)
 
 
 def shared_array(shape, dtype=torch.float32):
@@ -305,7 +315,7 @@ def shared_array(shape, dtype=torch.float32):
     undefined until written: NaN, or 0xCD bytes. A block can have 227 KB in all.
     """
     frame = _kernel_frame("shared_array")
-    place = (frame.f_code, frame.f_lasti)
+    place = (id(frame.f_code), frame.f_lasti)
     shape, dtype = _shape_and_dtype(shape, dtype)
     array = current.shared.get(place)
     if array is None:

@@ -7,14 +7,14 @@ CUDA's atomicAdd(&out[i], x) is atomicAdd(out, i, x) here. All return the old va
 def atomicAdd(array, index, value):
     """Add `value` to array[index]; return the old value."""
     old = array[index]
-    array[index] = old + value
+    array[index] = old + array.as_element(value)
     return old
 
 
 def atomicSub(array, index, value):
     """Subtract `value` from array[index]; return the old value."""
     old = array[index]
-    array[index] = old - value
+    array[index] = old - array.as_element(value)
     return old
 
 
@@ -50,19 +50,19 @@ def atomicCAS(array, index, compare, value):
 def atomicAnd(array, index, value):
     """Keep the bits that `value` has too; return the old value."""
     old = array[index]
-    array[index] = old & value
+    array[index] = old & array.as_element(value)
     return old
 
 
 def atomicOr(array, index, value):
     """Set the bits that `value` has; return the old value."""
     old = array[index]
-    array[index] = old | value
+    array[index] = old | array.as_element(value)
     return old
 
 
 def atomicXor(array, index, value):
     """Flip the bits that `value` has; return the old value."""
     old = array[index]
-    array[index] = old ^ value
+    array[index] = old ^ array.as_element(value)
     return old

@@ -7,6 +7,7 @@ from pathlib import Path
 from helpers.simulator.geometry import thread_name
 
 _HERE = str(Path(__file__).parent)
+_RUNNING = str(Path(__file__).with_name("running.py"))
 
 
 class Current:
@@ -25,6 +26,15 @@ def calling_frame():
     while frame.f_back and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
     return frame
+
+
+def in_kernel(frame):
+    """Whether a frame belongs to a running kernel, or to what the kernel has called."""
+    while frame.f_code.co_filename.startswith(_HERE):
+        if frame.f_code.co_filename == _RUNNING:
+            return False
+        frame = frame.f_back
+    return True
 
 
 def fault(error_type, what):

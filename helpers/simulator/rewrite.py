@@ -23,11 +23,9 @@ import torch
 from helpers.simulator.errors import HostOnlyError, LaunchError
 from helpers.simulator.meeting import Meeting
 
-# Functions from here are called as they are: nobody's device functions.
-_NOT_SEARCHED = (
-    *{sysconfig.get_paths()[key] for key in ("stdlib", "purelib", "platlib")},
-    str(Path(__file__).parent),
-)
+# Nobody's device functions: they are called as they are.
+_INSTALLED = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "purelib", "platlib")})
+_SIMULATOR = str(Path(__file__).parent)
 _FUTURE_FLAGS = sum(
     getattr(__future__, name).compiler_flag for name in __future__.all_feature_names
 )
@@ -36,7 +34,7 @@ _FUTURE_FLAGS = sum(
 def pausable(kernel):
     """Return `kernel` as a generator function, or None if no threads meet in it.
 
-    Raises LaunchError where a call cannot be paused (in a lambda, in a comprehension), and
+    Raises LaunchError where a thread cannot be paused (in a lambda, in a comprehension), and
     HostOnlyError where the kernel reads a tensor that is not an argument.
     """
     rewriter = _Rewriter()
@@ -48,148 +46,153 @@ class _Rewriter:
 
     def __init__(self):
         self._sources = {}  # function → _Source
-        self._cells = {}  # function → cell with its generator function
+        self._cells = {}  # function → cell that holds, in the end, its generator function
 
-    def meets(self, function, seen=None):
-        """Whether threads meet in `function` or in anything it calls."""
+    def meets(self, target, seen=None):
+        """Whether a call of `target` may make a thread wait."""
         seen = set() if seen is None else seen
-        if function in seen:
+        if isinstance(target, Meeting):
+            return True
+        if not isinstance(target, types.FunctionType) or target in seen:
             return False
-        seen.add(function)
-        # No short cut: every function is looked through, for the tensors it may read.
-        return any([self._is_meeting(call.target, seen) for call in self._source(function).calls])
+        seen.add(target)
+        # A list, not a generator: every function is looked through, also for what it reads.
+        return any([self.meets(call.target, seen) for call in self._source(target).calls])
 
     def generator(self, function):
-        """Return the generator function that `function` is turned into."""
-        cell = self._cells[function] = types.CellType()
+        """Return the generator function that `function` becomes."""
+        return self._cell(function).cell_contents
+
+    def _cell(self, function):
+        if function not in self._cells:
+            self._cells[function] = cell = types.CellType()  # a function may call itself
+            cell.cell_contents = self._rewrite(function)
+        return self._cells[function]
+
+    def _rewrite(self, function):
         source = self._source(function)
-        pausing_defs = self._pausing_defs(source)
-        yields, yields_from = {}, {}  # id of a call → None, or the name of the generator function
-        new_cells = {}
+        inner = self._pausing_inner_functions(source)
+        edits = {}  # id of a call's node → name of the generator function, None for a Meeting
+        cells = {}  # name of a generator function → its cell
         for call in source.calls:
             if isinstance(call.target, Meeting):
-                yields[id(call.node)] = None
-            elif isinstance(call.target, ast.FunctionDef):
-                if call.target not in pausing_defs:
-                    continue
-                yields_from[id(call.node)] = call.target.name
+                edits[id(call.node)] = None
+            elif call.target in inner:
+                edits[id(call.node)] = call.target.name
             elif self.meets(call.target):
-                if call.target not in self._cells:
-                    self.generator(call.target)
-                name = f"{call.target.__name__}_that_pauses"
-                while (
-                    new_cells.setdefault(name, self._cells[call.target])
-                    is not (self._cells[call.target])
-                ):
-                    name += "_"
-                yields_from[id(call.node)] = name
+                name = f"pausable_{call.target.__name__}_{id(call.target)}"
+                cells[name] = self._cell(call.target)
+                edits[id(call.node)] = name
             else:
                 continue
             if call.inside:
                 raise LaunchError(
-                    f"{function.__name__}, line {call.node.lineno}: {ast.unparse(call.node)} "
-                    f"stands in a {call.inside}, where a thread cannot wait for others; "
-                    "use a for loop or a def"
+                    f"{ast.unparse(call.node)} in line {call.node.lineno} stands in a "
+                    f"{call.inside}, where a thread cannot wait; use a for loop or a def"
                 )
-        node = _InsertYields(yields, yields_from).visit(source.node)
-        cell.cell_contents = _compile(function, node, new_cells)
-        return cell.cell_contents
+        return _compile(function, _InsertYields(edits).visit(source.node), cells)
+
+    def _pausing_inner_functions(self, source):
+        """Return those functions defined inside this one in which threads meet."""
+        found, before = set(), None
+        while found != before:  # one may call another
+            before = set(found)
+            found |= {c.owner for c in source.calls if c.target in found or self.meets(c.target)}
+        return found
 
     def _source(self, function):
         if function not in self._sources:
             self._sources[function] = _Source(function)
         return self._sources[function]
 
-    def _is_meeting(self, target, seen):
-        if isinstance(target, types.FunctionType):
-            return self.meets(target, seen)
-        return isinstance(target, Meeting)
-
-    def _pausing_defs(self, source):
-        """Return the functions defined inside this one in which threads meet."""
-        found, before = set(), -1
-        while len(found) > before:
-            before = len(found)
-            found |= {
-                call.owner
-                for call in source.calls
-                if call.target in found or self._is_meeting(call.target, set())
-            }
-        return found
-
 
 @dataclass
 class _Call:
     node: ast.Call
-    target: object  # Meeting, a function, or the node of a function defined inside
+    target: object  # a Meeting, a function, or the node of a function defined inside
     owner: ast.FunctionDef  # the innermost function it stands in
-    inside: str  # "lambda" or "comprehension", where one cannot wait
+    inside: str  # "lambda" or "comprehension", where a thread cannot wait
+
+
+@dataclass
+class _Scope:
+    names: set  # local to it
+    functions: dict  # defined in it: name → node
+    code: types.CodeType = None
 
 
 class _Source(ast.NodeVisitor):
     """The parsed source of a function, and the calls in it whose target is known."""
 
     def __init__(self, function):
-        self._function = function
-        self._outer = _closure(function)
-        self._scopes = []  # (names local to a function, functions defined in it)
-        self._owner = None
-        self._inside = ""
-        self.calls = []
-        code = function.__code__
         self.node = None
-        if code.co_filename.startswith(_NOT_SEARCHED):
+        self.calls = []
+        self._function, self._closure = function, _closure(function)
+        self._scopes = []
+        self._owner, self._inside = None, ""
+        code = function.__code__
+        if code.co_filename.startswith((*_INSTALLED, _SIMULATOR)):
             return
-        if code.co_name == "<lambda>" or (node := _parse(code)) is None:
+        self.node = _parse(code)
+        if self.node is None:
             self._refuse_meetings(code)
-            return
-        if inspect.isgeneratorfunction(function):
+        elif inspect.isgeneratorfunction(function):
             raise LaunchError(f"{code.co_name} has a yield; a kernel cannot")
-        self.node = node
-        self._visit_function(node, code)
+        else:
+            self._visit_body(self.node, code)
 
     def _refuse_meetings(self, code):
+        """A lambda, or a function whose source is not at hand, must not hold a Meeting."""
         for name in code.co_names:
-            if isinstance(self._lookup(name), Meeting):
+            if not isinstance(self._lookup(name), Meeting):
+                continue
+            if code.co_name == "<lambda>":
                 raise LaunchError(
-                    f"{name}() stands in a lambda, where a thread cannot wait for others; use a def"
-                    if code.co_name == "<lambda>"
-                    else f"the source of {code.co_name} is needed to run {name}(); "
-                    "define it in a file or a notebook cell"
+                    f"{name}() in line {code.co_firstlineno} stands in a lambda, "
+                    "where a thread cannot wait; use a def"
                 )
+            raise LaunchError(
+                f"{code.co_name} calls {name}(), for which its source is needed; "
+                "define it in a file or in a notebook cell"
+            )
 
-    def _visit_function(self, node, code):
-        defs = {n.name: n for n in _own_nodes(node) if isinstance(n, ast.FunctionDef)}
-        self._scopes.append(({*code.co_varnames, *code.co_cellvars}, defs, code))
-        owner, self._owner = self._owner, node
-        inside, self._inside = self._inside, ""
+    def _visit_body(self, node, code):
+        functions = {n.name: n for n in _own_nodes(node) if isinstance(n, ast.FunctionDef)}
+        before = self._owner, self._inside
+        self._owner, self._inside = node, ""
+        self._scopes.append(_Scope({*code.co_varnames, *code.co_cellvars}, functions, code))
         for statement in node.body:
             self.visit(statement)
         self._scopes.pop()
-        self._owner, self._inside = owner, inside
+        self._owner, self._inside = before
 
     def visit_FunctionDef(self, node):
-        code = self._scopes[-1][2]
         first_line = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-        for const in code.co_consts:
-            if isinstance(const, types.CodeType) and (const.co_name, const.co_firstlineno) == (
-                node.name,
-                first_line,
-            ):
-                self._visit_function(node, const)
-
-    def _visit_inside(self, node, what):
-        inside, self._inside = self._inside, what
-        self.generic_visit(node)
-        self._inside = inside
+        for const in self._scopes[-1].code.co_consts:
+            if isinstance(const, types.CodeType) and const.co_name == node.name:
+                if const.co_firstlineno == first_line:
+                    self._visit_body(node, const)
 
     def visit_Lambda(self, node):
-        self._visit_inside(node, "lambda")
+        self._visit_expression(node, "lambda", {a.arg for a in ast.walk(node.args) if _is_arg(a)})
 
     def visit_ListComp(self, node):
-        self._visit_inside(node, "comprehension")
+        targets = {
+            name.id
+            for generator in node.generators
+            for name in ast.walk(generator.target)
+            if isinstance(name, ast.Name)
+        }
+        self._visit_expression(node, "comprehension", targets)
 
     visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp
+
+    def _visit_expression(self, node, what, names):
+        inside, self._inside = self._inside, what
+        self._scopes.append(_Scope(names, {}, self._scopes[-1].code))
+        self.generic_visit(node)
+        self._scopes.pop()
+        self._inside = inside
 
     def visit_Call(self, node):
         target = self._resolve(node.func)
@@ -197,31 +200,38 @@ class _Source(ast.NodeVisitor):
             self.calls.append(_Call(node, target, self._owner, self._inside))
         self.generic_visit(node)
 
+    def visit_Expr(self, node):
+        if isinstance(self._resolve(node.value), Meeting):
+            raise LaunchError(
+                f"{ast.unparse(node)} in line {node.lineno} does nothing without its ()"
+            )
+        self.generic_visit(node)
+
     def visit_Name(self, node):
         if isinstance(self._resolve(node), torch.Tensor | np.ndarray):
             raise HostOnlyError(
-                f"{self._function.__name__}, line {node.lineno}: {node.id} is a tensor of the "
-                "host; a kernel gets it as an argument"
+                f"{node.id} in line {node.lineno} is a tensor of the host; "
+                "a kernel gets it as an argument"
             )
 
     def _resolve(self, node):
         """Return what a name or module.name stands for, or None if only a run can tell."""
         if isinstance(node, ast.Attribute):
             owner = self._resolve(node.value)
-            is_namespace = isinstance(owner, types.ModuleType | type)
-            return getattr(owner, node.attr, None) if is_namespace else None
+            known = isinstance(owner, types.ModuleType | type)
+            return getattr(owner, node.attr, None) if known else None
         if not isinstance(node, ast.Name):
             return None
-        for names, defs, _ in reversed(self._scopes):
-            if node.id in defs:
-                return defs[node.id]
-            if node.id in names:
+        for scope in reversed(self._scopes):
+            if node.id in scope.functions:
+                return scope.functions[node.id]
+            if node.id in scope.names:
                 return None
         return self._lookup(node.id)
 
     def _lookup(self, name):
-        if name in self._outer:
-            return self._outer[name]
+        if name in self._closure:
+            return self._closure[name]
         return self._function.__globals__.get(name)
 
 
@@ -234,6 +244,10 @@ def _closure(function):
         except ValueError:  # not assigned yet
             values[name] = None
     return values
+
+
+def _is_arg(node):
+    return isinstance(node, ast.arg)
 
 
 def _own_nodes(function_node):
@@ -250,53 +264,51 @@ def _parse(code):
     """Return the function's node with the line numbers of its file, or None without source."""
     try:
         source = inspect.getsource(code)
-    except OSError:
+        indented = source[0].isspace()
+        tree = ast.parse("if True:\n" + source if indented else source)
+    except (OSError, SyntaxError):  # a lambda's source may begin in the middle of a statement
         return None
-    indented = source[0].isspace()
-    tree = ast.parse("if True:\n" + source if indented else source)
     ast.increment_lineno(tree, code.co_firstlineno - (2 if indented else 1))
     node = tree.body[0].body[0] if indented else tree.body[0]
-    return node if isinstance(node, ast.FunctionDef) else None
+    return node if isinstance(node, ast.FunctionDef) and node.name == code.co_name else None
 
 
 class _InsertYields(ast.NodeTransformer):
-    def __init__(self, yields, yields_from):
-        self._yields, self._yields_from = yields, yields_from
+    def __init__(self, edits):
+        self._edits = edits
 
     def visit_Call(self, node):
-        key = id(node)
         self.generic_visit(node)
-        if key in self._yields:
-            node.func = ast.Attribute(node.func, "request", ast.Load())
-            paused = ast.Yield(node)
-        elif key in self._yields_from:
-            node.func = ast.Name(self._yields_from[key], ast.Load())
-            paused = ast.YieldFrom(node)
-        else:
+        if id(node) not in self._edits:
             return node
-        ast.copy_location(node.func, node)
-        return ast.copy_location(paused, node)
+        name = self._edits[id(node)]
+        if name is None:
+            request = ast.copy_location(ast.Attribute(node.func, "request", ast.Load()), node.func)
+            call = ast.Call(request, node.args, node.keywords)
+            return ast.copy_location(ast.Yield(ast.copy_location(call, node)), node)
+        generator = ast.copy_location(ast.Name(name, ast.Load()), node.func)
+        call = ast.Call(generator, node.args, node.keywords)
+        return ast.copy_location(ast.YieldFrom(ast.copy_location(call, node)), node)
 
 
-def _compile(function, node, new_cells):
-    """Return a function like `function` with the body of `node`."""
+def _compile(function, node, cells):
+    """Return a function like `function`, with the body of `node` and more variables in reach."""
     old = function.__code__
-    cells = dict(zip(old.co_freevars, function.__closure__ or (), strict=True)) | new_cells
+    cells |= dict(zip(old.co_freevars, function.__closure__ or (), strict=True))
     node.decorator_list = []
-    # Inside a function with these names as parameters, they become free variables.
-    outer = ast.parse(f"def outer({', '.join(cells)}): pass")
-    outer.body[0].body = [node]
-    ast.fix_missing_locations(outer)
-    code = compile(
-        outer, old.co_filename, "exec", flags=old.co_flags & _FUTURE_FLAGS, dont_inherit=True
-    )
+    # Parameters of a function around it become its free variables.
+    tree = ast.parse(f"def outer({', '.join(cells)}): pass")
+    tree.body[0].body = [node]
+    flags = old.co_flags & _FUTURE_FLAGS
+    code = compile(tree, old.co_filename, "exec", flags=flags, dont_inherit=True)
     for name in ("outer", old.co_name):
-        code = next(
-            c for c in code.co_consts if isinstance(c, types.CodeType) and c.co_name == name
-        )
-    closure = tuple(cells[name] for name in code.co_freevars)
+        code = next(c for c in code.co_consts if getattr(c, "co_name", None) == name)
     new = types.FunctionType(
-        code, function.__globals__, function.__name__, function.__defaults__, closure
+        code,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        tuple(cells[name] for name in code.co_freevars),
     )
     new.__kwdefaults__ = function.__kwdefaults__
     return new

@@ -47,8 +47,8 @@ def launch(kernel, grid, block, *args):
         generator = pausable(kernel)
     except SimulatorError as error:
         raise type(error)(f"{kernel.__name__}: {error}") from None
-    with _running(kernel, grid, block), watchdog() as wind_up:
-        try:
+    try:
+        with _running(kernel, grid, block), watchdog() as wind_up:
             for blockIdx.z in range(grid.z):
                 for blockIdx.y in range(grid.y):
                     for blockIdx.x in range(grid.x):
@@ -58,8 +58,8 @@ def launch(kernel, grid, block, *args):
                             _run_threads(kernel, values, block)
                         else:
                             _Block(generator, values, block).run()
-        finally:
-            arguments.write_back()
+    finally:
+        arguments.write_back()
 
 
 def _bind(kernel, args, arguments):
@@ -187,7 +187,7 @@ class _Block:
                 WarpError,
                 group,
                 f"in {group.meeting}() lane {lane} reads from lane {source}, which does not take "
-                f"part: {self._why_absent(group, source)}",
+                f"part: {self._why_absent(group, source)} ({block_name()})",
             ) from None
         return {group.first + lane: answer for lane, answer in answers.items()}
 
@@ -195,38 +195,35 @@ class _Block:
         if group.first + lane >= len(self._threads):
             return "the block has no such thread"
         if not group.who >> lane & 1:
-            return f"the mask {group.who:#010x} does not name it"
+            return f"it is not in the mask {group.who:#010x}"
         return "it has returned"
 
     def _stuck(self, groups):
         """Return the error for threads that wait for somebody who does not come."""
-        warps = [g for g in groups if g.who != WHOLE_BLOCK]
-        group = (warps or groups)[0]
-        if warps:
-            range_of_warp = range(group.first, group.first + WARP_SIZE)
-            missing = [
-                t
-                for t in range_of_warp[: len(self._threads) - group.first]
-                if group.who >> (t - group.first) & 1 and t - group.first not in group.brought
-            ]
+        warps = [group for group in groups if group.who != WHOLE_BLOCK]
+        if not warps:
+            group = groups[0]
+            missing = [t for t in range(len(self._threads)) if t not in group.brought]
             return self._fault(
-                WarpError,
+                BarrierError,
                 group,
-                f"{self._names(group.threads())} wait in {group.meeting}() with mask "
-                f"{group.who:#010x} for lanes that do not come: {self._whereabouts(missing)}",
+                f"only {self._names(group.threads())} of {block_name()} reach {group.meeting}(); "
+                f"{self._whereabouts(missing)}",
             )
-        missing = [t for t in range(len(self._threads)) if t not in group.brought]
+        group = warps[0]
+        named = (
+            t for t in range(group.first, len(self._threads)) if group.who >> t - group.first & 1
+        )
+        missing = [t for t in named if t - group.first not in group.brought]
         return self._fault(
-            BarrierError,
+            WarpError,
             group,
-            f"{group.meeting}() is reached by {self._names(group.threads())} of {block_name()}, "
-            f"but never by all: {self._whereabouts(missing)}",
+            f"{self._names(group.threads())} of {block_name()} wait at {group} for lanes that do "
+            f"not come; {self._whereabouts(missing)}",
         )
 
     def _fault(self, error_type, group, what):
-        frame = _innermost(self._threads[group.threads()[0]]).gi_frame
-        if block_name() not in what:
-            what += f" ({block_name()})"
+        frame = _call_chain(self._threads[group.threads()[0]])[-1].gi_frame
         return fault_at(error_type, frame.f_code, frame.f_lineno, what)
 
     def _whereabouts(self, threads):
@@ -236,10 +233,15 @@ class _Block:
             if self._waits[t] is None:
                 place = "returned"
             else:
-                line = _innermost(self._threads[t]).gi_frame.f_lineno
-                place = f"wait in line {line} at {self._waits[t][0]}()"
+                meeting, who, _ = self._waits[t]
+                lines = [step.gi_frame.f_lineno for step in _call_chain(self._threads[t])]
+                place = f"at {_Group(meeting, who, 0)} in line {lines.pop()}"
+                place += "".join(f", called in line {line}" for line in reversed(lines))
             places.setdefault(place, []).append(t)
-        return "; ".join(f"{self._names(found)} {place}" for place, found in places.items())
+        return "; ".join(
+            f"{self._names(found)} {'have returned' if place == 'returned' else f'wait {place}'}"
+            for place, found in places.items()
+        )
 
     def _names(self, threads):
         """Print thread numbers as ranges; in two and three dimensions the first and how many."""
@@ -269,6 +271,11 @@ class _Group:
         self.first = first  # thread number of lane 0; 0 for a whole block
         self.brought = {}  # lane (or thread) → what it brought
 
+    def __str__(self):
+        """Print the call that its members wait at."""
+        mask = f" with mask {self.who:#010x}" if isinstance(self.who, int) else ""
+        return f"{self.meeting}(){mask}"
+
     def threads(self):
         return [self.first + lane for lane in self.brought]
 
@@ -283,17 +290,14 @@ class _Group:
         return all(lane in self.brought for lane in expected)
 
 
-def _innermost(thread):
-    """Return the generator that runs: the kernel's, or that of the device function it calls."""
-    while thread.gi_yieldfrom is not None:
-        thread = thread.gi_yieldfrom
-    return thread
+def _call_chain(thread):
+    """Return the generators a paused thread is in: the kernel's, then its device functions'."""
+    chain = [thread]
+    while chain[-1].gi_yieldfrom is not None:
+        chain.append(chain[-1].gi_yieldfrom)
+    return chain
 
 
 def _site(thread):
     """Return where in the code a thread waits, with the calls that led there."""
-    site = ()
-    while thread is not None:
-        site += (thread.gi_code, thread.gi_frame.f_lasti)
-        thread = thread.gi_yieldfrom
-    return site
+    return tuple((id(step.gi_code), step.gi_frame.f_lasti) for step in _call_chain(thread))
