@@ -1,0 +1,101 @@
+"""Find what building a CUDA string needs; what is missing comes with the line that mends it."""
+
+import functools
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import torch
+
+TOOLKIT_PARTS = "cccl,crt,cudart,nvcc,nvvm"
+
+
+class ToolMissing(RuntimeError):
+    """A tool is missing or does not fit: one sentence, and the line that mends it."""
+
+    def __init__(self, sentence: str, mend: str):
+        super().__init__(f"{sentence}\n  To mend it: {mend}")
+        self.sentence, self.mend = sentence, mend
+
+    def _render_traceback_(self):  # what IPython prints instead of a traceback
+        return [f"ToolMissing: {self}"]
+
+
+def ninja() -> Path:
+    """Return ninja, which load_inline runs, and put its directory on PATH if it is not there."""
+    if found := shutil.which("ninja"):
+        return Path(found)
+    for directory in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
+        if (directory / "ninja").exists():
+            os.environ["PATH"] = f"{directory}{os.pathsep}{os.environ.get('PATH', '')}"
+            return directory / "ninja"
+    raise ToolMissing("ninja, which runs the build, is not installed.", _pip("ninja"))
+
+
+def host_compiler() -> Path:
+    """Return the C++ compiler: $CXX, else the first of c++, g++, clang++ on PATH."""
+    chosen = os.environ.get("CXX")
+    if chosen:
+        if found := shutil.which(chosen):
+            return Path(found)
+        raise ToolMissing(f"CXX names {chosen!r}, and there is no such compiler.", "unset CXX")
+    for name in ("c++", "g++", "clang++"):
+        if found := shutil.which(name):
+            if name != "c++":  # load_inline looks for c++ alone
+                os.environ["CXX"] = name
+            return Path(found)
+    raise ToolMissing("There is no C++ compiler on PATH.", _system_package("g++"))
+
+
+def cuda_home() -> Path:
+    """Return the CUDA toolkit that has nvcc; sets CUDA_HOME for PyTorch."""
+    for home in _cuda_homes():
+        if (home / "bin" / "nvcc").exists():
+            os.environ["CUDA_HOME"] = str(home)
+            return home
+    raise ToolMissing("There is no nvcc, the compiler for CUDA.", _toolkit())
+
+
+def nvcc_version(home: Path) -> str:
+    """Return the CUDA version of a toolkit's nvcc: "13.0"."""
+    said = _run_version(str(home / "bin" / "nvcc"), "--version")
+    return re.search(r"release (\d+\.\d+)", said)[1]
+
+
+def _cuda_homes():
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if os.environ.get(variable):
+            yield Path(os.environ[variable])
+    if found := shutil.which("nvcc"):
+        yield Path(found).resolve().parent.parent
+    yield Path("/usr/local/cuda")
+    for directory in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        yield from sorted(Path(directory).glob("nvidia/cu*"), reverse=True)
+
+
+def _toolkit():
+    version = torch.version.cuda or "13.0"
+    return _pip(f'"cuda-toolkit[{TOOLKIT_PARTS}]=={version}.*"')
+
+
+def _pip(package):
+    return f"{sys.executable} -m pip install {package}"
+
+
+def _system_package(name):
+    if platform.system() == "Darwin":
+        return "xcode-select --install"
+    for manager, install in (("apt-get", "apt-get install"), ("dnf", "dnf install")):
+        if shutil.which(manager):
+            return f"sudo {install} {name}"
+    return f"install {name} with your system's package manager"
+
+
+@functools.cache
+def _run_version(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -1,0 +1,19 @@
+// tensor.h for strings that name at::Half or at::BFloat16: their headers cost another second.
+#pragma once
+
+#include "tensor.h"
+
+#include <torch/headeronly/util/BFloat16.h>
+#include <torch/headeronly/util/Half.h>
+
+namespace torch_light {
+TORCH_LIGHT_ELEMENT(c10::Half, Half)
+TORCH_LIGHT_ELEMENT(c10::BFloat16, BFloat16)
+inline std::string text(c10::Half x) { return text(static_cast<double>(static_cast<float>(x))); }
+inline std::string text(c10::BFloat16 x) {
+  return text(static_cast<double>(static_cast<float>(x)));
+}
+}  // namespace torch_light
+
+namespace at { using c10::BFloat16; using c10::Half; }
+namespace torch { using c10::BFloat16; using c10::Half; }
