@@ -48,7 +48,7 @@ def draw_memory(a: torch.Tensor) -> Axes:
     rows, cols = a.shape
     cells = a.untyped_storage().nbytes() // a.element_size()
     memory = torch.as_strided(a, (cells,), (1,), 0)
-    ax = _canvas(max(7, 0.62 * cells), 0.5 * rows + 2.0, (-2.6, cells), (-1.9, rows + 0.6))
+    ax = _canvas(max(7, 0.62 * cells), 0.5 * rows + 1.4, (-2.6, cells + 0.1), (-1.9, rows + 0.2))
     colours = (BLUE, ORANGE, GREEN, PINK, YELLOW)
     place = {}
     for row in range(rows):
