@@ -198,44 +198,52 @@ def _read_idx(path: Path) -> torch.Tensor:
 
 
 def _from_mirrors(split: str) -> tuple[Path, Path] | None:
-    """Return the two files of a split, downloaded where they are not yet in the cache."""
-    names = [name for name in MD5 if name.startswith(PREFIX[split])]
+    """Return the two files of a split from the cache; what it lacks of the four is downloaded.
+
+    All or none: a net trained on handwriting is not to be tested on fonts.
+    """
     folder = CACHE / "mnist"
     folder.mkdir(parents=True, exist_ok=True)
-    files = [_fetch(name, folder) for name in names]
-    return (files[0], files[1]) if all(files) else None
+    if all(_fetch(name, folder) for name in MD5):
+        return _find_pair(folder, split)
+    return None
 
 
-def _fetch(name: str, folder: Path) -> Path | None:
-    """Return the file from the cache or the first mirror that has it whole; None if none has."""
+def _fetch(name: str, folder: Path) -> bool:
+    """Make sure of a whole file in the cache, from the first mirror that has it, if any."""
     global _offline
     path = folder / name
-    if path.is_file() and hashlib.md5(path.read_bytes()).hexdigest() == MD5[name]:
-        return path
+    if path.is_file() and _md5(path) == MD5[name]:
+        return True
     path.unlink(missing_ok=True)
-    if _offline:
-        return None
-    for mirror in MIRRORS:
+    failures: list[str] = []
+    for mirror in [] if _offline else MIRRORS:
         try:
             part = _download(mirror + name, folder)
         except (OSError, http.client.HTTPException) as error:
-            print(f"{mirror}{name}: {error}")
+            failures.append(f"{mirror}{name}: {error}")
             continue
-        if hashlib.md5(part.read_bytes()).hexdigest() == MD5[name]:
+        if _md5(part) == MD5[name]:
             os.replace(part, path)
-            return path
+            print("".join(f"{failure}; so taken from {mirror}\n" for failure in failures), end="")
+            return True
         part.unlink()
-        print(f"{mirror}{name}: the checksum is wrong, the download is thrown away")
-    _offline = True
-    print("No mirror of MNIST can be reached: digits are rendered from fonts instead.")
-    return None
+        failures.append(f"{mirror}{name}: wrong checksum, thrown away")
+    if not _offline:
+        _offline = True
+        print(f"MNIST cannot be downloaded, so digits are rendered from fonts ({failures[-1]}).")
+    return False
+
+
+def _md5(path: Path) -> str:
+    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
 
 
 def _download(url: str, folder: Path) -> Path:
     """Save a URL in a new temporary file, showing progress; OSError if it fails or crawls."""
     answer = _open(url)
-    total = int(answer.headers.get("Content-Length", 0))
-    done, began = 0, time.monotonic()
+    total = int(answer.headers.get("Content-Length") or 0)
+    done, tenths, began = 0, 0, time.monotonic()
     handle, part = tempfile.mkstemp(suffix=".part", dir=folder)
     try:
         with answer, os.fdopen(handle, "wb") as file:
@@ -244,13 +252,17 @@ def _download(url: str, folder: Path) -> Path:
                 done += len(chunk)
                 seconds = time.monotonic() - began
                 if seconds > STALL_S and done < MIN_RATE * seconds:
-                    raise TimeoutError(f"only {done} bytes in {seconds:.0f} s")
-                print(f"\r{url} {done / 1e6:.1f} of {total / 1e6:.1f} MB", end="", flush=True)
-        print()
-        return Path(part)
+                    raise TimeoutError(f"only {done:,} bytes in {seconds:.0f} s")
+                if total and 10 * done // total > tenths:
+                    tenths = 10 * done // total
+                    size = f"{done / 1e6:.1f} of {total / 1e6:.1f} MB"
+                    print(f"\r{Path(url).name}  {size}", end="", flush=True)
     except BaseException:
         os.unlink(part)
         raise
+    finally:
+        print(end="\n" if tenths else "")
+    return Path(part)
 
 
 def _open(url: str) -> http.client.HTTPResponse:

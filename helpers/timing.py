@@ -44,8 +44,11 @@ class Timing:
         if math.isnan(self.median_ms):
             return self.caption
         unit, scale = ("µs", 1e3) if self.median_ms < 1 else ("ms", 1)
-        times = [_digits(scale * time) for time in (self.median_ms, self.low_ms, self.high_ms)]
-        return f"{times[0]} {unit} (10–90 %: {times[1]}–{times[2]})\n{self.caption}"
+        places = _decimals([scale * self.median_ms])
+        median, low, high = (
+            f"{scale * time:,.{places}f}" for time in (self.median_ms, self.low_ms, self.high_ms)
+        )
+        return f"{median} {unit} (10–90 %: {low}–{high})\n{self.caption}"
 
     __repr__ = __str__
 
@@ -105,13 +108,14 @@ def compare(
     for name, fn in list(candidates.items())[1:]:
         result = fn()
         if check:
-            _assert_same(result, first, f"{name} (expected: as {names[0]})")
+            _must_agree(result, first, f"{name!r} disagrees with {names[0]!r}")
 
     def measure() -> dict:
         samples = _sample([*functions, functions[0]], _cuda_clock())
         if check:
             for name, fn in candidates.items():
-                _assert_same(fn(), first, f"{name} after timing (expected: as {names[0]} before)")
+                complaint = f"after timing, {name!r} disagrees with {names[0]!r} before"
+                _must_agree(fn(), first, complaint)
         return _evaluate(names, samples, bytes, flops)
 
     return Comparison(recorded(key, measure, about=names))
@@ -188,12 +192,14 @@ def _header_and_lines(rows: list[dict]) -> tuple[list[str], list[list[str]]]:
     gbps, tflops = (any(row[name] is not None for row in rows) for name in ("gbps", "tflops"))
     header = ["", f"median {unit}", "10 %", "90 %"]
     header += ["GB/s"] * gbps + ["TFLOP/s"] * tflops + ["speed"]
+    decimals = _decimals([scale * row["median_ms"] for row in rows])
+    tflops_decimals = _decimals([row["tflops"] for row in rows]) if tflops else 0
     lines = []
     for row in rows:
-        line = [row["name"]]
-        line += [_digits(scale * row[f"{which}_ms"]) for which in ("median", "low", "high")]
+        times = [scale * row[f"{which}_ms"] for which in ("median", "low", "high")]
+        line = [row["name"], *(f"{time:,.{decimals}f}" for time in times)]
         line += [f"{row['gbps']:,.0f}"] if gbps else []
-        line += [_digits(row["tflops"])] if tflops else []
+        line += [f"{row['tflops']:,.{tflops_decimals}f}"] if tflops else []
         lines.append([*line, f"{row['ratio']:.2f}×"])
     return header, lines
 
@@ -204,10 +210,11 @@ def _summary(times: list[float]) -> tuple[float, float, float]:
     return statistics.median(times), deciles[0], deciles[-1]
 
 
-def _digits(number: float) -> str:
-    """Write a number with four digits or more, three at most behind the point."""
-    decimals = 3 - math.floor(math.log10(number)) if number > 0 else 3
-    return f"{number:,.{min(max(decimals, 0), 3)}f}"
+def _decimals(numbers: Sequence[float]) -> int:
+    """Return how many decimals, three at most, give the smallest number four digits."""
+    smallest = min(numbers, default=0)
+    digits = math.floor(math.log10(smallest)) + 1 if smallest > 0 else 1
+    return min(max(4 - digits, 0), 3)
 
 
 def _snapshot(result: Any) -> Any:
@@ -219,6 +226,13 @@ def _snapshot(result: Any) -> Any:
     return result
 
 
+def _must_agree(result: Any, expected: Any, complaint: str) -> None:
+    try:
+        _assert_same(result, expected, "result")
+    except AssertionError as error:
+        raise AssertionError(f"{complaint}: {error}") from None
+
+
 def _assert_same(result: Any, expected: Any, name: str) -> None:
     """Raise AssertionError unless a candidate's result agrees with the first candidate's."""
     if expected is None:
@@ -227,7 +241,7 @@ def _assert_same(result: Any, expected: Any, name: str) -> None:
         count = len(result) if isinstance(result, tuple | list) else "no tuple"
         assert count == len(expected), f"{name}: expected {len(expected)} results, got {count}"
         for i, (part, expected_part) in enumerate(zip(result, expected, strict=True)):
-            _assert_same(part, expected_part, f"{name}, result {i}")
+            _assert_same(part, expected_part, f"{name} {i}")
     else:
         with contextlib.redirect_stdout(None):  # the table is what the reader should see
             check_close(result, expected, name=name)

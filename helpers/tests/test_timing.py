@@ -1,0 +1,214 @@
+"""Comparisons measure in turns, check results before and after, and show records without a GPU."""
+
+import math
+import time
+
+import pytest
+import torch
+
+from helpers import recorded, timing
+from helpers.recorded import Record
+from helpers.timing import Comparison, compare, time_cuda
+
+x = torch.arange(1.0, 101.0)
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch, records):
+    monkeypatch.setattr(recorded, "BACKEND", "cpu")
+    monkeypatch.setattr(timing, "BACKEND", "cpu")
+
+
+def wall_clock(fn, calls):
+    start = time.perf_counter()
+    for _ in range(calls):
+        fn()
+    return 1e3 * (time.perf_counter() - start) / calls
+
+
+@pytest.fixture
+def gpu(monkeypatch, pretend_gpu):
+    """Time with the wall clock where the GPU would be timed with events, few samples."""
+    pretend_gpu(timing)
+    monkeypatch.setattr(timing, "_cuda_clock", lambda: wall_clock)
+    monkeypatch.setattr(timing, "SAMPLES", 8)
+    monkeypatch.setattr(timing, "WARM_UP_S", 0.001)
+
+
+# ---- without a GPU
+
+
+def test_every_candidate_runs_and_the_sentence_shows():
+    calls = []
+    candidates = {name: lambda name=name: calls.append(name) for name in "ab"}
+    table = compare(candidates, "01_nothing")
+    assert calls == ["a", "b"]
+    assert table.rows == [] and math.isnan(table.self_ratio)
+    assert str(table) == table.caption and "Nothing is recorded" in table.caption
+    assert "Nothing is recorded" in table._repr_html_()
+
+
+def test_time_cuda_without_a_record_is_nan():
+    calls = []
+    found = time_cuda(lambda: calls.append(1), "01_nothing")
+    assert calls == [1] and math.isnan(found.median_ms) and "Nothing is recorded" in str(found)
+
+
+def test_a_recorded_table_is_shown_with_its_gpu(monkeypatch, gpu):
+    candidates = {"x * x": lambda: x * x, "square": lambda: x.square()}
+    monkeypatch.setenv("RECORD", "1")
+    live = compare(candidates, "01_square", bytes=800, flops=100)
+    time_cuda(candidates["square"], "01_one")
+    monkeypatch.setattr(recorded, "BACKEND", "cpu")
+    monkeypatch.setattr(timing, "BACKEND", "cpu")
+
+    table = compare(candidates, "01_square", bytes=80, flops=10)  # smaller inputs on the CPU
+    assert table.rows == live.rows and table.self_ratio == live.self_ratio
+    assert "recorded on Pretended GPU" in str(table)
+    assert "recorded on Pretended GPU" in str(time_cuda(candidates["square"], "01_one"))
+    assert table.record.value["bytes"] == 800
+
+    changed = compare(candidates | {"pow": lambda: x**2}, "01_square")
+    assert len(changed.rows) == 2 and "older version of this cell" in changed.caption
+
+
+# ---- results
+
+
+def test_a_wrong_candidate_is_named():
+    with pytest.raises(AssertionError, match=r"'x \+ x' disagrees with 'x \* x': result\[0\]"):
+        compare({"x * x": lambda: x * x, "x + x": lambda: x + x}, "01_x")
+
+
+@pytest.mark.parametrize("spoilt", ["first", "second", "both"])
+def test_nan_never_passes(spoilt):
+    nan = torch.full_like(x, math.nan)
+    first = nan if spoilt != "second" else x
+    second = nan if spoilt != "first" else x
+    with pytest.raises(AssertionError):
+        compare({"a": lambda: first, "b": lambda: second}, "01_x")
+
+
+def test_tuples_and_none_are_compared_part_by_part():
+    good = {"a": lambda: (x, None, [x, 2]), "b": lambda: [x.clone(), None, (x, 2)]}
+    assert compare(good, "01_x").rows == []
+    for bad in [(x, None), (x, None, (x + 1, 2)), (x, x, (x, 2)), (x, None, (x, 3)), None, x]:
+        with pytest.raises(AssertionError, match="'b' disagrees with 'a': result"):
+            compare(good | {"b": lambda bad=bad: bad}, "01_x")
+
+
+def test_unchecked_candidates_may_differ():
+    compare({"a": lambda: x, "b": lambda: None}, "01_x", check=False)
+
+
+def test_results_are_not_printed(capsys):
+    compare({"a": lambda: x, "b": lambda: x}, "01_x")
+    assert capsys.readouterr().out == ""
+
+
+def test_results_are_checked_again_after_timing(gpu):
+    y = x.clone()
+    with pytest.raises(
+        AssertionError, match="after timing, 'in place' disagrees with 'in place' before"
+    ):
+        compare({"in place": lambda: y.mul_(2)}, "01_x")
+    y = x.clone()
+    assert len(compare({"in place": lambda: y.mul_(2)}, "01_x", check=False).rows) == 1
+
+
+def test_a_candidate_that_goes_wrong_later_is_caught(gpu):
+    calls = []
+
+    def later_wrong():
+        calls.append(1)
+        return x * x if len(calls) < 10 else x
+
+    with pytest.raises(AssertionError, match="after timing, 'later wrong' disagrees"):
+        compare({"x * x": lambda: x * x, "later wrong": later_wrong}, "01_x")
+
+
+# ---- samples
+
+
+def fake_clock(times_ms, log):
+    """Return a clock in which each candidate takes the time that `times_ms` gives it."""
+
+    def clock(fn, calls):
+        log.append((fn, calls))
+        return times_ms[fn]
+
+    return clock
+
+
+def test_candidates_take_turns_in_rotating_order(monkeypatch):
+    monkeypatch.setattr(timing, "SAMPLES", 6)
+    log = []
+    samples = timing._sample(["a", "b", "c"], fake_clock({"a": 100, "b": 200, "c": 300}, log))
+    assert [len(times) for times in samples] == [6, 6, 6]
+    assert "".join(name for name, _ in log[-18:]) == "abcbcacab" * 2
+    assert samples[1] == [200] * 6
+
+
+def test_samples_keep_to_the_budget():
+    log = []
+    samples = timing._sample(["slow"], fake_clock({"slow": 150}, log))
+    assert len(samples[0]) == 10  # 1.5 s
+    assert len(timing._sample(["slower"], fake_clock({"slower": 2000}, log))[0]) == 5
+    assert len(timing._sample(["fast"], fake_clock({"fast": 1}, log))[0]) == timing.SAMPLES
+
+
+def test_short_calls_are_timed_several_at_once():
+    log = []
+    timing._sample(["short", "long"], fake_clock({"short": 0.01, "long": 1}, log))
+    assert set(log[-10:]) == {("short", timing.CALLS_PER_SHORT_SAMPLE), ("long", 1)}
+
+
+def test_figures_follow_from_the_samples():
+    slow = [2.0 + i / 100 for i in range(-50, 51)]
+    fast = [t / 4 for t in slow]
+    value = timing._evaluate(["slow", "fast"], [slow, fast, slow], 8_000_000, 10**9)
+    first, second = value["rows"]
+    assert first["median_ms"] == pytest.approx(2.0)
+    assert first["low_ms"] == pytest.approx(1.6) and first["high_ms"] == pytest.approx(2.4)
+    assert first["gbps"] == pytest.approx(4.0) and first["tflops"] == pytest.approx(0.5)
+    assert second["ratio"] == pytest.approx(4.0) and value["self_ratio"] == pytest.approx(1.0)
+
+
+def test_a_live_comparison_is_near_the_truth(gpu):
+    def sleep(ms):
+        return lambda: time.sleep(ms / 1e3)
+
+    table = compare({"4 ms": sleep(4), "1 ms": sleep(1)}, "01_x")
+    assert table.rows[0]["median_ms"] == pytest.approx(4, rel=0.5)
+    assert 2 < table.rows[1]["ratio"] < 6
+    assert 0.5 < table.self_ratio < 2
+    assert "measured on Pretended GPU" in table.caption
+
+
+# ---- the table
+
+
+def shown(**columns):
+    rows = [
+        {"name": name, "median_ms": t, "low_ms": 0.9 * t, "high_ms": 1.2 * t, "ratio": 0.2 / t}
+        | {"gbps": None, "tflops": None}
+        | columns
+        for name, t in (("torch", 0.2), ("ours & <fast>", 0.01234))
+    ]
+    value = {"rows": rows, "self_ratio": 1.004, "samples": 100}
+    return Comparison(Record(value, "GPU", torch.__version__, "13.0", date="2026-01-01"))
+
+
+def test_text_is_aligned_and_has_units():
+    head, rule, *rows = str(shown(gbps=4000.4)).split("\n")
+    assert head.split() == ["median", "µs", "10", "%", "90", "%", "GB/s", "speed"]
+    assert rows[0].split() == ["torch", "200.00", "180.00", "240.00", "4,000", "1.00×"]
+    assert rows[1].endswith("12.34   11.11   14.81  4,000  16.21×")
+    assert len(rows[0]) == len(rows[1]) == len(rule)
+    assert "first against itself: 1.004×" in rows[3]
+
+
+def test_html_takes_the_themes_colours_and_escapes():
+    html = shown(tflops=1.5)._repr_html_()
+    assert "ours &amp; &lt;fast&gt;" in html and "TFLOP/s" in html and "GB/s" not in html
+    assert "color:" not in html and "background" not in html
