@@ -282,8 +282,8 @@ class Arguments:
         if tensor.device.type != "cpu" or not tensor.is_contiguous():
             tensor = self._copy(tensor)
         memory = tensor.reshape(-1).view(torch.uint8).numpy()
-        if isinstance(value, np.ndarray):
-            memory.flags.writeable = value.flags.writeable
+        if isinstance(value, np.ndarray) and not value.flags.writeable:
+            memory.flags.writeable = False
         return make_array(name, memory, tuple(tensor.shape), tensor.dtype)
 
     def _copy(self, tensor):
