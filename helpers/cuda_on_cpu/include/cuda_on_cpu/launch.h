@@ -1,0 +1,76 @@
+// kernel<<<grid, block, shared, stream>>>(arguments), which the translator turns into
+//     ::cuda_on_cpu::configure("kernel", line, grid, block, shared, stream)(
+//         [&](const auto&... a) { kernel(a...); }, arguments)
+// The lambda stands for the kernel because a template's name alone is not an object to pass.
+#pragma once
+#include <cstddef>
+#include <tuple>
+#include <type_traits>
+
+#include "runtime.h"
+
+struct CUstream_st;
+typedef CUstream_st* cudaStream_t;
+
+namespace cuda_on_cpu {
+
+inline bool next_thread() {
+    // The empty statement makes the compiler keep threadIdx in memory, where an error finds it.
+    __asm__ volatile("" ::: "memory");
+    if (position.thread + 1 < position.plain_end) {
+        position.thread++;
+        step(threadIdx);
+        return true;
+    }
+    return next_thread_slow();
+}
+
+// A GPU starts all threads of a block together. Here they run one after the other, as calls that
+// the compiler may inline into this loop; only a thread that has to wait costs a switch of stacks.
+template <class Call>
+void run_threads(void* call) {
+    do {
+        (*static_cast<const Call*>(call))();
+    } while (next_thread());
+}
+
+class Configuration {
+    Launch launch_;
+
+public:
+    explicit Configuration(const Launch& launch) : launch_(launch) {}
+
+    // Arguments are copied at the launch, as CUDA does; each thread gets its own copy of the copy.
+    template <class Kernel, class... Arguments>
+    void operator()(Kernel kernel, const Arguments&... arguments) {
+        std::tuple<std::decay_t<const Arguments&>...> copies(arguments...);
+        auto call = [&] { std::apply(kernel, copies); };
+        launch_.run_threads = &run_threads<decltype(call)>;
+        launch_.arguments = &call;
+        launch(launch_);
+    }
+};
+
+// Every launch is finished when it returns, so streams have no work to order.
+inline Configuration configure(const char* kernel, int line, dim3 grid, dim3 block,
+                               std::size_t shared_bytes = 0, cudaStream_t = nullptr) {
+    return Configuration({kernel, line, grid, block, shared_bytes, false, nullptr, nullptr});
+}
+
+// extern __shared__ T name[] inside a function: T* name = dynamic_shared<T>();
+template <class T>
+T* dynamic_shared() {
+    return static_cast<T*>(position.dynamic_shared);
+}
+
+// extern __shared__ T name[] at file scope: the pointer is looked up wherever the name is used.
+template <class T>
+struct DynamicShared {
+    operator T*() const { return dynamic_shared<T>(); }
+};
+
+}  // namespace cuda_on_cpu
+
+// The kernel's name as it stands after macros are expanded.
+#define CUDA_ON_CPU_TEXT(...) CUDA_ON_CPU_TEXT_(__VA_ARGS__)
+#define CUDA_ON_CPU_TEXT_(...) #__VA_ARGS__

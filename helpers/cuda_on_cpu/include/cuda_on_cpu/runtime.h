@@ -1,0 +1,91 @@
+// What a translated CUDA string and the runtime library say to each other: the built-in variables,
+// the record of a launch, and the runtime's entry points. Both sides include this file.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "vector_types.h"
+
+#define CUDA_ON_CPU_API __attribute__((visibility("default")))
+
+// One operating-system thread runs one block at a time, so what belongs to a block (or to the one
+// of its threads that runs right now) is thread-local. initial-exec is the cheapest way to reach
+// it: one load, no call. It is for a few dozen bytes only: the loader has little room for more.
+#if defined(__linux__)
+#define CUDA_ON_CPU_TLS extern CUDA_ON_CPU_API __attribute__((tls_model("initial-exec"))) __thread
+#else
+#define CUDA_ON_CPU_TLS extern CUDA_ON_CPU_API __thread
+#endif
+
+CUDA_ON_CPU_TLS uint3 threadIdx;
+CUDA_ON_CPU_TLS uint3 blockIdx;
+CUDA_ON_CPU_TLS uint3 blockDim;
+CUDA_ON_CPU_TLS uint3 gridDim;
+
+namespace cuda_on_cpu {
+
+// The device that a CUDA string sees. It is the same on every machine, so that a kernel which
+// sizes its grid by it computes the same everywhere; the blocks run on the cores there are.
+constexpr int ARCHITECTURE = 750;            // __CUDA_ARCH__: compute capability 7.5
+constexpr int MULTIPROCESSORS = 8;
+constexpr int THREADS_PER_MULTIPROCESSOR = 1024;
+constexpr int BLOCKS_PER_MULTIPROCESSOR = 16;
+constexpr std::size_t SHARED_WITHOUT_REQUEST = 48 * 1024;
+constexpr std::size_t MAX_SHARED_ON_REQUEST = 227 * 1024;  // as a large chip, so that tiles fit
+
+// Where the running block stands.
+struct Position {
+    unsigned thread;       // linear index of the running thread in its block
+    unsigned plain_end;    // threads before this one may follow as plain calls; 0: ask the runtime
+    unsigned patience;     // atomics left before the thread lets others run (it may be spinning)
+    void* dynamic_shared;  // the block's extern __shared__ memory
+};
+CUDA_ON_CPU_TLS Position position;
+
+struct Launch {
+    const char* kernel;  // as the launch spells it
+    int line;            // of the launch, in the CUDA string
+    uint3 grid, block;
+    std::size_t shared_bytes;
+    bool cooperative;               // all blocks are alive at once
+    void (*run_threads)(void*);     // runs the current thread and the ones after it
+    void* arguments;                // for run_threads
+};
+
+// Runs a grid to its end. Throws std::runtime_error for a bad configuration or a fault in the kernel.
+CUDA_ON_CPU_API void launch(const Launch&);
+
+// The running thread has returned: moves to the next one; false where this fibre has none to run.
+CUDA_ON_CPU_API bool next_thread_slow();
+
+CUDA_ON_CPU_API void allow_dynamic_shared(std::size_t bytes);  // above the usual limit
+CUDA_ON_CPU_API int blocks_per_multiprocessor(std::uint64_t threads, std::size_t shared_bytes);
+
+enum class Barrier { block, count, all, any, grid };
+CUDA_ON_CPU_API int wait_at_barrier(Barrier, int predicate, int line);
+
+enum class WarpOperation {
+    sync, shuffle, ballot, all, any, match_any, match_all,
+    add, min_signed, max_signed, min_unsigned, max_unsigned, bit_and, bit_or, bit_xor,
+    converge,  // gathers whichever lanes of the warp come, without a mask
+};
+// Waits for the lanes of the mask; each lane then gets its own result. source: shuffles only.
+CUDA_ON_CPU_API std::uint64_t warp_operation(WarpOperation, unsigned mask, std::uint64_t value,
+                                             int source, int line);
+
+// Lets other threads of the block run. A spin loop that never does would hold them up for ever.
+CUDA_ON_CPU_API void yield();
+
+// Ends the kernel with an error: "<kernel> ..., thread (x,y,z), line n: <sentence>".
+[[noreturn]] CUDA_ON_CPU_API void fail(const char* sentence, int line);
+
+// Threads are numbered with x running fastest.
+inline void step(uint3& index) {
+    if (++index.x < blockDim.x) return;
+    index.x = 0;
+    if (++index.y < blockDim.y) return;
+    index.y = 0;
+    ++index.z;
+}
+
+}  // namespace cuda_on_cpu

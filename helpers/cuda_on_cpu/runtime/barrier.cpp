@@ -1,0 +1,76 @@
+// __syncthreads and its relatives, and the barrier of a whole grid.
+#include "multiprocessor.h"
+
+namespace cuda_on_cpu {
+
+int Multiprocessor::wait_at_barrier(Barrier kind, int predicate, int line) {
+    leave_plain_calls();
+    unsigned thread = position.thread;
+    if (arrived_ == 0) {
+        barrier_kind_ = kind;
+        barrier_line_ = line;
+        votes_ = 0;
+    } else if (kind != barrier_kind_ || line != barrier_line_) {
+        fail("two different barriers: thread " + index_text(thread) + " is at the one in line " +
+             std::to_string(line) + " while " + std::to_string(arrived_) +
+             " others wait at the one in line " + std::to_string(barrier_line_) +
+             ". Every thread of the block has to reach the same barrier.");
+    }
+    votes_ += predicate != 0;
+    thread_[thread].line = line;
+    if (++arrived_ == threads_) {
+        open_barrier();
+        suspend(0);  // on in the same order as before
+    } else {
+        suspend();
+    }
+    return barrier_result_;  // it stays until the whole block has arrived once more
+}
+
+void Multiprocessor::open_barrier() {
+    if (barrier_kind_ == Barrier::grid) wait_for_the_grid();
+    switch (barrier_kind_) {
+        case Barrier::all: barrier_result_ = votes_ == int(threads_); break;
+        case Barrier::any: barrier_result_ = votes_ > 0; break;
+        default: barrier_result_ = votes_;
+    }
+    for (unsigned w = 0; w < warps_; w++) warp_[w].ready = warp_[w].lanes;
+    arrived_ = 0;
+}
+
+// The blocks of a cooperative launch have an operating-system thread each, so one may stop here.
+void Multiprocessor::wait_for_the_grid() {
+    std::unique_lock<std::mutex> lock(grid_->mutex);
+    std::uint64_t passed = grid_->barriers_passed;
+    if (++grid_->blocks_at_barrier == grid_->blocks) {
+        grid_->blocks_at_barrier = 0;
+        grid_->barriers_passed++;
+        grid_->grid_barrier_opens.notify_all();
+    }
+    for (;;) {
+        if (grid_->barriers_passed != passed) return;
+        if (grid_->stopped) break;
+        if (grid_->blocks_returned) {
+            std::uint64_t returned = grid_->blocks_returned;
+            lock.unlock();
+            fail("the block waits at grid.sync() in line " + std::to_string(barrier_line_) + ", " +
+                 std::to_string(returned) + " of " + std::to_string(grid_->blocks) +
+                 " blocks have left the kernel. Every block has to reach grid.sync().");
+        }
+        grid_->grid_barrier_opens.wait(lock);
+    }
+    lock.unlock();
+    abandon();
+}
+
+std::string Multiprocessor::barrier_name() const {
+    switch (barrier_kind_) {
+        case Barrier::count: return "__syncthreads_count";
+        case Barrier::all: return "__syncthreads_and";
+        case Barrier::any: return "__syncthreads_or";
+        case Barrier::grid: return "grid.sync()";
+        default: return "__syncthreads";
+    }
+}
+
+}  // namespace cuda_on_cpu

@@ -1,0 +1,160 @@
+// The device: checks a launch and hands out its blocks to the multiprocessors.
+#include <pthread.h>
+#include <sched.h>
+
+#include <chrono>
+#include <cstdio>
+#include <stdexcept>
+#include <thread>
+
+#include "multiprocessor.h"
+
+namespace cuda_on_cpu {
+
+constexpr std::uint64_t MAX_GRID_X = 0x7fffffff, MAX_GRID_YZ = 65535;
+constexpr unsigned MAX_BLOCK_Z = 64;
+
+// Operating-system threads that help the launching one. They sleep between launches.
+class Crew {
+public:
+    // Runs blocks of the grid on the caller and on `helpers` others; returns when all have stopped.
+    void run(Grid& grid, unsigned helpers, std::uint64_t chunk, std::uint64_t chunks) {
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            while (size_ < helpers) start(size_++);
+            grid_ = &grid;
+            chunk_ = chunk;
+            chunks_ = chunks;
+            wanted_ = busy_ = helpers;
+            launches_++;
+        }
+        wake_.notify_all();
+        Multiprocessor::mine().run_blocks(grid, chunk, chunks);
+        std::unique_lock<std::mutex> lock(mutex_);
+        finished_.wait(lock, [&] { return busy_ == 0; });
+    }
+
+private:
+    void start(unsigned number) {
+        std::thread([this, number] {
+            std::uint64_t seen = 0;
+            std::unique_lock<std::mutex> lock(mutex_);
+            for (;;) {
+                wake_.wait(lock, [&] { return launches_ != seen; });
+                seen = launches_;
+                if (number >= wanted_) continue;
+                Grid& grid = *grid_;
+                std::uint64_t chunk = chunk_, chunks = chunks_;
+                lock.unlock();
+                Multiprocessor::mine().run_blocks(grid, chunk, chunks);
+                lock.lock();
+                if (--busy_ == 0) finished_.notify_one();
+            }
+        }).detach();
+    }
+
+    std::mutex mutex_;
+    std::condition_variable wake_, finished_;
+    unsigned size_ = 0, wanted_ = 0, busy_ = 0;
+    std::uint64_t launches_ = 0, chunk_ = 0, chunks_ = 0;
+    Grid* grid_ = nullptr;
+};
+
+// How much dynamic shared memory a launch may ask for. CUDA keeps this for each kernel; here one
+// request counts for all, because a launch does not know its kernel's address.
+static std::atomic<std::size_t> shared_limit{SHARED_WITHOUT_REQUEST};
+
+// Never destroyed: its threads outlive main(). A forked child has none of them and starts afresh.
+static Crew* crew = nullptr;
+static std::mutex* one_launch_at_a_time = nullptr;
+
+static void start_afresh() {
+    crew = new Crew;
+    one_launch_at_a_time = new std::mutex;
+}
+
+static unsigned cores() {
+    static const unsigned count = std::max(1u, std::thread::hardware_concurrency());
+    return count;
+}
+
+static std::string describe(const Launch& launch) {
+    return std::string(launch.kernel) + " (launched at line " + std::to_string(launch.line) + "): ";
+}
+
+static void check(const Launch& launch, std::uint64_t threads) {
+    const uint3 &grid = launch.grid, &block = launch.block;
+    auto refuse = [&](const std::string& sentence) {
+        throw std::runtime_error(describe(launch) + sentence);
+    };
+    if (threads == 0 || threads > MAX_THREADS || block.z > MAX_BLOCK_Z)
+        refuse("a block of " + text(block) + " is " + std::to_string(threads) +
+               " threads; it must be 1 to 1024 (64 at most in z).");
+    if (!grid.x || !grid.y || !grid.z || grid.x > MAX_GRID_X || grid.y > MAX_GRID_YZ ||
+        grid.z > MAX_GRID_YZ)
+        refuse("the grid " + text(grid) +
+               " must have at least one block and at most (2147483647,65535,65535).");
+    std::string shared = std::to_string(launch.shared_bytes) + " bytes of dynamic shared memory ";
+    if (launch.shared_bytes > MAX_SHARED_ON_REQUEST)
+        refuse(shared + "are too many: a block has at most " +
+               std::to_string(MAX_SHARED_ON_REQUEST) + ".");
+    if (launch.shared_bytes > shared_limit)
+        refuse(shared + "need cudaFuncSetAttribute(kernel, "
+               "cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) before the launch: without it "
+               "a block has at most " + std::to_string(shared_limit) + ".");
+    if (launch.cooperative &&
+        std::uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z >
+            std::uint64_t{MULTIPROCESSORS} * blocks_per_multiprocessor(threads, launch.shared_bytes))
+        refuse("a cooperative launch needs all its blocks alive at once; at most " +
+               std::to_string(MULTIPROCESSORS *
+                              blocks_per_multiprocessor(threads, launch.shared_bytes)) +
+               " blocks of this size are (ask cudaOccupancyMaxActiveBlocksPerMultiprocessor).");
+}
+
+void allow_dynamic_shared(std::size_t bytes) {
+    if (bytes > shared_limit) shared_limit = bytes;
+}
+
+int blocks_per_multiprocessor(std::uint64_t threads, std::size_t shared_bytes) {
+    std::uint64_t warps = (threads + WARP_SIZE - 1) / WARP_SIZE;
+    std::uint64_t blocks = std::min<std::uint64_t>(BLOCKS_PER_MULTIPROCESSOR, MAX_WARPS / warps);
+    if (shared_bytes) blocks = std::min<std::uint64_t>(blocks, MAX_SHARED_ON_REQUEST / shared_bytes);
+    return int(blocks);
+}
+
+// Waking the other cores takes some microseconds, so the first block tells whether it is worth it.
+static void run(Grid& grid) {
+    using Clock = std::chrono::steady_clock;
+    constexpr auto WORTH_WAKING = std::chrono::microseconds(40);
+    Multiprocessor& mine = Multiprocessor::mine();
+    auto start = Clock::now();
+    mine.run_blocks(grid, 1, 1);
+    std::uint64_t left = grid.blocks - 1;
+    if (cores() == 1 || left < 1 || (Clock::now() - start) * left < WORTH_WAKING)
+        return mine.run_blocks(grid, grid.blocks, 1);
+    unsigned helpers = unsigned(std::min<std::uint64_t>(cores() - 1, left));
+    std::uint64_t chunk = std::max<std::uint64_t>(1, left / (16 * (helpers + 1)));
+    crew->run(grid, helpers, chunk, grid.blocks);
+}
+
+// grid.sync() needs all blocks at once: each gets an operating-system thread and runs there.
+static void run_cooperatively(Grid& grid) { crew->run(grid, unsigned(grid.blocks - 1), 1, 1); }
+
+void launch(const Launch& launch) {
+    std::uint64_t threads = std::uint64_t{launch.block.x} * launch.block.y * launch.block.z;
+    std::uint64_t blocks = std::uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z;
+    check(launch, threads);
+    if (Multiprocessor* here = Multiprocessor::running())
+        here->fail("a launch of " + std::string(launch.kernel) + " in line " +
+                   std::to_string(launch.line) + ": a kernel cannot launch kernels here.");
+    static const int once = (start_afresh(), pthread_atfork(nullptr, nullptr, start_afresh));
+    (void)once;
+
+    std::lock_guard<std::mutex> lock(*one_launch_at_a_time);
+    Grid grid(launch, blocks);
+    launch.cooperative ? run_cooperatively(grid) : run(grid);
+    std::fflush(stdout);  // what the kernel printed shows before the cell ends
+    if (!grid.error.empty()) throw std::runtime_error(grid.error);
+}
+
+}  // namespace cuda_on_cpu

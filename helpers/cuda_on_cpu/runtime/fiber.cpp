@@ -1,0 +1,144 @@
+#include "fiber.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <new>
+
+#if defined(CUDA_ON_CPU_PORTABLE_SWITCH)
+
+// Works wherever there is POSIX, but swapcontext also saves the signal mask: two system calls a
+// switch, some twenty times the cost of the versions below.
+void Fiber::prepare(char* stack, std::size_t bytes, void (*entry)()) {
+    getcontext(&context_);
+    context_.uc_stack.ss_sp = stack;
+    context_.uc_stack.ss_size = bytes;
+    context_.uc_link = nullptr;
+    makecontext(&context_, entry, 0);
+}
+
+void Fiber::switch_to(Fiber& to) { swapcontext(&context_, &to.context_); }
+
+#else
+
+// To the compiler a switch is a function call, so only the registers that a call preserves need
+// saving. They go onto the old stack; the stack pointer changes; the new stack gives back its own.
+extern "C" void switch_stacks(void** old_pointer, void* new_pointer) __asm__(
+    "cuda_on_cpu_switch_stacks");
+
+#if defined(__APPLE__)
+#define FUNCTION_HEADER ".text\n.p2align 4\n.private_extern cuda_on_cpu_switch_stacks\n"
+#else
+#define FUNCTION_HEADER                                                 \
+    ".text\n.p2align 4\n.globl cuda_on_cpu_switch_stacks\n"             \
+    ".hidden cuda_on_cpu_switch_stacks\n"
+#endif
+
+#if defined(__x86_64__)
+
+constexpr int SAVED_WORDS = 6;
+__asm__(FUNCTION_HEADER R"(
+cuda_on_cpu_switch_stacks:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+)");
+
+void Fiber::prepare(char* stack, std::size_t bytes, void (*entry)()) {
+    auto* top = reinterpret_cast<std::uintptr_t*>(
+        reinterpret_cast<std::uintptr_t>(stack + bytes) & ~std::uintptr_t{15});
+    *--top = 0;  // entry's return address: none; it also aligns the stack as a call would
+    *--top = reinterpret_cast<std::uintptr_t>(entry);  // where the `ret` goes
+    for (int i = 0; i < SAVED_WORDS; i++) *--top = 0;
+    stack_pointer_ = top;
+}
+
+#elif defined(__aarch64__)
+
+constexpr int SAVED_WORDS = 20, LINK_REGISTER = 11;
+__asm__(FUNCTION_HEADER R"(
+cuda_on_cpu_switch_stacks:
+    sub sp, sp, #160
+    stp x19, x20, [sp, #0]
+    stp x21, x22, [sp, #16]
+    stp x23, x24, [sp, #32]
+    stp x25, x26, [sp, #48]
+    stp x27, x28, [sp, #64]
+    stp x29, x30, [sp, #80]
+    stp d8, d9, [sp, #96]
+    stp d10, d11, [sp, #112]
+    stp d12, d13, [sp, #128]
+    stp d14, d15, [sp, #144]
+    mov x9, sp
+    str x9, [x0]
+    mov sp, x1
+    ldp x19, x20, [sp, #0]
+    ldp x21, x22, [sp, #16]
+    ldp x23, x24, [sp, #32]
+    ldp x25, x26, [sp, #48]
+    ldp x27, x28, [sp, #64]
+    ldp x29, x30, [sp, #80]
+    ldp d8, d9, [sp, #96]
+    ldp d10, d11, [sp, #112]
+    ldp d12, d13, [sp, #128]
+    ldp d14, d15, [sp, #144]
+    add sp, sp, #160
+    ret
+)");
+
+void Fiber::prepare(char* stack, std::size_t bytes, void (*entry)()) {
+    auto* top = reinterpret_cast<std::uintptr_t*>(
+        reinterpret_cast<std::uintptr_t>(stack + bytes) & ~std::uintptr_t{15});
+    top -= SAVED_WORDS;
+    for (int i = 0; i < SAVED_WORDS; i++) top[i] = 0;
+    top[LINK_REGISTER] = reinterpret_cast<std::uintptr_t>(entry);  // where the `ret` goes
+    stack_pointer_ = top;
+}
+
+#endif
+
+void Fiber::switch_to(Fiber& to) { switch_stacks(&stack_pointer_, to.stack_pointer_); }
+
+#endif
+
+// Linux allows a process some 65,000 mappings, and a guarded stack takes two of them. Past this
+// many stacks (16 cores with full blocks) go without a guard.
+static std::atomic<int> guards_left{16 * 1024};
+
+Stacks::Stacks(std::size_t count) : count_(count) {
+    void* memory = mmap(nullptr, count * STACK_BYTES, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    base_ = static_cast<char*>(memory);
+}
+
+char* Stacks::usable(std::size_t i, std::size_t* bytes) {
+    static const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    char* stack = base_ + i * STACK_BYTES;
+    if (i >= guarded_) {
+        guarded_ = i + 1;
+        if (guards_left.fetch_sub(1) > 0) mprotect(stack, page, PROT_NONE);
+    }
+    // Stacks that all started at the same offset in a page would fight for the same cache lines.
+    *bytes = STACK_BYTES - page - i % 32 * 128;
+    return stack + page;
+}
+
+bool Stacks::contains(const void* address) const {
+    return static_cast<std::size_t>(static_cast<const char*>(address) - base_) <
+           count_ * STACK_BYTES;
+}

@@ -1,0 +1,41 @@
+// A fibre: a stack of its own that code runs on until it hands over to another fibre by itself.
+// A CUDA thread that waits at a barrier is a fibre that has handed over. Nothing happens behind
+// the code's back, so there are no races inside a block, and the order is the same in every run.
+#pragma once
+#include <cstddef>
+
+#if defined(CUDA_ON_CPU_UCONTEXT) || !(defined(__x86_64__) || defined(__aarch64__))
+#define CUDA_ON_CPU_PORTABLE_SWITCH 1
+#include <ucontext.h>
+#endif
+
+class Fiber {
+public:
+    // Makes a fibre that will run entry() on the given stack. entry must never return.
+    void prepare(char* stack, std::size_t bytes, void (*entry)());
+
+    // Stops the code that runs on this fibre and goes on where `to` stopped.
+    void switch_to(Fiber& to);
+
+private:
+#if defined(CUDA_ON_CPU_PORTABLE_SWITCH)
+    ucontext_t context_;
+#else
+    void* stack_pointer_ = nullptr;  // the registers to restore lie on the stack, from here up
+#endif
+};
+
+constexpr std::size_t STACK_BYTES = 256 * 1024;  // of address space; memory only where touched
+
+// Address space for the stacks of `count` fibres, each with an unreadable page below it, so that
+// a stack that overflows faults instead of running into its neighbour.
+class Stacks {
+public:
+    explicit Stacks(std::size_t count);
+    char* usable(std::size_t i, std::size_t* bytes);    // guards the page below on first use
+    bool contains(const void* address) const;
+
+private:
+    char* base_;
+    std::size_t count_, guarded_ = 0;
+};

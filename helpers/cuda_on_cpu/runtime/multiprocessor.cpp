@@ -1,0 +1,358 @@
+#include "multiprocessor.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <stdexcept>
+
+// The built-in variables of the CUDA string that runs on this operating-system thread.
+#define DEFINE_TLS CUDA_ON_CPU_API __thread
+DEFINE_TLS uint3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace cuda_on_cpu {
+
+DEFINE_TLS Position position;
+
+// After so many atomics without a barrier, a thread may well be spinning until another one, that
+// has not run yet, sets a flag.
+constexpr unsigned PATIENCE = 1 << 16;
+
+static __thread Multiprocessor* running_here = nullptr;
+
+Multiprocessor& Multiprocessor::mine() {
+    static __thread Multiprocessor* of_this_thread = nullptr;
+    if (!of_this_thread) of_this_thread = new Multiprocessor;  // kept for the next launch
+    return *of_this_thread;
+}
+
+Multiprocessor* Multiprocessor::running() { return running_here; }
+
+std::string text(uint3 v) {
+    return "(" + std::to_string(v.x) + "," + std::to_string(v.y) + "," + std::to_string(v.z) + ")";
+}
+
+uint3 Grid::block_index(std::uint64_t block) const {
+    std::uint64_t rows = block / launch.grid.x;
+    return {unsigned(block % launch.grid.x), unsigned(rows % launch.grid.y),
+            unsigned(rows / launch.grid.y)};
+}
+
+void Grid::stop(const std::string& message) {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (error.empty()) error = message;
+    stopped = true;
+    grid_barrier_opens.notify_all();
+}
+
+// ---------------------------------------------------------------- a block, from start to end
+
+void Multiprocessor::run_blocks(Grid& grid, std::uint64_t chunk, std::uint64_t chunks) {
+    grid_ = &grid;
+    const Launch& launch = grid.launch;
+    gridDim = launch.grid;
+    blockDim = launch.block;
+    threads_ = launch.block.x * launch.block.y * launch.block.z;
+    warps_ = (threads_ + WARP_SIZE - 1) / WARP_SIZE;
+    if (shared_bytes_ < launch.shared_bytes) {
+        std::free(shared_);
+        shared_bytes_ = (launch.shared_bytes + 1023) & ~std::size_t{1023};
+        shared_ = std::aligned_alloc(1024, shared_bytes_);
+    }
+    position.dynamic_shared = shared_;
+
+    while (chunks-- && !grid.stopped) {
+        std::uint64_t first = grid.next_block.fetch_add(chunk);
+        if (first >= grid.blocks) break;
+        std::uint64_t end = std::min(first + chunk, grid.blocks);
+        for (std::uint64_t block = first; block < end && !grid.stopped; block++) run_block(block);
+        if (launch.cooperative) {
+            std::lock_guard<std::mutex> lock(grid.mutex);
+            grid.blocks_returned++;
+            grid.grid_barrier_opens.notify_all();
+        }
+    }
+    grid_ = nullptr;
+}
+
+void Multiprocessor::run_block(std::uint64_t block) {
+    blockIdx = grid_->block_index(block);
+    threadIdx = {0, 0, 0};
+    position.thread = 0;
+    position.plain_end = threads_;
+    position.patience = PATIENCE;  // anew in each block, or its order would depend on the others
+    arrived_ = returned_ = 0;
+
+    running_ = &free_fiber();
+    running_here = this;
+    blocks_begun_.store(blocks_begun_.load(std::memory_order_relaxed) + 1,
+                        std::memory_order_relaxed);
+    scheduler_.switch_to(*running_);
+    running_here = nullptr;
+
+    if (aborted_) {  // some fibres stopped in the middle of a kernel: start them all afresh
+        aborted_ = false;
+        prepared_ = 0;
+        free_.clear();
+    }
+}
+
+Fiber& Multiprocessor::free_fiber() {
+    if (free_.empty()) {
+        std::size_t bytes;
+        char* stack = stacks_.usable(prepared_, &bytes);
+        fiber_[prepared_].prepare(stack, bytes, &fiber_main);
+        return fiber_[prepared_++];
+    }
+    Fiber* fiber = free_.back();
+    free_.pop_back();
+    return *fiber;
+}
+
+// What every fibre does: runs threads until the next one to go on is on another fibre.
+void Multiprocessor::fiber_main() {
+    Multiprocessor& self = *running_here;
+    for (;;) {
+        const Launch& launch = self.grid_->launch;
+        try {
+            launch.run_threads(launch.arguments);
+        } catch (const std::exception& error) {
+            self.fail(std::string("an exception left the kernel: ") + error.what());
+        }
+        Fiber& idle = *self.running_;
+        self.free_.push_back(&idle);
+        self.switch_away(idle);
+    }
+}
+
+// As long as no thread has waited, all that is known is position.thread: the threads before it
+// have returned, the ones after it have not started. From the first wait on, states are kept.
+void Multiprocessor::leave_plain_calls() {
+    if (!position.plain_end) return;
+    position.plain_end = 0;
+    started_ = position.thread + 1;
+    last_started_ = threadIdx;
+    returned_ = position.thread;
+    for (unsigned w = 0; w < warps_; w++) {
+        unsigned first = w * WARP_SIZE;
+        Warp& warp = warp_[w] = Warp{};
+        warp.lanes = lanes_below(std::min(WARP_SIZE, threads_ - first));
+        if (returned_ > first) warp.returned = lanes_below(std::min(WARP_SIZE, returned_ - first));
+    }
+}
+
+bool Multiprocessor::next_thread() {
+    if (position.plain_end) {  // nobody waited: the last thread of the block has returned
+        returned_ = started_ = threads_;
+        position.plain_end = 0;
+        finished_plainly_ = true;
+        return false;
+    }
+    unsigned thread = position.thread;
+    Warp& warp = warp_[thread / WARP_SIZE];
+    warp.returned |= 1u << thread % WARP_SIZE;
+    returned_++;
+    if (warp.waiting) complete_warp_groups(thread / WARP_SIZE);
+    // A warp that has begun goes on first: fewer threads are then stopped half-way at a time.
+    if (warp.ready || started_ == threads_) return false;
+    start_next_thread();
+    return true;
+}
+
+void Multiprocessor::start_next_thread() {
+    step(last_started_);
+    threadIdx = last_started_;
+    position.thread = started_++;
+}
+
+// ---------------------------------------------------------------- which thread goes on
+
+void Multiprocessor::suspend(unsigned successor) {
+    Thread& thread = thread_[position.thread];
+    thread.index = threadIdx;
+    thread.fiber = running_;
+    if (successor == NOBODY)
+        switch_away(*running_);
+    else
+        resume(successor, *running_);
+}
+
+// Hands over from a fibre whose thread has to wait, or has returned.
+void Multiprocessor::switch_away(Fiber& from) {
+    if (finished_plainly_) {
+        finished_plainly_ = false;
+        return from.switch_to(scheduler_);
+    }
+    unsigned thread = ready_in_warp(position.thread);
+    if (thread == NOBODY && complete_convergence(position.thread / WARP_SIZE))
+        thread = ready_in_warp(position.thread);
+    if (thread == NOBODY && started_ < threads_) {
+        start_next_thread();
+        running_ = &free_fiber();
+        if (running_ != &from) from.switch_to(*running_);
+        return;
+    }
+    if (thread == NOBODY) thread = ready_elsewhere(position.thread);
+    if (thread != NOBODY) return resume(thread, from);
+    if (returned_ == threads_) return from.switch_to(scheduler_);
+    report_stuck();
+}
+
+void Multiprocessor::resume(unsigned thread, Fiber& from) {
+    warp_[thread / WARP_SIZE].ready &= ~(1u << thread % WARP_SIZE);
+    position.thread = thread;
+    threadIdx = thread_[thread].index;
+    running_ = thread_[thread].fiber;
+    if (running_ != &from) from.switch_to(*running_);
+}
+
+// The next lane of the same warp, in cyclic order.
+unsigned Multiprocessor::ready_in_warp(unsigned thread) const {
+    unsigned lane = thread % WARP_SIZE, ready = warp_[thread / WARP_SIZE].ready;
+    if (!ready) return NOBODY;
+    unsigned later = ready & ~lanes_below(lane + 1);
+    return thread - lane + __builtin_ctz(later ? later : ready);
+}
+
+// The first lane of the next warp that has one, in cyclic order.
+unsigned Multiprocessor::ready_elsewhere(unsigned thread) const {
+    unsigned mine = thread / WARP_SIZE;
+    for (unsigned w = mine + 1; w < warps_; w++)
+        if (warp_[w].ready) return w * WARP_SIZE + __builtin_ctz(warp_[w].ready);
+    for (unsigned w = 0; w < mine; w++)
+        if (warp_[w].ready) return w * WARP_SIZE + __builtin_ctz(warp_[w].ready);
+    return NOBODY;
+}
+
+void Multiprocessor::yield() {
+    position.patience = PATIENCE;
+    if (grid_->stopped) abandon();
+    leave_plain_calls();
+    unsigned thread = position.thread;
+    if (started_ == threads_) {
+        unsigned next = ready_in_warp(thread);
+        // Only a later lane: two lanes that spin must not keep the other warps from running.
+        if (next == NOBODY || next < thread) {
+            unsigned elsewhere = ready_elsewhere(thread);
+            if (elsewhere != NOBODY) next = elsewhere;
+        }
+        if (next == NOBODY) {  // the others wait for this thread, or it for another block
+            sched_yield();
+            return;
+        }
+        warp_[thread / WARP_SIZE].ready |= 1u << thread % WARP_SIZE;
+        suspend(next);
+    } else {
+        Thread& self = thread_[thread];
+        self.index = threadIdx;
+        self.fiber = running_;
+        warp_[thread / WARP_SIZE].ready |= 1u << thread % WARP_SIZE;
+        start_next_thread();
+        running_ = &free_fiber();
+        self.fiber->switch_to(*running_);
+    }
+}
+
+// ---------------------------------------------------------------- the end of a faulty kernel
+
+std::string Multiprocessor::place() const {
+    const Launch& launch = grid_->launch;
+    return std::string(launch.kernel) + " (launched at line " + std::to_string(launch.line) +
+           "), block " + text(blockIdx);
+}
+
+void Multiprocessor::fail(const std::string& sentence) {
+    grid_->stop(place() + ": " + sentence);
+    abandon();
+}
+
+void Multiprocessor::abandon() {
+    aborted_ = true;
+    Fiber nobody_returns_here;
+    nobody_returns_here.switch_to(scheduler_);
+    __builtin_unreachable();
+}
+
+// No thread of the block can go on: says who waits where.
+void Multiprocessor::report_stuck() {
+    struct Group {
+        bool barrier;
+        int line;
+        unsigned count, first;
+    };
+    std::vector<Group> groups;
+    unsigned first_returned = NOBODY;
+    for (unsigned t = 0; t < threads_; t++) {
+        const Warp& warp = warp_[t / WARP_SIZE];
+        unsigned lane = 1u << t % WARP_SIZE;
+        if (warp.returned & lane) {
+            if (first_returned == NOBODY) first_returned = t;
+            continue;
+        }
+        bool barrier = !(warp.waiting & lane);
+        auto same = std::find_if(groups.begin(), groups.end(), [&](const Group& g) {
+            return g.barrier == barrier && g.line == thread_[t].line;
+        });
+        if (same != groups.end())
+            same->count++;
+        else
+            groups.push_back({barrier, thread_[t].line, 1, t});
+    }
+    std::string sentence = "the block is stuck: ";
+    bool barrier = false;
+    for (const Group& g : groups) {
+        barrier |= g.barrier;
+        sentence += threads_text(g.count, g.first) + (g.count > 1 ? " wait at " : " waits at ") +
+                    (g.barrier ? barrier_name() : operation_name(g.first)) + " in line " +
+                    std::to_string(g.line) + ", ";
+    }
+    if (returned_)
+        sentence += threads_text(returned_, first_returned) +
+                    (returned_ > 1 ? " have" : " has") + " left the kernel, ";
+    sentence.replace(sentence.size() - 2, 2, ". ");
+    fail(sentence + (barrier ? "Every thread of the block has to reach the same barrier."
+                             : "Every lane that the mask names has to reach the same operation."));
+}
+
+// "50 threads (the first: (0,0,0))"
+std::string Multiprocessor::threads_text(unsigned count, unsigned first) const {
+    return std::to_string(count) + (count > 1 ? " threads (the first: " : " thread (") +
+           index_text(first) + ")";
+}
+
+std::string Multiprocessor::index_text(unsigned thread) const {
+    uint3 block = grid_->launch.block;
+    return text({thread % block.x, thread / block.x % block.y, thread / block.x / block.y});
+}
+
+// ---------------------------------------------------------------- entry points
+
+bool next_thread_slow() { return running_here->next_thread(); }
+
+static Multiprocessor& in_kernel(const char* what) {
+    if (!running_here) throw std::logic_error(std::string(what) + " works in a kernel only");
+    return *running_here;
+}
+
+int wait_at_barrier(Barrier kind, int predicate, int line) {
+    return in_kernel("a barrier").wait_at_barrier(kind, predicate, line);
+}
+
+std::uint64_t warp_operation(WarpOperation operation, unsigned mask, std::uint64_t value,
+                             int source, int line) {
+    return in_kernel("a warp operation").warp_operation(operation, mask, value, source, line);
+}
+
+void yield() {
+    position.patience = PATIENCE;
+    if (running_here) running_here->yield();
+}
+
+void fail(const char* sentence, int line) {
+    std::string where = "line " + std::to_string(line) + ": " + sentence;
+    if (!running_here) throw std::runtime_error(where);
+    running_here->fail("thread " + text(threadIdx) + ", " + where);
+}
+
+}  // namespace cuda_on_cpu

@@ -1,0 +1,135 @@
+// A multiprocessor runs one block at a time: it starts the block's threads, stops the ones that
+// have to wait, and goes on with the ones that need not. Each operating-system thread that takes
+// part in a launch is one multiprocessor.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "../include/cuda_on_cpu/runtime.h"
+#include "fiber.h"
+
+namespace cuda_on_cpu {
+
+constexpr unsigned WARP_SIZE = 32;
+constexpr unsigned MAX_THREADS = 1024;  // of a block, as on every GPU
+constexpr unsigned MAX_WARPS = MAX_THREADS / WARP_SIZE;
+constexpr unsigned NOBODY = ~0u;
+
+constexpr std::uint32_t lanes_below(unsigned lane) { return lane > 31 ? ~0u : (1u << lane) - 1; }
+
+// One launch while it runs, shared by the multiprocessors that work on it.
+struct Grid {
+    const Launch& launch;
+    std::uint64_t blocks;
+    std::atomic<std::uint64_t> next_block{0};
+    std::atomic<bool> stopped{false};  // by an error
+    std::mutex mutex;                  // guards what follows
+    std::string error;                 // the first one
+    std::uint64_t blocks_at_barrier = 0, barriers_passed = 0, blocks_returned = 0;
+    std::condition_variable grid_barrier_opens;
+
+    Grid(const Launch& launch, std::uint64_t blocks) : launch(launch), blocks(blocks) {}
+    uint3 block_index(std::uint64_t block) const;
+    void stop(const std::string& message);
+};
+
+struct WarpRequest {
+    WarpOperation operation;
+    std::uint32_t mask;     // the lanes that take part
+    int source;             // shuffles: the lane to read
+    std::uint64_t value, result;
+};
+
+struct Thread {
+    Fiber* fiber;  // where a started thread that is not running stopped
+    uint3 index;   // its threadIdx
+    int line;      // where it waits
+    WarpRequest request;
+};
+
+// Bit i of each mask is lane i. A thread is in one state only: not started, running, ready,
+// waiting, returned, or none of these: it is at the block's barrier.
+struct Warp {
+    std::uint32_t lanes = 0;     // that exist: the last warp of a block may be short
+    std::uint32_t ready = 0;     // has stopped and may go on
+    std::uint32_t waiting = 0;   // for the other lanes of a warp operation
+    std::uint32_t returned = 0;  // has left the kernel
+    bool converging = false;     // some lanes wait for whoever comes (__activemask)
+};
+
+class Multiprocessor {
+public:
+    static Multiprocessor& mine();     // of this operating-system thread
+    static Multiprocessor* running();  // likewise; null outside a kernel
+
+    // Takes blocks of the grid, `chunk` at a time, until none is left or `chunks` are done.
+    void run_blocks(Grid& grid, std::uint64_t chunk, std::uint64_t chunks);
+
+    bool next_thread();
+    void yield();
+    int wait_at_barrier(Barrier kind, int predicate, int line);
+    std::uint64_t warp_operation(WarpOperation operation, std::uint32_t mask, std::uint64_t value,
+                                 int source, int line);
+    [[noreturn]] void fail(const std::string& sentence);  // stops the grid with an error
+    [[noreturn]] void abandon();                          // leaves the block as it is
+    std::string place() const;                            // kernel and block, for messages
+    std::string index_text(unsigned thread) const;
+
+private:
+    static void fiber_main();
+
+    void run_block(std::uint64_t block);
+    Fiber& free_fiber();
+    void leave_plain_calls();
+    void start_next_thread();
+    void suspend(unsigned successor = NOBODY);
+    void switch_away(Fiber& from);
+    void resume(unsigned thread, Fiber& from);
+    unsigned ready_in_warp(unsigned thread) const;
+    unsigned ready_elsewhere(unsigned thread) const;
+
+    void open_barrier();
+    void wait_for_the_grid();
+    std::string barrier_name() const;
+
+    void complete_warp_groups(unsigned warp);
+    void complete_group(unsigned warp, std::uint32_t group);
+    bool complete_convergence(unsigned warp);
+    std::string operation_name(unsigned thread) const;
+
+    [[noreturn]] void report_stuck();
+    std::string threads_text(unsigned count, unsigned first) const;
+
+    Grid* grid_ = nullptr;
+    unsigned threads_ = 0, warps_ = 0;      // of a block of this grid
+    void* shared_ = nullptr;                // extern __shared__ memory, kept between launches
+    std::size_t shared_bytes_ = 0;
+    std::atomic<std::uint64_t> blocks_begun_{0};
+
+    unsigned started_ = 0, returned_ = 0;   // threads of the running block
+    uint3 last_started_{};
+    bool finished_plainly_ = false;
+    bool aborted_ = false;
+    Thread thread_[MAX_THREADS];
+    Warp warp_[MAX_WARPS];
+
+    unsigned arrived_ = 0;                  // threads that wait at the barrier
+    Barrier barrier_kind_{};
+    int barrier_line_ = 0, votes_ = 0, barrier_result_ = 0;
+
+    Stacks stacks_{MAX_THREADS};
+    Fiber scheduler_, fiber_[MAX_THREADS];
+    Fiber* running_ = nullptr;
+    std::vector<Fiber*> free_;
+    unsigned prepared_ = 0;                 // fibres that have been given a stack
+};
+
+std::string text(uint3 index);               // "(x,y,z)"
+std::string hexadecimal(std::uint32_t mask);  // "0x0000ffff"
+std::uint64_t combine(WarpOperation operation, std::uint64_t a, std::uint64_t b);  // reductions
+
+}  // namespace cuda_on_cpu

@@ -1,0 +1,164 @@
+// Operations of a warp: each lane lays down a value and waits; the last lane to come works out
+// the results of all, and they go on.
+#include "multiprocessor.h"
+
+namespace cuda_on_cpu {
+
+// What a shuffle gives for a lane that its mask leaves out: CUDA promises nothing. All bits set
+// is a NaN in every floating type, so that a result which depends on it shows.
+constexpr std::uint64_t UNDEFINED = ~std::uint64_t{0};
+
+std::uint64_t Multiprocessor::warp_operation(WarpOperation operation, std::uint32_t mask,
+                                             std::uint64_t value, int source, int line) {
+    leave_plain_calls();
+    unsigned thread = position.thread, w = thread / WARP_SIZE, lane = thread % WARP_SIZE;
+    Warp& warp = warp_[w];
+    Thread& self = thread_[thread];
+    self.line = line;
+    self.request = {operation, mask, source, value, 0};
+    warp.waiting |= 1u << lane;
+    if (operation == WarpOperation::converge) {
+        warp.converging = true;
+    } else {
+        if (!(mask >> lane & 1))
+            fail("thread " + index_text(thread) + " calls " + operation_name(thread) + " in line " +
+                 std::to_string(line) + " with a mask that leaves out its own lane " +
+                 std::to_string(lane) + " (" + hexadecimal(mask) + ").");
+        std::uint32_t group = mask & warp.lanes & ~warp.returned;
+        if ((warp.waiting & group) == group) complete_group(w, group);
+    }
+    suspend();
+    return self.request.result;
+}
+
+// A lane has returned: the others need not wait for it any longer.
+void Multiprocessor::complete_warp_groups(unsigned w) {
+    Warp& warp = warp_[w];
+    for (std::uint32_t pending = warp.waiting; pending;) {
+        unsigned lane = __builtin_ctz(pending);
+        const WarpRequest& request = thread_[w * WARP_SIZE + lane].request;
+        std::uint32_t group = request.mask & warp.lanes & ~warp.returned;
+        if ((warp.waiting & group) == group) complete_group(w, group);
+        pending &= ~(group | 1u << lane);
+    }
+}
+
+// All lanes of the group wait. If they agree on what they wait for, they get their results.
+void Multiprocessor::complete_group(unsigned w, std::uint32_t group) {
+    Thread* lanes = &thread_[w * WARP_SIZE];
+    const WarpRequest& first = lanes[__builtin_ctz(group)].request;
+    std::uint32_t ballot = 0;
+    std::uint64_t combined = first.value;
+    for (std::uint32_t rest = group; rest; rest &= rest - 1) {
+        unsigned lane = __builtin_ctz(rest);
+        const WarpRequest& request = lanes[lane].request;
+        if (request.operation == WarpOperation::converge) return;  // not until that is over
+        if (request.operation != first.operation || request.mask != first.mask) {
+            unsigned other = w * WARP_SIZE + __builtin_ctz(group), self = w * WARP_SIZE + lane;
+            fail("lanes of a warp disagree: thread " + index_text(other) + " waits at " +
+                 operation_name(other) + " in line " + std::to_string(thread_[other].line) +
+                 " (mask " + hexadecimal(first.mask) + "), thread " + index_text(self) + " at " +
+                 operation_name(self) + " in line " + std::to_string(thread_[self].line) +
+                 " (mask " + hexadecimal(request.mask) + ").");
+        }
+        if (request.value) ballot |= 1u << lane;
+        if (&request != &first) combined = combine(first.operation, combined, request.value);
+    }
+    for (std::uint32_t rest = group; rest; rest &= rest - 1) {
+        unsigned lane = __builtin_ctz(rest);
+        WarpRequest& request = lanes[lane].request;
+        switch (request.operation) {
+            case WarpOperation::shuffle:
+                if (group >> request.source & 1) {
+                    request.result = lanes[request.source].request.value;
+                } else {
+                    if (request.mask & warp_[w].returned & 1u << request.source)
+                        fail("thread " + index_text(w * WARP_SIZE + lane) + " reads lane " +
+                             std::to_string(request.source) + " in the shuffle of line " +
+                             std::to_string(lanes[lane].line) +
+                             ", but that lane has left the kernel.");
+                    request.result = UNDEFINED;
+                }
+                break;
+            case WarpOperation::ballot: request.result = ballot; break;
+            case WarpOperation::any: request.result = ballot != 0; break;
+            case WarpOperation::all: request.result = ballot == group; break;
+            case WarpOperation::match_any:
+            case WarpOperation::match_all: {
+                std::uint32_t same = 0;
+                for (std::uint32_t others = group; others; others &= others - 1) {
+                    unsigned other = __builtin_ctz(others);
+                    if (lanes[other].request.value == request.value) same |= 1u << other;
+                }
+                bool any = request.operation == WarpOperation::match_any;
+                request.result = any || same == group ? same : 0;
+                break;
+            }
+            default: request.result = combined;
+        }
+    }
+    warp_[w].waiting &= ~group;
+    warp_[w].ready |= group;
+}
+
+// __activemask() tells which lanes run together. Here lanes run one by one, so it waits until
+// every other lane of the warp waits or has returned; the lanes that came to the same line then
+// run together. That is the largest group a GPU could report. True if any lane may now go on.
+bool Multiprocessor::complete_convergence(unsigned w) {
+    Warp& warp = warp_[w];
+    bool all_started = started_ == threads_ || started_ >= (w + 1) * WARP_SIZE;
+    if (!warp.converging || !all_started) return false;
+    Thread* lanes = &thread_[w * WARP_SIZE];
+    std::uint32_t group = 0, others = 0;
+    int line = 0;
+    for (std::uint32_t rest = warp.waiting; rest; rest &= rest - 1) {
+        unsigned lane = __builtin_ctz(rest);
+        if (lanes[lane].request.operation != WarpOperation::converge) continue;
+        if (!group) line = lanes[lane].line;
+        (lanes[lane].line == line ? group : others) |= 1u << lane;
+    }
+    for (std::uint32_t rest = group; rest; rest &= rest - 1)
+        lanes[__builtin_ctz(rest)].request.result = group;
+    warp.waiting &= ~group;
+    warp.ready |= group;
+    warp.converging = others != 0;
+    return group != 0;
+}
+
+std::string Multiprocessor::operation_name(unsigned thread) const {
+    switch (thread_[thread].request.operation) {
+        case WarpOperation::sync: return "__syncwarp";
+        case WarpOperation::shuffle: return "a shuffle";
+        case WarpOperation::ballot: return "__ballot_sync";
+        case WarpOperation::all: return "__all_sync";
+        case WarpOperation::any: return "__any_sync";
+        case WarpOperation::match_any: return "__match_any_sync";
+        case WarpOperation::match_all: return "__match_all_sync";
+        case WarpOperation::converge: return "__activemask";
+        default: return "a warp reduction";
+    }
+}
+
+std::uint64_t combine(WarpOperation operation, std::uint64_t a, std::uint64_t b) {
+    auto x = std::uint32_t(a), y = std::uint32_t(b);
+    auto signed_x = std::int32_t(x), signed_y = std::int32_t(y);
+    switch (operation) {
+        case WarpOperation::add: return x + y;
+        case WarpOperation::min_signed: return std::uint32_t(std::min(signed_x, signed_y));
+        case WarpOperation::max_signed: return std::uint32_t(std::max(signed_x, signed_y));
+        case WarpOperation::min_unsigned: return std::min(x, y);
+        case WarpOperation::max_unsigned: return std::max(x, y);
+        case WarpOperation::bit_and: return x & y;
+        case WarpOperation::bit_or: return x | y;
+        case WarpOperation::bit_xor: return x ^ y;
+        default: return 0;
+    }
+}
+
+std::string hexadecimal(std::uint32_t mask) {
+    char digits[11];
+    std::snprintf(digits, sizeof digits, "0x%08x", mask);
+    return digits;
+}
+
+}  // namespace cuda_on_cpu
