@@ -1,5 +1,6 @@
 """MNIST on the device; without a network, digits rendered with matplotlib's own fonts."""
 
+import functools
 import gzip
 import hashlib
 import http.client
@@ -41,7 +42,7 @@ FONTS = [
     *("STIXGeneral", "STIXGeneralItalic", "STIXGeneralBol", "cmb10"),
 ]
 
-_offline = False  # remembered, so that only the first load of a process waits for the network
+_unreachable = False  # remembered: only the first load of a process waits for the network
 
 
 @dataclass(frozen=True)
@@ -82,18 +83,19 @@ def render_digits(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor
     shifted at random, blurred, with noise on top.
     """
     rng = torch.Generator().manual_seed(seed)
-    glyphs, styles = _glyphs()
+    glyphs = _glyphs()
     labels = torch.randint(10, (count,), generator=rng)
     images = torch.empty(count, 28, 28, dtype=torch.uint8)
     for begin in range(0, count, 2048):  # a slice at a time: memory stays small
         batch = labels[begin : begin + 2048]
-        style = torch.randint(styles, (len(batch),), generator=rng)
-        images[begin : begin + 2048] = _distorted(glyphs[style, batch], rng)
+        font = torch.randint(len(glyphs), (len(batch),), generator=rng)
+        images[begin : begin + 2048] = _distorted(glyphs[font, batch], rng)
     return images, labels
 
 
-def _glyphs() -> tuple[torch.Tensor, int]:
-    """Return the digits in every font, (fonts, 10, 1, 56, 56) from 0 to 1, and how many fonts."""
+@functools.cache
+def _glyphs() -> torch.Tensor:
+    """Return the digits, 0 to 1, in every font, thin, plain and thick: (fonts, 10, 3, 56, 56)."""
     from matplotlib import get_data_path
     from matplotlib.backends.backend_agg import RendererAgg
     from matplotlib.font_manager import FontProperties
@@ -115,22 +117,22 @@ def _glyphs() -> tuple[torch.Tensor, int]:
             pen.set_linewidth(0)
             renderer.draw_path(pen, path, place, (0, 0, 0))
             drawn.append(torch.frombuffer(bytearray(renderer.buffer_rgba()), dtype=torch.uint8))
-    alpha = torch.stack(drawn).view(len(FONTS), 10, 1, 56, 56, 4)[..., 3]
-    return alpha.float() / 255, len(FONTS)
+    plain = torch.stack(drawn).view(-1, 1, 56, 56, 4)[..., 3].float() / 255
+    thick = functional.max_pool2d(plain, 3, stride=1, padding=1)
+    thin = -functional.max_pool2d(-plain, 3, stride=1, padding=1)
+    return torch.cat([thin, plain, thick], 1).view(len(FONTS), 10, 3, 56, 56)
 
 
 def _distorted(glyphs: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
-    """Turn glyphs (n, 1, 56, 56) into images (n, 28, 28) uint8, each bent in its own way."""
+    """Turn glyphs (n, 3, 56, 56) into images (n, 28, 28) uint8, each bent in its own way."""
     n = len(glyphs)
 
     def uniform(low: float, high: float, *shape: int) -> torch.Tensor:
         return low + (high - low) * torch.rand(n, *shape, generator=rng)
 
-    thick = functional.max_pool2d(glyphs, 3, stride=1, padding=1)
-    thin = -functional.max_pool2d(-glyphs, 3, stride=1, padding=1)
-    amount = uniform(-0.7, 1.0, 1, 1, 1)
-    strokes = glyphs + amount.clamp(min=0) * (thick - glyphs)
-    strokes += amount.clamp(max=0) * (glyphs - thin)
+    weight = uniform(0.3, 2, 1, 1)  # 0: thin, 1: plain, 2: thick
+    thin, plain, thick = glyphs.unbind(1)
+    strokes = torch.lerp(plain, torch.where(weight < 1, thin, thick), (weight - 1).abs())
 
     angle, slant = uniform(-0.25, 0.25), uniform(-0.3, 0.3)
     scale_x, scale_y = uniform(0.8, 1.3), uniform(0.9, 1.2)
@@ -139,7 +141,9 @@ def _distorted(glyphs: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     rows += [sin * scale_y, (slant * sin + cos) * scale_y, uniform(-0.12, 0.12)]
     grid = functional.affine_grid(torch.stack(rows, 1).view(n, 2, 3), [n, 1, 28, 28], False)
     bend = functional.interpolate(uniform(-0.1, 0.1, 2, 4, 4), (28, 28), mode="bicubic")
-    images = functional.grid_sample(strokes, grid + bend.permute(0, 2, 3, 1), align_corners=False)
+    images = functional.grid_sample(
+        strokes[:, None], grid + bend.permute(0, 2, 3, 1), align_corners=False
+    )
 
     blurred = functional.avg_pool2d(images, 3, stride=1, padding=1)
     images = torch.lerp(images, blurred, uniform(0, 0.6, 1, 1, 1))
@@ -211,13 +215,13 @@ def _from_mirrors(split: str) -> tuple[Path, Path] | None:
 
 def _fetch(name: str, folder: Path) -> bool:
     """Make sure of a whole file in the cache, from the first mirror that has it, if any."""
-    global _offline
+    global _unreachable
     path = folder / name
     if path.is_file() and _md5(path) == MD5[name]:
         return True
     path.unlink(missing_ok=True)
     failures: list[str] = []
-    for mirror in [] if _offline else MIRRORS:
+    for mirror in [] if _unreachable else MIRRORS:
         try:
             part = _download(mirror + name, folder)
         except (OSError, http.client.HTTPException) as error:
@@ -229,8 +233,8 @@ def _fetch(name: str, folder: Path) -> bool:
             return True
         part.unlink()
         failures.append(f"{mirror}{name}: wrong checksum, thrown away")
-    if not _offline:
-        _offline = True
+    if not _unreachable:
+        _unreachable = True
         print(f"MNIST cannot be downloaded, so digits are rendered from fonts ({failures[-1]}).")
     return False
 
