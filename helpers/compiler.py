@@ -1,26 +1,41 @@
-"""From a CUDA string to Python functions: compile_cuda, and what the compiler made of it."""
+"""From a CUDA string to Python functions: compile_cuda.
+
+    string ──GPU──▶ nvcc, for the chip that is here ──┐
+       └──no GPU──▶ translate ▶ g++ ▶ CPU backend ────┴─▶ .cache/compiled/cuda_<hash>.so ▶ Python
+
+The hash covers everything that goes into the build, so a library is never stale and is built once.
+Every build works in a directory of its own and publishes its library by renaming it, so builds
+need no lock, and one that was killed leaves nothing that another could wait for.
+"""
 
 import hashlib
+import importlib.util
 import os
+import platform
+import re
 import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from helpers import toolchain
-from helpers.cuda_source import Function, host_functions
+from helpers import cuda_on_cpu, toolchain
+from helpers.compile_errors import CompileError, explain
+from helpers.cuda_source import Function, host_functions, includes
 from helpers.device import BACKEND, CACHE
+
+__all__ = ["CompileError", "compile_cuda"]
 
 HERE = Path(__file__).resolve().parent
 TORCH_LIGHT = HERE / "torch_light"
+CUDA_SHIMS = TORCH_LIGHT / "cuda"  # light c10/cuda and ATen/cuda headers for the GPU
 BUILDS = CACHE / "compiled"
 
-
-class CompileError(Exception):
-    """The string does not compile: its line, a caret, and the compiler's sentence."""
-
-    def _render_traceback_(self):  # what IPython prints instead of a traceback
-        return [f"CompileError: {self}"]
+# With PyTorch's full headers, "CUDA" means the CPU backend's device as it does with the light ones.
+CUDA_MEANS_CPU = "#define is_cuda is_cpu\n#define kCUDA kCPU"
 
 
 class CompiledFunctions:
@@ -30,13 +45,30 @@ class CompiledFunctions:
         self.__dict__.update(functions)
 
     def __getattr__(self, name):
-        raise AttributeError(f"no function {name}; compiled were: {', '.join(vars(self))}")
+        raise AttributeError(f"no function {name} was compiled; there is {', '.join(vars(self))}")
 
     def __repr__(self):
         return f"<compiled: {', '.join(vars(self))}>"
 
 
-_loaded = {}
+@dataclass
+class Build:
+    """What load_inline is asked for, and what is needed to explain its errors."""
+
+    source: str  # the learner's string
+    compiled: str  # the same lines as the compiler sees them
+    label: str  # the string's name in the compiler's messages
+    names: list[str]  # functions for Python
+    is_module: bool  # a pybind11 module with the full headers, else operators with the light ones
+    arguments: dict  # for load_inline
+
+    @property
+    def library(self) -> str:
+        parts = [repr(self.arguments), repr(self.names), torch.__version__, sys.version]
+        return "cuda_" + digest(*parts, light_headers(), toolchain.identity())
+
+
+_loaded: dict[str, CompiledFunctions] = {}
 
 
 def compile_cuda(src: str | Path, functions: list[str] | None = None) -> CompiledFunctions:
@@ -44,137 +76,249 @@ def compile_cuda(src: str | Path, functions: list[str] | None = None) -> Compile
 
     `functions` names the functions to bind; by default every host function at file scope that
     takes or returns a torch::Tensor. With a GPU the string goes through nvcc, for that GPU;
-    without one through g++ and the CPU backend. What was built once is loaded from the cache.
+    without one through g++ and the CPU backend. A string that was built before comes from the
+    cache. A string that includes PyTorch's headers itself is built with all of them, which takes
+    ten times as long.
 
-    Raises CompileError if the string does not compile, ToolMissing if a compiler is not there.
+    Raises CompileError if the string does not compile, ToolMissing if a tool is not there.
     """
     if isinstance(src, Path):
-        label, src = src.name, src.read_text()
+        label, source = src.name, src.read_text()
     else:
-        label = "cell"
-    bound = _choose(host_functions(src), functions)
-    build = _gpu_build(src, label, bound) if BACKEND == "cuda" else _cpu_build(src, label, bound)
-    key = _digest(repr(build), torch.__version__, _header_text())
-    if key not in _loaded:
-        library = f"cuda_{key}"
-        path = BUILDS / key / f"{library}.so"
-        if path.exists():
-            torch.ops.load_library(path)
-        else:
-            _build(library, build)
-        operators = getattr(torch.ops, library)
-        _loaded[key] = CompiledFunctions({f.name: getattr(operators, f.name) for f in bound})
-    return _loaded[key]
+        label, source = "cell", src
+    chosen = _choose(host_functions(source), functions)
+    build = _plan(source, label, chosen)
+    library = build.library
+    if library not in _loaded:
+        _loaded[library] = _load(library, build) or _build(library, build)
+    return _loaded[library]
 
 
-def _choose(found: list[Function], names):
-    callable_from_python = [f for f in found if not f.hidden]
-    if names is None:
-        chosen = [f for f in callable_from_python if f.uses_tensors]
-        if not chosen:
-            raise CompileError("no host function in the string takes or returns a torch::Tensor")
-        return chosen
-    names = [names] if isinstance(names, str) else names
-    for name in names:
-        if name not in [f.name for f in callable_from_python]:
-            listed = ", ".join(f.name for f in callable_from_python) or "none"
-            raise CompileError(f"no function {name} in the string; found: {listed}")
-    return [f for f in callable_from_python if f.name in names]
+def light_headers() -> str:
+    """Return the text of the light torch::Tensor, for the hash of whatever is built with it."""
+    return "".join(path.read_text() for path in sorted(TORCH_LIGHT.rglob("*.*")))
 
 
-def _cpu_build(src, label, bound):
-    from helpers import cuda_on_cpu
+def needs_full_headers(source: str) -> bool:
+    """Return whether the string includes a PyTorch header that the light ones do not stand for."""
+    of_pytorch = ("torch/", "ATen/", "c10/", "pybind11/")
+    return any(
+        name.startswith(of_pytorch) and not (CUDA_SHIMS / name).exists()
+        for name in includes(source)
+    )
 
+
+def light_preamble(source: str) -> str:
+    """Return what stands before a string that is compiled with the light headers."""
+    names_half = re.search("Half|HALF|BFloat16", source)
+    return "\n".join([
+        f"#include <torch_light/{'half' if names_half else 'tensor'}.h>",
+        "#include <torch_light/binding.h>",
+        "#include <cuda_runtime.h>",
+    ])
+
+
+def gpu_arch(source: str) -> str:
+    """Return the GPU's architecture, "90", or "90a" for a string that uses what only 9.0 has."""
+    major, minor = torch.cuda.get_device_capability()
+    return f"{major}{minor}" + ("a" if re.search("wgmma|setmaxnreg|tcgen05", source) else "")
+
+
+def digest(*parts: str) -> str:
+    """Return a short name for this content."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
+
+
+# ------------------------------------------------------------------------------- what to build
+
+
+def _choose(found: list[Function], names) -> list[Function]:
+    """Return the functions to bind, all of them or the ones named."""
+    for_python = [f for f in found if not f.hidden]
+    chosen = [f for f in for_python if f.uses_tensors]
+    if names is None and not chosen:
+        raise CompileError("no host function in the string takes or returns a torch::Tensor")
+    if names is not None:
+        names = [names] if isinstance(names, str) else names
+        listed = ", ".join(f.name for f in for_python) or "none"
+        for name in names:
+            if name not in [f.name for f in for_python]:
+                hidden = [f.line for f in found if f.name == name]
+                why = f" (line {hidden[0]}: hidden from Python)" if hidden else ""
+                raise CompileError(f"no function {name} in the string{why}; found: {listed}")
+        chosen = [f for f in for_python if f.name in names]
+    for i, function in enumerate(chosen):
+        if function.name in [f.name for f in chosen[:i]]:
+            raise CompileError(f"line {function.line}: {function.name} is there twice; rename one")
+    return chosen
+
+
+def _plan(source: str, label: str, chosen: list[Function]) -> Build:
+    is_module = needs_full_headers(source) or any(f.schema is None for f in chosen)
+    names = [f.name for f in chosen]
+    if BACKEND == "cuda":
+        compiled = source
+        arguments = _gpu_module if is_module else _gpu_operators
+    else:
+        toolchain.host_compiler()
+        try:
+            compiled = cuda_on_cpu.translate(source)
+        except cuda_on_cpu.TranslateError as error:
+            text = f"\n  {error.line} | {source.splitlines()[error.line - 1]}"
+            raise CompileError(f"line {error.line}: {error.message}{text}") from None
+        arguments = _cpu_module if is_module else _cpu_operators
+    # `#line` gives the string its own line numbers
+    numbered = f'#line 1 "{label}"\n{compiled}\n'
+    return Build(source, compiled, label, names, is_module, arguments(numbered, label, chosen))
+
+
+def _bindings(label, chosen):
+    # an error in a binding is an error of the function's arguments, so it gets the function's line
+    return "".join(
+        f'#line {f.line} "{label}"\nTORCH_LIGHT_BIND(TORCH_LIGHT_LIBRARY, {f.name}, "{f.schema}")\n'
+        for f in chosen
+    )
+
+
+def _cpu_operators(numbered, label, chosen):
+    unit = f"{light_preamble(numbered)}\n{numbered}{_bindings(label, chosen)}"
+    return {"cpp_sources": unit, "no_implicit_headers": True, **_cpu_flags()}
+
+
+def _cpu_module(numbered, label, chosen):
+    unit = f"{CUDA_MEANS_CPU}\n#include <cuda_runtime.h>\n{numbered}"
+    return {"cpp_sources": unit, **_cpu_flags()}
+
+
+def _cpu_flags():
     return {
-        "cpp_sources": [_unit(cuda_on_cpu.translate(src), label, bound)],
         "extra_include_paths": [str(cuda_on_cpu.INCLUDE), str(HERE)],
-        "extra_cflags": [*cuda_on_cpu.flags()],
+        "extra_cflags": cuda_on_cpu.flags(),
         "extra_ldflags": [str(cuda_on_cpu.runtime_library())],
     }
 
 
-def _gpu_build(src, label, bound):
-    major, minor = torch.cuda.get_device_capability()
-    arch = f"{major}{minor}"
+def _gpu_operators(numbered, label, chosen):
+    unit = f"{light_preamble(numbered)}\n{numbered}{_bindings(label, chosen)}"
     return {
-        "cpp_sources": [""],
-        "cuda_sources": [_unit(src, label, bound)],
-        "extra_include_paths": [str(TORCH_LIGHT / "gpu"), str(HERE)],
-        "extra_cuda_cflags": [
-            "-O3", "-lineinfo", "-DTORCH_LIGHT_CUDA",
-            f"-gencode=arch=compute_{arch},code=sm_{arch}",
-        ],
-        "extra_cflags": ["-DTORCH_LIGHT_CUDA"],
-        "extra_ldflags": [],
+        "cpp_sources": "",
+        "cuda_sources": unit,
+        "no_implicit_headers": True,
+        "extra_include_paths": [str(CUDA_SHIMS), str(HERE)],
+        **_gpu_flags(numbered, "-DTORCH_LIGHT_CUDA"),
     }
 
 
-def _unit(src, label, bound):
-    """Return the file that is compiled: our header, the string, its binding."""
-    half = any(word in src for word in ("Half", "HALF", "BFloat16"))
-    binding = "\n".join(f'TORCH_LIGHT_BIND(LIBRARY, {f.name}, "{f.schema}")' for f in bound)
-    return "\n".join([
-        f"#include <torch_light/{'half' if half else 'tensor'}.h>",
-        "#include <torch_light/binding.h>",
-        "#include <cuda_runtime.h>",
-        f'#line 1 "{label}"',
-        src,
-        '#line 1 "binding"',
-        binding,
-        "",
-    ])
+def _gpu_module(numbered, label, chosen):
+    declarations = "\n".join(f"{f.declaration};" for f in chosen)
+    return {"cpp_sources": declarations, "cuda_sources": numbered, **_gpu_flags(numbered)}
 
 
-def _build(library, build):
-    from torch.utils.cpp_extension import load_inline
+def _gpu_flags(source, *more):
+    arch = gpu_arch(source)
+    chip = f"-gencode=arch=compute_{arch},code=sm_{arch}"
+    return {"extra_cuda_cflags": ["-O3", "-lineinfo", chip, *more]}
 
-    toolchain.ninja()
-    tensor_object = _tensor_object()
-    private = BUILDS / f"building.{os.getpid()}.{library}"
-    private.mkdir(parents=True)
-    build["extra_ldflags"] = [str(tensor_object), *build["extra_ldflags"]]
-    define = f'-DLIBRARY=\\"{library}\\"'
-    build["extra_cflags"].append(define)
-    if "extra_cuda_cflags" in build:
-        build["extra_cuda_cflags"].append(define)
-    try:
-        load_inline(
-            name=library, functions=None, is_python_module=False, no_implicit_headers=True,
-            build_directory=str(private), **build,
-        )
+
+# ------------------------------------------------------------------------------ build and load
+
+
+def _load(library: str, build: Build) -> CompiledFunctions | None:
+    """Load a library from the cache; None if it is not there, or not loadable any more."""
+    for path in BUILDS.glob(f"{library}*.so"):
         try:
-            private.rename(BUILDS / library.removeprefix("cuda_"))
-        except OSError:  # another process has published the same
-            pass
+            return _open(path, library, build)
+        except (OSError, ImportError):  # it was built against a library that has gone
+            path.unlink(missing_ok=True)
+    return None
+
+
+def _open(path: Path, library: str, build: Build) -> CompiledFunctions:
+    if build.is_module:
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        functions = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(functions)
+    else:
+        torch.ops.load_library(path)
+        functions = getattr(torch.ops, library)
+    return CompiledFunctions({name: getattr(functions, name) for name in build.names})
+
+
+def _build(library: str, build: Build) -> CompiledFunctions:
+    toolchain.ninja()
+    toolchain.host_compiler()
+    if BACKEND == "cuda":
+        toolchain.use_cuda()
+    BUILDS.mkdir(parents=True, exist_ok=True)
+    _remove_dead_builds()
+    directory = Path(tempfile.mkdtemp(prefix=f"{_builder(os.getpid())}.", dir=BUILDS))
+    try:
+        functions = _call_load_inline(library, build, directory)
+        [built] = directory.glob("*.so")
+        # it stays loaded under its old name; if another process was faster, ours replaces its equal
+        built.replace(BUILDS / built.name)
     finally:
-        shutil.rmtree(private, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
+    return CompiledFunctions({name: getattr(functions, name) for name in build.names})
 
 
-def _tensor_object():
-    """Return tensor.cpp compiled, once for this PyTorch."""
-    import subprocess
+def _call_load_inline(library: str, build: Build, directory: Path):
+    """Build and load: return what holds the functions. The one place that calls load_inline."""
+    from torch.utils.cpp_extension import load_inline  # half a second, so only if there is work
 
+    arguments = dict(build.arguments)
+    if not build.is_module:
+        define = f'-DTORCH_LIGHT_LIBRARY=\\"{library}\\"'
+        for flags in {"extra_cflags", "extra_cuda_cflags"} & arguments.keys():
+            arguments[flags] = [*arguments[flags], define]
+        arguments["extra_ldflags"] = [str(_tensor_object()), *arguments.get("extra_ldflags", [])]
+    try:
+        module = load_inline(
+            library,
+            functions=build.names if build.is_module else None,
+            is_python_module=build.is_module,
+            build_directory=str(directory),
+            **arguments,
+        )
+    except (RuntimeError, OSError, ImportError) as error:
+        if isinstance(error, RuntimeError) and "Error building extension" not in str(error):
+            raise
+        toolchain.raise_if_known(str(error))
+        raise explain(str(error), build.source, build.compiled, build.label) from None
+    return module if build.is_module else getattr(torch.ops, library)
+
+
+def _tensor_object() -> Path:
+    """Return tensor.cpp compiled: once for this PyTorch and compiler, linked into every library."""
     from torch.utils.cpp_extension import include_paths
 
-    compiler = toolchain.host_compiler()
-    cuda = ["-DTORCH_LIGHT_CUDA", "-DUSE_CUDA"] if BACKEND == "cuda" else []
-    flags = ["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", f"-I{HERE}", *cuda]
+    flags = ["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", f"-I{HERE}"]
+    flags += ["-DTORCH_LIGHT_CUDA", "-DUSE_CUDA"] if BACKEND == "cuda" else []
     flags += [f"-isystem{path}" for path in include_paths()]
-    key = _digest(_header_text(), str(compiler), repr(flags), torch.__version__)
+    key = digest(light_headers(), toolchain.identity(), repr(flags), torch.__version__)
     path = BUILDS / f"torch_light_{key}.o"
     if not path.exists():
-        BUILDS.mkdir(parents=True, exist_ok=True)
         private = path.with_suffix(f".{os.getpid()}.o")
-        subprocess.run(
-            [compiler, *flags, "-c", TORCH_LIGHT / "tensor.cpp", "-o", private], check=True
-        )
+        command = [toolchain.host_compiler(), *flags, "-c", TORCH_LIGHT / "tensor.cpp"]
+        done = subprocess.run([*command, "-o", private], capture_output=True, text=True)
+        toolchain.raise_if_known(done.stderr)
+        if done.returncode:
+            raise RuntimeError(f"the light torch::Tensor does not compile:\n{done.stderr}")
         private.replace(path)
     return path
 
 
-def _header_text():
-    return "".join(path.read_text() for path in sorted(TORCH_LIGHT.rglob("*.*")))
+def _builder(pid: int | str) -> str:
+    return f"building.{platform.node()}.{pid}"
 
 
-def _digest(*parts):
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+def _remove_dead_builds():
+    """Remove what builds left behind whose process was killed."""
+    for directory in BUILDS.glob(f"building.{platform.node()}.*"):
+        pid = int(directory.name.removeprefix(_builder("")).split(".")[0])
+        try:
+            os.kill(pid, 0)  # signal 0 only asks whether the process is there
+        except ProcessLookupError:
+            shutil.rmtree(directory, ignore_errors=True)
+        except PermissionError:  # somebody else's, and alive
+            pass

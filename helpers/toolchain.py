@@ -61,6 +61,66 @@ def cuda_home() -> Path:
     raise ToolMissing("There is no nvcc, the compiler for CUDA.", _toolkit())
 
 
+def use_cuda():
+    """Make sure that nvcc is there, fits PyTorch and takes the C++ compiler; tell PyTorch of it."""
+    home = cuda_home()
+    cuda_fits_torch(home)
+    compiler_fits_nvcc(home)
+    from torch.utils import cpp_extension
+
+    cpp_extension.CUDA_HOME = str(home)  # it may have been imported before CUDA_HOME was known
+
+
+def cuda_fits_torch(home: Path) -> str:
+    """Return nvcc's version, if it is of the CUDA version that PyTorch was built with."""
+    version = nvcc_version(home)
+    if torch.version.cuda and version.split(".")[0] != torch.version.cuda.split(".")[0]:
+        raise ToolMissing(
+            f"nvcc in {home} is of CUDA {version}, PyTorch of CUDA {torch.version.cuda}.",
+            f"{_toolkit()} && unset CUDA_HOME",
+        )
+    return version
+
+
+def compiler_fits_nvcc(home: Path) -> str:
+    """Return the C++ compiler's version, if nvcc can work with it."""
+    from torch.utils import cpp_extension
+
+    compiler = host_compiler()
+    said = _run_version(str(compiler), "--version")
+    kind = "clang" if "clang" in said else "g++"
+    version = int(re.search(r"(\d+)\.\d+", said)[1])
+    known = "CUDA_CLANG_VERSIONS" if kind == "clang" else "CUDA_GCC_VERSIONS"
+    bounds = getattr(cpp_extension, known).get(nvcc_version(home), (None, (1000,)))
+    newest = bounds[1][0] - 1
+    if version > newest:
+        names = ("clang++", "clang") if kind == "clang" else ("g++", "gcc")
+        raise ToolMissing(
+            f"nvcc {nvcc_version(home)} works with {kind} up to {newest}; {compiler} is {version}.",
+            f"{_system_package(f'{names[0]}-{newest}')} && "
+            f"export CXX={names[0]}-{newest} CC={names[1]}-{newest}",
+        )
+    return f"{kind} {version}"
+
+
+def identity() -> str:
+    """Return what changes when a compiler is exchanged, without running it: for hashes."""
+    tools = [shutil.which(os.environ.get("CXX", "c++"))]
+    tools += [home / "bin" / "nvcc" for home in _cuda_homes()]
+    there = [Path(tool) for tool in tools if tool and Path(tool).exists()]
+    return repr([(str(tool), tool.stat().st_size, int(tool.stat().st_mtime)) for tool in there])
+
+
+def raise_if_known(output: str):
+    """Raise ToolMissing if a build's output says that a tool, not the string, is to blame."""
+    if found := re.search(r"Unsupported gpu architecture '(\w+)'", output):
+        raise ToolMissing(f"this nvcc is too old for the GPU ({found[1]}).", _toolkit())
+    if "Python.h: No such file" in output:
+        raise ToolMissing("Python's C headers are missing.", _system_package("python3-dev"))
+    if "No space left on device" in output:
+        raise ToolMissing("the disk is full.", "make clean")
+
+
 def nvcc_version(home: Path) -> str:
     """Return the CUDA version of a toolkit's nvcc: "13.0"."""
     said = _run_version(str(home / "bin" / "nvcc"), "--version")

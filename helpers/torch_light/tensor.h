@@ -67,6 +67,7 @@ struct ElementType {
   static_assert(sizeof(T) == 0,
                 "not a PyTorch element type; for __half and __nv_bfloat16 write "
                 "reinterpret_cast<__half*>(x.data_ptr<at::Half>())");
+  static constexpr ScalarType value{};  // so that this is the only error
 };
 template <ScalarType>
 struct CppType;

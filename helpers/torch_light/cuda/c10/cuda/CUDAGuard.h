@@ -1,0 +1,48 @@
+// Work on another GPU until the end of the scope, as in PyTorch's header of this name.
+#pragma once
+
+#include <c10/cuda/CUDAException.h>
+
+namespace c10::cuda {
+
+class OptionalCUDAGuard {
+ public:
+  explicit OptionalCUDAGuard(optional<Device> device) {
+    if (!device || !device->has_index()) return;
+    C10_CUDA_CHECK(cudaGetDevice(&original_));
+    if (device->index() != original_) C10_CUDA_CHECK(cudaSetDevice(device->index()));
+  }
+  ~OptionalCUDAGuard() {
+    if (original_ >= 0) cudaSetDevice(original_);
+  }
+  OptionalCUDAGuard(const OptionalCUDAGuard&) = delete;
+  OptionalCUDAGuard& operator=(const OptionalCUDAGuard&) = delete;
+
+ private:
+  int original_ = -1;
+};
+
+class CUDAGuard : public OptionalCUDAGuard {
+ public:
+  explicit CUDAGuard(Device device) : OptionalCUDAGuard(check(device)) {}
+  explicit CUDAGuard(DeviceIndex index) : OptionalCUDAGuard(Device(kCUDA, index)) {}
+
+ private:
+  static Device check(Device device) {
+    TORCH_CHECK(device.is_cuda(), "CUDAGuard expected a CUDA device, got ", device);
+    return device;
+  }
+};
+
+}  // namespace c10::cuda
+
+namespace at::cuda {
+using c10::cuda::CUDAGuard;
+using c10::cuda::OptionalCUDAGuard;
+}  // namespace at::cuda
+
+namespace at {
+inline optional<Device> device_of(const Tensor& t) {
+  return t.defined() ? optional<Device>(t.device()) : nullopt;
+}
+}  // namespace at
