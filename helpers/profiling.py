@@ -175,7 +175,7 @@ def _profile_rows(events: Sequence) -> list[dict]:
 def short_name(kernel: str) -> str:
     """Cut a kernel's name: no return type, namespaces and arguments, templates only if plain."""
     name = kernel.replace("(anonymous namespace)::", "").removeprefix("void ")
-    name = name.split("(")[0]
+    name = name.split("(")[0].strip()
     if "<" in name:
         name, _, template = name.partition("<")
         template = template.rstrip("> ")

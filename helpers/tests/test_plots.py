@@ -1,0 +1,164 @@
+"""Plots show the numbers they were given, at the right place, with units and the machine's name."""
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+from matplotlib import pyplot as plt
+from matplotlib.patches import Rectangle
+
+from helpers.plots import (
+    plot_confusion,
+    plot_grid,
+    plot_losses,
+    plot_roofline,
+    plot_timings,
+    show_images,
+)
+from helpers.recorded import Record
+from helpers.timing import Comparison
+
+matplotlib.use("Agg")
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+def cells(ax):
+    """Return {(x, y): colour} of the threads that have an element, and the places of the others."""
+    squares = [p for p in ax.patches if isinstance(p, Rectangle) and p.get_width() == 1]
+    colors = {p.get_xy(): p.get_facecolor()[:3] for p in squares if p.get_alpha()}
+    idle = {p.get_xy() for p in squares if p.get_hatch()}
+    return colors, idle
+
+
+def text_at(ax):
+    return {t.get_position(): t.get_text() for t in ax.texts}
+
+
+def test_grid_in_one_dimension():
+    ax = plot_grid(3, 4, 10)
+    colors, idle = cells(ax)
+    assert set(colors) == {(i, 0) for i in range(10)} and idle == {(10, 0), (11, 0)}
+    assert len({colors[i, 0] for i in range(4)}) == 1  # a colour a block
+    assert len({colors[i, 0] for i in (0, 4, 8)}) == 3
+    assert [text_at(ax)[i + 0.5, 0.5] for i in range(12)] == list("012301230123")
+    assert "3 blocks of 4 threads, 10 elements" in ax.get_title()
+    assert "blockIdx.x * blockDim.x + threadIdx.x" in ax.get_xlabel()
+
+
+def test_grid_in_two_dimensions():
+    ax = plot_grid((3, 2), (2, 4), (7, 5))  # x is along the columns, y along the rows
+    colors, idle = cells(ax)
+    assert set(colors) == {(col, row) for col in range(5) for row in range(7)}
+    assert idle == {(5, row) for row in range(8)} | {(col, 7) for col in range(6)}
+    assert len(set(colors.values())) == 6
+    assert text_at(ax)[3.5, 6.5] == "1,2"  # col 3, row 6: threadIdx.x 1, threadIdx.y 2
+    assert "6 blocks of 8 threads, 7 × 5 elements" in ax.get_title()
+    assert "row = blockIdx.y" in ax.get_ylabel()
+
+
+def test_a_long_grid_is_cut_at_its_blocks():
+    ax = plot_grid(8, 32, 250)
+    colors, idle = cells(ax)
+    assert set(colors) | idle == {(t, b) for t in range(32) for b in range(8)}
+    assert idle == {(t, 7) for t in range(26, 32)}
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("threadIdx.x", "blockIdx.x")
+
+
+def test_small_cells_have_no_text():
+    ax = plot_grid((4, 4), (16, 16), (60, 60))
+    assert not ax.texts and "in a cell" not in ax.get_title()
+
+
+def test_roofline_has_its_ridge_where_both_bounds_meet():
+    points = {"vector add": (0.1, 0.3), "matmul": (100.0, 40.0)}
+    ax = plot_roofline(points, peak_gbps=4000, peak_tflops=60, caption="NVIDIA H200")
+    intensity, speed = ax.lines[0].get_data()
+    assert speed == pytest.approx(np.minimum(4 * intensity, 60))
+    assert ax.lines[1].get_xdata()[0] == pytest.approx(15)
+    marks = {tuple(np.ravel(line.get_data())) for line in ax.lines[2:]}
+    assert marks == set(points.values())
+    texts = [t.get_text() for t in ax.texts]
+    assert {"vector add", "matmul", "4,000 GB/s", "60 TFLOP/s", "15.0 FLOP/byte"} <= set(texts)
+    (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
+    assert all(left < x < right and low < y < high for x, y in points.values())
+    assert ax.get_title() == "NVIDIA H200" and "TFLOP/s" in ax.get_ylabel()
+
+
+def comparison(*medians):
+    rows = [
+        {"name": f"no. {i}", "median_ms": t, "low_ms": 0.9 * t, "high_ms": 1.1 * t}
+        | {"gbps": None, "tflops": None, "ratio": medians[0] / t}
+        for i, t in enumerate(medians)
+    ]
+    value = {"rows": rows, "self_ratio": 1.0, "samples": 9}
+    return Comparison(Record(value, "NVIDIA H200", "2.11.0", "13.0", live=True))
+
+
+@pytest.mark.parametrize("medians, unit, scale", [((0.2, 0.1), "µs", 1e3), ((2, 0.1), "ms", 1)])
+def test_bars_are_as_long_as_the_times(medians, unit, scale):
+    ax = plot_timings(comparison(*medians))
+    bars = [p for p in ax.patches if isinstance(p, Rectangle)]
+    assert [bar.get_width() for bar in bars] == pytest.approx([scale * t for t in medians])
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["no. 0", "no. 1"]
+    assert f"({unit})" in ax.get_xlabel() and ax.yaxis_inverted()
+    assert "NVIDIA H200" in ax.get_title() and "torch 2.11.0" in ax.get_title()
+    assert ax.texts[0].get_text() == f"{scale * medians[0]:.4g} {unit} · 1.00×"
+
+
+def test_timings_without_a_record_show_the_sentence():
+    ax = plot_timings(Comparison(Record(None)))
+    assert "Nothing is recorded" in ax.texts[0].get_text() and not ax.patches
+
+
+def test_losses_are_drawn_from_lists_and_tensors():
+    curves = {"PyTorch": [2.0, 1.0, 0.5], "ours": torch.tensor([2.0, 1.1], requires_grad=True)}
+    ax = plot_losses(curves)
+    assert [list(line.get_ydata()) for line in ax.lines] == [[2, 1, 0.5], [2, pytest.approx(1.1)]]
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == list(curves)
+    assert ax.get_yscale() == "log" and ax.get_xlabel() == "step"
+    assert ax.lines[0].get_linestyle() != ax.lines[1].get_linestyle()
+
+
+def test_images_stand_in_rows_with_their_titles():
+    images = (torch.arange(5 * 28 * 20) % 256).to(torch.uint8).view(5, 28, 20)
+    fig = show_images(images, titles=[7, 2, 1, 0, 4], columns=3)
+    used = [ax for ax in fig.axes if ax.images]
+    assert len(fig.axes) == 6 and len(used) == 5
+    assert [ax.get_title() for ax in used] == ["7", "2", "1", "0", "4"]
+    for ax, image in zip(used, images, strict=True):
+        assert np.array_equal(ax.images[0].get_array(), image.numpy())
+        assert ax.images[0].get_clim() == (0, 255)
+
+
+def test_colour_images_and_floats():
+    fig = show_images(torch.rand(2, 8, 8, 3))
+    assert len(fig.axes) == 2 and fig.axes[0].images[0].get_array().shape == (8, 8, 3)
+    assert show_images(torch.rand(1, 8, 8)).axes[0].images[0].get_clim() == (0, 1)
+
+
+def test_confusion_counts_and_colours_mistakes():
+    matrix = torch.tensor([[50, 2, 0], [0, 40, 0], [1, 0, 7]])
+    ax = plot_confusion(matrix)
+    assert text_at(ax) == {(0, 0): "50", (1, 0): "2", (1, 1): "40", (0, 2): "1", (2, 2): "7"}
+    assert ax.images[0].get_array().tolist() == [[0, 2, 0], [0, 0, 0], [1, 0, 0]]
+    assert ax.get_title() == "97.00% of 100 right"
+    assert ax.get_ylabel() == "label" and ax.get_xlabel().startswith("prediction")
+
+
+def test_every_picture_can_be_saved(tmp_path):
+    pictures = [
+        plot_grid(2, 4, 7).figure,
+        plot_roofline({"a": (1, 1)}, 300, 8, "T4").figure,
+        plot_timings(comparison(3, 2)).figure,
+        plot_losses({"a": [1, 0.5]}).figure,
+        plot_confusion(torch.eye(10, dtype=torch.int64)).figure,
+        show_images(torch.rand(9, 5, 5), titles=range(9)),
+    ]
+    for i, figure in enumerate(pictures):
+        figure.savefig(tmp_path / f"{i}.png")
+        assert plt.imread(tmp_path / f"{i}.png")[..., :3].std() > 0.02  # not blank
