@@ -2,10 +2,12 @@
 
 Each is a `Meeting` in two halves. `arrive` runs in the thread that calls: it returns the mask of
 lanes that must come and what the thread brings along. `settle` runs when all of them are there:
-it takes what each brought and returns what each gets.
+it takes what each brought (and which lanes of the mask have returned, so do not come) and
+returns what each gets.
 """
 
 import functools
+import math
 import struct
 
 from helpers.simulator.current import fault
@@ -17,8 +19,8 @@ WHOLE_BLOCK = "block"  # in place of a mask: every thread of the block must come
 WHO_IS_HERE = "here"  # in place of a mask: the lanes of the warp that happen to come
 
 
-class Absent(Exception):
-    """A lane reads from a lane that does not take part. args: reader, source."""
+class ReadsReturnedLane(Exception):
+    """A shuffle reads from a lane that has returned. args: reading lane, lane it reads from."""
 
 
 class Meeting:
@@ -48,7 +50,7 @@ def _meeting(settle):
 def _same_for_all(decide):
     """Everybody gets decide(list of what the threads brought)."""
 
-    def settle(brought):
+    def settle(brought, _returned):
         answer = decide(list(brought.values()))
         return dict.fromkeys(brought, answer)
 
@@ -128,7 +130,7 @@ def activemask():
     return WHO_IS_HERE, 1 << _own_lane(FULL_MASK)
 
 
-def _match(brought):
+def _match(brought, _returned):
     bits = {
         lane: struct.pack("d", value) if isinstance(value, float) else value
         for lane, value in brought.items()
@@ -146,11 +148,16 @@ def match_any_sync(mask, value):
     return mask & FULL_MASK, value
 
 
-def _shuffle(brought):
-    for lane, (_, source) in brought.items():
-        if source not in brought:
-            raise Absent(lane, source)
-    return {lane: brought[source][0] for lane, (_, source) in brought.items()}
+def _shuffle(brought, returned):
+    answers = {}
+    for lane, (value, source) in brought.items():
+        if source in brought:
+            answers[lane] = brought[source][0]
+        elif source in returned:
+            raise ReadsReturnedLane(lane, source)
+        else:  # not in the mask, or beyond the block: CUDA promises nothing; all bits set
+            answers[lane] = math.nan if isinstance(value, float) else -1
+    return answers
 
 
 def _segment(mask, width):

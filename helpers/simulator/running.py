@@ -23,7 +23,7 @@ from helpers.simulator.geometry import (
     thread_name,
     threadIdx,
 )
-from helpers.simulator.meeting import WHO_IS_HERE, WHOLE_BLOCK, Absent
+from helpers.simulator.meeting import WHO_IS_HERE, WHOLE_BLOCK, ReadsReturnedLane
 from helpers.simulator.rewrite import pausable
 from helpers.simulator.watchdog import watchdog
 
@@ -155,7 +155,7 @@ class _Block:
         groups = self._groups()
         answers = {}
         for group in groups:
-            if group.is_complete(self._waits):
+            if self._is_complete(group):
                 answers.update(self._settle(group))
         if not answers:
             for group in groups:
@@ -178,48 +178,55 @@ class _Block:
                 groups[key].brought[t - first] = brought
         return list(groups.values())
 
+    def _is_complete(self, group):
+        """Whether everybody is here. A warp does not wait for lanes that have returned."""
+        if group.who == WHOLE_BLOCK:
+            return len(group.brought) == len(self._threads)
+        if group.who == WHO_IS_HERE:
+            return False
+        alive = [t for t in self._named(group) if self._waits[t] is not None]
+        return len(group.brought) == len(alive)
+
     def _settle(self, group):
+        returned = [t - group.first for t in self._named(group) if self._waits[t] is None]
         try:
-            answers = group.meeting.settle(group.brought)
-        except Absent as absent:
-            lane, source = absent.args
+            answers = group.meeting.settle(group.brought, returned)
+        except ReadsReturnedLane as error:
+            lane, source = error.args
             raise self._fault(
                 WarpError,
                 group,
-                f"in {group.meeting}() lane {lane} reads from lane {source}, which does not take "
-                f"part: {self._why_absent(group, source)} ({block_name()})",
+                f"in {group.meeting}() lane {lane} reads from lane {source}, which has returned "
+                f"({block_name()})",
             ) from None
         return {group.first + lane: answer for lane, answer in answers.items()}
 
-    def _why_absent(self, group, lane):
-        if group.first + lane >= len(self._threads):
-            return "the block has no such thread"
-        if not group.who >> lane & 1:
-            return f"it is not in the mask {group.who:#010x}"
-        return "it has returned"
+    def _named(self, group):
+        """Return the threads that a group's mask names, or all of the block."""
+        if group.who == WHOLE_BLOCK:
+            return range(len(self._threads))
+        if group.who == WHO_IS_HERE:
+            return group.threads()
+        warp = range(group.first, min(group.first + WARP_SIZE, len(self._threads)))
+        return [t for t in warp if group.who >> t - group.first & 1]
 
     def _stuck(self, groups):
         """Return the error for threads that wait for somebody who does not come."""
         warps = [group for group in groups if group.who != WHOLE_BLOCK]
-        if not warps:
-            group = groups[0]
-            missing = [t for t in range(len(self._threads)) if t not in group.brought]
+        group = (warps or groups)[0]
+        came = self._names(group.threads())
+        missing = [t for t in self._named(group) if t - group.first not in group.brought]
+        if warps:
             return self._fault(
-                BarrierError,
+                WarpError,
                 group,
-                f"only {self._names(group.threads())} of {block_name()} reach {group.meeting}(); "
+                f"{came} of {block_name()} at {group}: lanes named in the mask do not come; "
                 f"{self._whereabouts(missing)}",
             )
-        group = warps[0]
-        named = (
-            t for t in range(group.first, len(self._threads)) if group.who >> t - group.first & 1
-        )
-        missing = [t for t in named if t - group.first not in group.brought]
         return self._fault(
-            WarpError,
+            BarrierError,
             group,
-            f"{self._names(group.threads())} of {block_name()} wait at {group} for lanes that do "
-            f"not come; {self._whereabouts(missing)}",
+            f"{group} is reached by {came} of {block_name()} only; {self._whereabouts(missing)}",
         )
 
     def _fault(self, error_type, group, what):
@@ -231,17 +238,19 @@ class _Block:
         places = {}
         for t in threads:
             if self._waits[t] is None:
-                place = "returned"
+                place = ""
             else:
                 meeting, who, _ = self._waits[t]
                 lines = [step.gi_frame.f_lineno for step in _call_chain(self._threads[t])]
                 place = f"at {_Group(meeting, who, 0)} in line {lines.pop()}"
                 place += "".join(f", called in line {line}" for line in reversed(lines))
             places.setdefault(place, []).append(t)
-        return "; ".join(
-            f"{self._names(found)} {'have returned' if place == 'returned' else f'wait {place}'}"
-            for place, found in places.items()
-        )
+        texts = []
+        for place, found in places.items():
+            one = len(found) == 1
+            does = ("waits " if one else "wait ") + place
+            texts.append(self._names(found) + " " + (does if place else "returned"))
+        return "; ".join(texts)
 
     def _names(self, threads):
         """Print thread numbers as ranges; in two and three dimensions the first and how many."""
@@ -278,16 +287,6 @@ class _Group:
 
     def threads(self):
         return [self.first + lane for lane in self.brought]
-
-    def is_complete(self, waits):
-        """Whether everybody is here. For a warp: every lane in the mask that has not returned."""
-        if self.who == WHOLE_BLOCK:
-            return len(self.brought) == len(waits)
-        if self.who == WHO_IS_HERE:
-            return False
-        warp = waits[self.first : self.first + WARP_SIZE]
-        expected = (i for i, wait in enumerate(warp) if wait is not None and self.who >> i & 1)
-        return all(lane in self.brought for lane in expected)
 
 
 def _call_chain(thread):
