@@ -85,9 +85,10 @@ def check_machine():
             "Python's venv module is missing.",
             how_to_get(f"python{short()}-venv", fedora="python3"),
         ) from None
-    if not runs(["c++", "--version"]):
+    compilers = [os.environ.get("CXX", "c++"), "c++", "g++", "clang++"]
+    if not any(runs([compiler, "--version"]) for compiler in compilers):
         raise Problem(
-            "There is no C++ compiler: `c++ --version` fails.",
+            "There is no C++ compiler.",
             how_to_get("g++", fedora="gcc-c++", mac="xcode-select --install"),
         )
     if not Path(sysconfig.get_paths()["include"], "Python.h").exists():
@@ -160,7 +161,7 @@ def install(gpu):
     torch = next(pin for pin in pins if pin.startswith("torch=="))
     if gpu:
         # `===` asks for the version as it is spelled: a CPU build that is there does not count.
-        say(f"PyTorch with CUDA {CUDA_MAJOR} (about 3 GB)")
+        say(f"PyTorch with CUDA {CUDA_MAJOR} (about 2.5 GB)")
         pip(torch.replace("==", "==="))
         if not find_nvcc():
             say("nvcc and its tools (about 300 MB)")
@@ -176,7 +177,7 @@ def install(gpu):
 
 
 def install_torch_for_cpu(torch):
-    """Install the build without CUDA: 200 MB instead of 3 GB."""
+    """Install the build without CUDA: 200 MB instead of 2.5 GB."""
     say("PyTorch without CUDA (about 200 MB)")
     if pip(torch + "+cpu", may_fail=True):  # where pip's own configuration names a source of it
         return
@@ -185,7 +186,7 @@ def install_torch_for_cpu(torch):
     if subprocess.run(uv + ["--torch-backend=cpu", torch]).returncode == 0:
         return
     print("The build without CUDA cannot be reached.", flush=True)
-    say(f"PyTorch with CUDA {CUDA_MAJOR} instead (about 3 GB)")
+    say(f"PyTorch with CUDA {CUDA_MAJOR} instead (about 2.5 GB)")
     pip(torch)
 
 

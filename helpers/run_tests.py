@@ -5,6 +5,7 @@ The notebooks come first because they take longest. The last line counts all par
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from helpers.export_kernels import notebook_paths
 
 AT_ONCE = min(2, os.cpu_count() or 1)  # more would only disturb each other's timings
 LIMIT_S = 900
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # nbval's, also where nobody looks at a terminal
 NBVAL = ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout=600"]
 
 
@@ -75,6 +77,7 @@ def run_part(arguments: list[str]) -> Result:
     if process.returncode and not failed:
         failed = 1
         output += f"\npytest ended with code {process.returncode}\n"
+    output = COLOURS.sub("", output)
     return Result(part, passed, failed, skipped, time.perf_counter() - begin, output)
 
 
