@@ -1,5 +1,6 @@
 """Pictures of data and measurements, one function each; axes have units, colours suit every eye."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -7,6 +8,7 @@ import numpy as np
 import torch
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
@@ -34,13 +36,18 @@ def plot_grid(
     width, height = grid_x * block_x, grid_y * block_y
     by_block = flat and width > LONGEST_ROW  # a row of the picture for each block
     ax = _grid_axes(*((block_x, grid_x) if by_block else (width, height)))
-    for col in range(width):
-        for row in range(height):
-            block_id, thread = (col // block_x, row // block_y), (col % block_x, row % block_y)
-            number = block_id[0] + grid_x * block_id[1]
-            color = COLORS[number % len(COLORS)] if col < cols and row < rows else None
-            place = (thread[0], block_id[0]) if by_block else (col, row)
-            _draw_thread(ax, place, f"{thread[0]}" if flat else "{},{}".format(*thread), color)
+    busy, colors, idle = [], [], []
+    for col, row in itertools.product(range(width), range(height)):
+        block_id, thread = (col // block_x, row // block_y), (col % block_x, row % block_y)
+        place = (thread[0], block_id[0]) if by_block else (col, row)
+        has_element = col < cols and row < rows
+        (busy if has_element else idle).append(Rectangle(place, 1, 1))
+        if has_element:
+            colors.append(COLORS[(block_id[0] + grid_x * block_id[1]) % len(COLORS)])
+        _label_thread(ax, place, thread[:1] if flat else thread, has_element)
+    lines = {"edgecolors": "0.7", "linewidths": 0.5}
+    ax.add_collection(PatchCollection(busy, facecolors=colors, alpha=0.4, **lines))
+    ax.add_collection(PatchCollection(idle, facecolors="none", hatch="////", **lines))
     for x in range(grid_x):
         for y in range(grid_y):
             corner = (0, x) if by_block else (x * block_x, y * block_y)
@@ -194,14 +201,13 @@ def _grid_axes(width: int, height: int) -> Axes:
     return ax
 
 
-def _draw_thread(ax: Axes, place: tuple[int, int], text: str, color: str | None) -> None:
-    """Draw one thread; without a colour it has no element."""
-    face = {"hatch": "////"} if color is None else {}
-    ax.add_patch(Rectangle(place, 1, 1, fc="none", ec="0.7", lw=0.5, **face))
-    if color is not None:
-        ax.add_patch(Rectangle(place, 1, 1, fc=color, alpha=0.4, lw=0))
-    cell_points = 72 * ax.figure.get_size_inches()[0] / ax.get_xlim()[1]
-    if cell_points > 7 * len(text):  # else it would run into its neighbours
-        box = None if color else {"fc": "white", "ec": "none", "pad": 0.5}
+def _label_thread(
+    ax: Axes, place: tuple[int, int], thread: tuple[int, ...], has_element: bool
+) -> None:
+    """Write a thread's index into its square, if it fits."""
+    text = ",".join(map(str, thread))
+    square_points = 72 * ax.figure.get_size_inches()[0] / ax.get_xlim()[1]
+    if square_points > 7 * len(text):
+        box = None if has_element else {"fc": "white", "ec": "none", "pad": 0.5}
         x, y = place
         ax.text(x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=8, bbox=box)

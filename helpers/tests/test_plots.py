@@ -29,10 +29,11 @@ def close_figures():
 
 def cells(ax):
     """Return {(x, y): colour} of the threads that have an element, and the places of the others."""
-    squares = [p for p in ax.patches if isinstance(p, Rectangle) and p.get_width() == 1]
-    colors = {p.get_xy(): p.get_facecolor()[:3] for p in squares if p.get_alpha()}
-    idle = {p.get_xy() for p in squares if p.get_hatch()}
-    return colors, idle
+    busy, idle = ax.collections
+    assert idle.get_hatch() and not busy.get_hatch()
+    places = [[tuple(path.vertices[0]) for path in c.get_paths()] for c in (busy, idle)]
+    colors = map(tuple, busy.get_facecolor()[:, :3])
+    return dict(zip(places[0], colors, strict=True)), set(places[1])
 
 
 def text_at(ax):
