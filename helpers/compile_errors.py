@@ -56,14 +56,14 @@ def explain(output: str, source: str, compiled: str, label: str) -> CompileError
         printed = output.splitlines()
         telling = [line for line in printed if re.search("error|fatal|cannot", line)] or printed
         found = [Diagnostic("the build failed: " + "\n".join(telling[-3:]))]
-    shown = [show(d, source, compiled) for d in found[:SHOWN]]
+    shown = [show(d, source, compiled.splitlines()) for d in found[:SHOWN]]
     if len(found) > SHOWN:
         shown.append(f"and {len(found) - SHOWN} more, perhaps because of these")
     return CompileError("\n".join(shown))
 
 
 def diagnostics(output: str, source: str, label: str) -> list[Diagnostic]:
-    """Return the errors of a build in the order in which they were printed, each once."""
+    """Return the errors of a build as they were printed, the first of each line."""
     lines = output.splitlines()
     found = {}
     for i, line in enumerate(lines):
@@ -76,16 +76,16 @@ def diagnostics(output: str, source: str, label: str) -> list[Diagnostic]:
         elif match := LINKER.search(line):
             name = demangle(match["symbol"])
             what = f"{name} is declared but never defined"
-            found.setdefault((what, 0), Diagnostic(what, *_first_use(name, source)))
+            found.setdefault(what, Diagnostic(what, *_first_use(name, source)))
             continue
         else:
             continue
         what = _plain(match["what"])
-        found.setdefault((what, where[0]), Diagnostic(what, *where))
+        found.setdefault(where[0] or what, Diagnostic(what, *where))
     return list(found.values())
 
 
-def show(diagnostic: Diagnostic, source: str, compiled: str) -> str:
+def show(diagnostic: Diagnostic, source: str, compiled: list[str] | None = None) -> str:
     """Return one error as text: sentence, the learner's line, a caret."""
     hints = [hint for pattern, hint in HINTS.items() if re.search(pattern, diagnostic.what)]
     notes = "".join(f"\n  Hint: {hint}" for hint in hints)
@@ -94,7 +94,7 @@ def show(diagnostic: Diagnostic, source: str, compiled: str) -> str:
         return diagnostic.what + notes
     line = lines[diagnostic.line - 1].expandtabs()
     rows = [(str(diagnostic.line), line)]
-    seen = diagnostic.text or compiled.splitlines()[diagnostic.line - 1].expandtabs()
+    seen = diagnostic.text or (compiled or lines)[diagnostic.line - 1].expandtabs()
     caret = _caret(diagnostic.column - 1, seen, line)
     if caret is not None:
         rows.append(("", " " * caret + "^"))

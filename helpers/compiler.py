@@ -8,7 +8,6 @@ Every build works in a directory of its own and publishes its library by renamin
 need no lock, and one that was killed leaves nothing that another could wait for.
 """
 
-import hashlib
 import importlib.util
 import os
 import platform
@@ -22,16 +21,14 @@ from pathlib import Path
 
 import torch
 
-from helpers import cuda_on_cpu, toolchain
-from helpers.compile_errors import CompileError, explain
-from helpers.cuda_source import Function, host_functions, includes
+from helpers import cuda_on_cpu, toolchain, torch_light
+from helpers.compile_errors import CompileError, Diagnostic, explain, show
+from helpers.cuda_source import Function, digest, host_functions
 from helpers.device import BACKEND, CACHE
+from helpers.device_code import gpu_arch, ptx, resource_usage, sass
 
-__all__ = ["CompileError", "compile_cuda"]
+__all__ = ["CompileError", "compile_cuda", "ptx", "resource_usage", "sass"]
 
-HERE = Path(__file__).resolve().parent
-TORCH_LIGHT = HERE / "torch_light"
-CUDA_SHIMS = TORCH_LIGHT / "cuda"  # light c10/cuda and ATen/cuda headers for the GPU
 BUILDS = CACHE / "compiled"
 
 # With PyTorch's full headers, "CUDA" means the CPU backend's device as it does with the light ones.
@@ -65,7 +62,7 @@ class Build:
     @property
     def library(self) -> str:
         parts = [repr(self.arguments), repr(self.names), torch.__version__, sys.version]
-        return "cuda_" + digest(*parts, light_headers(), toolchain.identity())
+        return "cuda_" + digest(*parts, torch_light.text(), toolchain.identity())
 
 
 _loaded: dict[str, CompiledFunctions] = {}
@@ -94,41 +91,6 @@ def compile_cuda(src: str | Path, functions: list[str] | None = None) -> Compile
     return _loaded[library]
 
 
-def light_headers() -> str:
-    """Return the text of the light torch::Tensor, for the hash of whatever is built with it."""
-    return "".join(path.read_text() for path in sorted(TORCH_LIGHT.rglob("*.*")))
-
-
-def needs_full_headers(source: str) -> bool:
-    """Return whether the string includes a PyTorch header that the light ones do not stand for."""
-    of_pytorch = ("torch/", "ATen/", "c10/", "pybind11/")
-    return any(
-        name.startswith(of_pytorch) and not (CUDA_SHIMS / name).exists()
-        for name in includes(source)
-    )
-
-
-def light_preamble(source: str) -> str:
-    """Return what stands before a string that is compiled with the light headers."""
-    names_half = re.search("Half|HALF|BFloat16", source)
-    return "\n".join([
-        f"#include <torch_light/{'half' if names_half else 'tensor'}.h>",
-        "#include <torch_light/binding.h>",
-        "#include <cuda_runtime.h>",
-    ])
-
-
-def gpu_arch(source: str) -> str:
-    """Return the GPU's architecture, "90", or "90a" for a string that uses what only 9.0 has."""
-    major, minor = torch.cuda.get_device_capability()
-    return f"{major}{minor}" + ("a" if re.search("wgmma|setmaxnreg|tcgen05", source) else "")
-
-
-def digest(*parts: str) -> str:
-    """Return a short name for this content."""
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
-
-
 # ------------------------------------------------------------------------------- what to build
 
 
@@ -154,7 +116,7 @@ def _choose(found: list[Function], names) -> list[Function]:
 
 
 def _plan(source: str, label: str, chosen: list[Function]) -> Build:
-    is_module = needs_full_headers(source) or any(f.schema is None for f in chosen)
+    is_module = not torch_light.is_enough_for(source) or any(f.schema is None for f in chosen)
     names = [f.name for f in chosen]
     if BACKEND == "cuda":
         compiled = source
@@ -164,8 +126,7 @@ def _plan(source: str, label: str, chosen: list[Function]) -> Build:
         try:
             compiled = cuda_on_cpu.translate(source)
         except cuda_on_cpu.TranslateError as error:
-            text = f"\n  {error.line} | {source.splitlines()[error.line - 1]}"
-            raise CompileError(f"line {error.line}: {error.message}{text}") from None
+            raise CompileError(show(Diagnostic(error.message, error.line), source)) from None
         arguments = _cpu_module if is_module else _cpu_operators
     # `#line` gives the string its own line numbers
     numbered = f'#line 1 "{label}"\n{compiled}\n'
@@ -181,7 +142,7 @@ def _bindings(label, chosen):
 
 
 def _cpu_operators(numbered, label, chosen):
-    unit = f"{light_preamble(numbered)}\n{numbered}{_bindings(label, chosen)}"
+    unit = f"{torch_light.preamble(numbered)}{numbered}{_bindings(label, chosen)}"
     return {"cpp_sources": unit, "no_implicit_headers": True, **_cpu_flags()}
 
 
@@ -192,19 +153,19 @@ def _cpu_module(numbered, label, chosen):
 
 def _cpu_flags():
     return {
-        "extra_include_paths": [str(cuda_on_cpu.INCLUDE), str(HERE)],
+        "extra_include_paths": [str(cuda_on_cpu.INCLUDE), *torch_light.INCLUDE_PATHS],
         "extra_cflags": cuda_on_cpu.flags(),
         "extra_ldflags": [str(cuda_on_cpu.runtime_library())],
     }
 
 
 def _gpu_operators(numbered, label, chosen):
-    unit = f"{light_preamble(numbered)}\n{numbered}{_bindings(label, chosen)}"
+    unit = f"{torch_light.preamble(numbered)}{numbered}{_bindings(label, chosen)}"
     return {
         "cpp_sources": "",
         "cuda_sources": unit,
         "no_implicit_headers": True,
-        "extra_include_paths": [str(CUDA_SHIMS), str(HERE)],
+        "extra_include_paths": torch_light.INCLUDE_PATHS,
         **_gpu_flags(numbered, "-DTORCH_LIGHT_CUDA"),
     }
 
@@ -281,10 +242,11 @@ def _call_load_inline(library: str, build: Build, directory: Path):
             **arguments,
         )
     except (RuntimeError, OSError, ImportError) as error:
-        if isinstance(error, RuntimeError) and "Error building extension" not in str(error):
+        output = f"{error}\n{error.__cause__}"  # PyTorch hides the loader's words in the cause
+        if not re.search("Error building extension|undefined symbol", output):
             raise
-        toolchain.raise_if_known(str(error))
-        raise explain(str(error), build.source, build.compiled, build.label) from None
+        toolchain.raise_if_known(output)
+        raise explain(output, build.source, build.compiled, build.label) from None
     return module if build.is_module else getattr(torch.ops, library)
 
 
@@ -292,14 +254,14 @@ def _tensor_object() -> Path:
     """Return tensor.cpp compiled: once for this PyTorch and compiler, linked into every library."""
     from torch.utils.cpp_extension import include_paths
 
-    flags = ["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", f"-I{HERE}"]
+    flags = ["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", f"-I{torch_light.HERE.parent}"]
     flags += ["-DTORCH_LIGHT_CUDA", "-DUSE_CUDA"] if BACKEND == "cuda" else []
     flags += [f"-isystem{path}" for path in include_paths()]
-    key = digest(light_headers(), toolchain.identity(), repr(flags), torch.__version__)
+    key = digest(torch_light.text(), toolchain.identity(), repr(flags), torch.__version__)
     path = BUILDS / f"torch_light_{key}.o"
     if not path.exists():
         private = path.with_suffix(f".{os.getpid()}.o")
-        command = [toolchain.host_compiler(), *flags, "-c", TORCH_LIGHT / "tensor.cpp"]
+        command = [toolchain.host_compiler(), *flags, "-c", torch_light.SOURCE]
         done = subprocess.run([*command, "-o", private], capture_output=True, text=True)
         toolchain.raise_if_known(done.stderr)
         if done.returncode:

@@ -61,6 +61,21 @@ def cuda_home() -> Path:
     raise ToolMissing("There is no nvcc, the compiler for CUDA.", _toolkit())
 
 
+def cuobjdump() -> Path:
+    """Return cuobjdump, which prints SASS: from PATH, the toolkit, or triton's wheel."""
+    return cuda_tool("cuobjdump", "nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm")
+
+
+def cuda_tool(name: str, packages: str) -> Path:
+    """Return a program that belongs to CUDA; `packages` are the wheels that have it."""
+    places = [home / "bin" for home in _cuda_homes()]
+    places += [directory / "triton/backends/nvidia/bin" for directory in _site_packages()]
+    path = os.pathsep.join([os.environ.get("PATH", ""), *map(str, places)])
+    if found := shutil.which(name, path=path):
+        return Path(found)
+    raise ToolMissing(f"There is no {name}.", _pip(packages))
+
+
 def use_cuda():
     """Make sure that nvcc is there, fits PyTorch and takes the C++ compiler; tell PyTorch of it."""
     home = cuda_home()
@@ -134,8 +149,12 @@ def _cuda_homes():
     if found := shutil.which("nvcc"):
         yield Path(found).resolve().parent.parent
     yield Path("/usr/local/cuda")
-    for directory in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
-        yield from sorted(Path(directory).glob("nvidia/cu*"), reverse=True)
+    for directory in _site_packages():
+        yield from sorted(directory.glob("nvidia/cu*"), reverse=True)
+
+
+def _site_packages():
+    return {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")}
 
 
 def _toolkit():

@@ -302,7 +302,7 @@ Tensor zeros_like(const Tensor& like, const TensorOptions& options = {});
 Tensor ones_like(const Tensor& like, const TensorOptions& options = {});
 Tensor full_like(const Tensor& like, double value, const TensorOptions& options = {});
 
-// The cudaStream_t that PyTorch works on now (GPU only); device -1 is the current device.
+// The cudaStream_t that PyTorch works on now; device -1 is the current device.
 void* current_cuda_stream(int device);
 
 }  // namespace torch_light
