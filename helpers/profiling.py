@@ -28,7 +28,6 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch 2.13's profiler ta
 
 TIME_LIMIT_S = 300  # for a script under ncu or compute-sanitizer
 NCU_SECTIONS = ("SpeedOfLight", "MemoryWorkloadAnalysis", "LaunchStats", "Occupancy")
-ALL_TIME = "GPU" if BACKEND == "cuda" else "CPU"  # the rows whose times add up to the whole
 # "at square_kernel(float *, int)+0x90 in square.cu:12", the file where there is line information
 PLACE = r"\bat (\S.*?)[+:]0x[0-9a-f]+(?: in .*?:(\d+))?(?: \[.*\])?$"
 
@@ -158,15 +157,16 @@ def _profile_rows(events: Sequence) -> list[dict]:
             continue  # a record_function block: its kernels have rows of their own
         rows.append(
             {
-                "name": short_name(event.key),
+                "name": short_name(event.key) if kernel else event.key,
                 "on": "GPU" if kernel else "CPU",
                 "calls": event.count,
                 "cpu_us": None if kernel else event.self_cpu_time_total,
                 "gpu_us": event.self_device_time_total if BACKEND == "cuda" else None,
             }
         )
-    clock = "gpu_us" if BACKEND == "cuda" else "cpu_us"
-    total = sum(row[clock] for row in rows if row["on"] == ALL_TIME)
+    # kernels have all of the GPU's time; operators show a part of the same time once more
+    on, clock = ("GPU", "gpu_us") if BACKEND == "cuda" else ("CPU", "cpu_us")
+    total = sum(row[clock] for row in rows if row["on"] == on)
     for row in rows:
         row["share"] = row[clock] / total if total else 0.0
     return sorted(rows, key=lambda row: (row["share"], row["cpu_us"] or 0), reverse=True)
@@ -175,15 +175,12 @@ def _profile_rows(events: Sequence) -> list[dict]:
 def short_name(kernel: str) -> str:
     """Cut a kernel's name: no return type, namespaces and arguments, templates only if plain."""
     name = kernel.replace("(anonymous namespace)::", "").removeprefix("void ")
-    name = name.split("(")[0].strip()
-    if "<" in name:
-        name, _, template = name.partition("<")
-        template = template.rstrip("> ")
-        name += f"<{template}>" if re.fullmatch(r"[\w ,]{1,60}", template) else "<…>"
-    head, bracket, tail = name.partition("<")
-    if "::" in head and not head.startswith(("aten::", "prims::", "c10::")):
-        head = head.split("::")[-1]
-    return head + bracket + tail
+    name, bracket, template = name.split("(")[0].strip().partition("<")
+    name = name.split("::")[-1]
+    if not bracket:
+        return name
+    template = template.rstrip("> ")
+    return f"{name}<{template}>" if re.fullmatch(r"[\w ,]{1,60}", template) else f"{name}<…>"
 
 
 # ---- NVIDIA's tools, each on a script in a process of its own -----------------------------------
