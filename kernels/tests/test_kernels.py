@@ -16,9 +16,11 @@ from pathlib import Path
 import pytest
 from torch.utils import cpp_extension
 
+from helpers import toolchain
 from helpers.compiler import compile_cuda
-from helpers.cuda_source import host_functions
+from helpers.cuda_source import host_functions, includes
 from helpers.device import BACKEND
+from helpers.device_code import resource_usage
 from helpers.export_kernels import KERNELS, NOTEBOOKS, kernel_differences
 
 FILES = sorted(KERNELS.glob("*.cu"))
@@ -77,9 +79,8 @@ def test_head(path):
 @every_kernel_file
 def test_source_needs_nothing_of_this_repository(path):
     source = path.read_text()
-    includes = re.findall(r"^\s*#\s*include\s*(.*)$", source, re.MULTILINE)
-    assert all(name.startswith("<") for name in includes), includes
     assert "helpers" not in source
+    assert not re.search(r'# *include *"', source), "its headers are CUDA's and PyTorch's"
     assert "getCurrentCUDAStream()" in source, "kernels launch on PyTorch's current stream"
     assert "C10_CUDA_KERNEL_LAUNCH_CHECK()" in source
     assert max(map(len, source.splitlines())) <= 88
@@ -134,3 +135,49 @@ def test_call_in_the_head_on_a_gpu(path, alone):
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def has_nvcc() -> bool:
+    try:
+        toolchain.cuda_home()
+    except toolchain.ToolMissing:
+        return False
+    return True
+
+
+needs_nvcc = pytest.mark.skipif(not has_nvcc(), reason="there is no nvcc")
+
+
+@every_kernel_file
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
+@needs_nvcc
+def test_nvcc_keeps_everything_in_registers(path, arch):
+    usage = resource_usage(path, arch)
+    assert usage, "the file has no kernel"
+    spilled = {name for name, used in usage.items() if used.spill_store_bytes}
+    assert not spilled, f"registers of {spilled} are spilled to memory"
+
+
+@needs_nvcc
+def test_nvcc_compiles_the_files_against_the_headers_of_pytorch(tmp_path):
+    """One unit of all files, each in a namespace: the headers take ten times as long as a file."""
+    sources = {path.stem: path.read_text() for path in FILES}
+    headers = {"torch/types.h", *(name for text in sources.values() for name in includes(text))}
+    unit = [f"#include <{name}>" for name in sorted(headers)]
+    for op, text in sources.items():
+        body = re.sub(r"^# *include.*$", "", text, flags=re.MULTILINE)
+        macros = re.findall(r"^# *define +(\w+)", body, re.MULTILINE)
+        unit += [f'namespace {op}_file {{\n#line 1 "{op}.cu"\n{body}}}']
+        unit += [f"#undef {macro}" for macro in macros]
+    (tmp_path / "all.cu").write_text("\n".join(unit))
+    # PyTorch's CPU build lacks one generated header; the definition says that nothing needs it
+    command = [
+        toolchain.cuda_home() / "bin" / "nvcc", "-fatbin", "-arch=sm_75", "-std=c++20",
+        *cpp_extension.COMMON_NVCC_FLAGS, "-DC10_CUDA_NO_CMAKE_CONFIGURE_FILE",
+        *(f"-isystem={folder}" for folder in cpp_extension.include_paths()),
+        "all.cu", "-o", "all.fatbin",
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    warnings = [line for line in done.stderr.splitlines() if re.match(r"\w+\.cu\(", line)]
+    assert not warnings, "\n".join(warnings)
