@@ -2,7 +2,6 @@
 
 import functools
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -11,6 +10,9 @@ import sysconfig
 from pathlib import Path
 
 import torch
+
+from helpers.device import CACHE
+from helpers.install import how_to_get
 
 TOOLKIT_PARTS = "cccl,crt,cudart,nvcc,nvvm"
 
@@ -49,31 +51,66 @@ def host_compiler() -> Path:
             if name != "c++":  # load_inline looks for c++ alone
                 os.environ["CXX"] = name
             return Path(found)
-    raise ToolMissing("There is no C++ compiler on PATH.", _system_package("g++"))
+    raise ToolMissing(
+        "There is no C++ compiler on PATH.", how_to_get("g++", "gcc-c++", "xcode-select --install")
+    )
+
+
+def python_headers() -> Path:
+    """Return Python.h, which strings with PyTorch's full headers need."""
+    header = Path(sysconfig.get_paths()["include"], "Python.h")
+    if header.exists():
+        return header
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    raise ToolMissing(
+        "Python's header files (Python.h) are missing.",
+        how_to_get(f"python{version}-dev", "python3-devel"),
+    )
 
 
 def cuda_home() -> Path:
     """Return the CUDA toolkit that has nvcc; sets CUDA_HOME for PyTorch."""
     for home in _cuda_homes():
-        if (home / "bin" / "nvcc").exists():
+        headers = list(home.glob("include/cuda_runtime.h"))  # /usr/local/bin may have a mere link
+        if (home / "bin" / "nvcc").exists() and headers:
             os.environ["CUDA_HOME"] = str(home)
             return home
     raise ToolMissing("There is no nvcc, the compiler for CUDA.", _toolkit())
 
 
 def cuobjdump() -> Path:
-    """Return cuobjdump, which prints SASS: from PATH, the toolkit, or triton's wheel."""
-    return cuda_tool("cuobjdump", "nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm")
+    """Return cuobjdump, which prints SASS."""
+    return _cuda_tool("cuobjdump", _pip("nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm"))
 
 
-def cuda_tool(name: str, packages: str) -> Path:
-    """Return a program that belongs to CUDA; `packages` are the wheels that have it."""
+def compute_sanitizer() -> Path:
+    """Return compute-sanitizer, which finds races and overruns on the GPU."""
+    return _cuda_tool("compute-sanitizer", _pip('"cuda-toolkit[sanitizer]"'))
+
+
+def ncu() -> Path:
+    """Return ncu, the profiler of kernels, if it may read the GPU's counters."""
+    found = _cuda_tool("ncu", how_to_get("nsight-compute", "nsight-compute"))
+    driver = Path("/proc/driver/nvidia/params")
+    only_root = driver.exists() and "RmProfilingAdminOnly: 1" in driver.read_text()
+    if only_root and os.geteuid() != 0:
+        option = "options nvidia NVreg_RestrictProfilingToAdminUsers=0"
+        raise ToolMissing(
+            "ncu may not read the GPU's counters: the driver keeps them for root.",
+            f"echo {option} | sudo tee /etc/modprobe.d/ncu.conf && sudo reboot",
+        )
+    return found
+
+
+def _cuda_tool(name, mend) -> Path:
+    """Return a program of CUDA's from PATH, a toolkit, Nsight Compute, or triton's wheel."""
     places = [home / "bin" for home in _cuda_homes()]
+    places += sorted(Path("/opt/nvidia/nsight-compute").glob("*"), reverse=True)
     places += [directory / "triton/backends/nvidia/bin" for directory in _site_packages()]
     path = os.pathsep.join([os.environ.get("PATH", ""), *map(str, places)])
     if found := shutil.which(name, path=path):
         return Path(found)
-    raise ToolMissing(f"There is no {name}.", _pip(packages))
+    raise ToolMissing(f"There is no {name}.", mend)
 
 
 def use_cuda():
@@ -81,9 +118,22 @@ def use_cuda():
     home = cuda_home()
     cuda_fits_torch(home)
     compiler_fits_nvcc(home)
+    _make_linkable(home)
     from torch.utils import cpp_extension
 
     cpp_extension.CUDA_HOME = str(home)  # it may have been imported before CUDA_HOME was known
+
+
+def _make_linkable(home: Path):
+    """Let the linker find libcudart.so: the wheels have it under its versioned name only."""
+    libraries = [path for name in ("lib64", "lib") for path in (home / name).glob("libcudart.so*")]
+    if libraries and not any(path.name == "libcudart.so" for path in libraries):
+        directory = CACHE / "lib"
+        directory.mkdir(parents=True, exist_ok=True)
+        link = directory / "libcudart.so"
+        link.unlink(missing_ok=True)
+        link.symlink_to(libraries[0])
+        os.environ["LIBRARY_PATH"] = f"{directory}:{os.environ.get('LIBRARY_PATH', '')}"
 
 
 def cuda_fits_torch(home: Path) -> str:
@@ -112,7 +162,7 @@ def compiler_fits_nvcc(home: Path) -> str:
         names = ("clang++", "clang") if kind == "clang" else ("g++", "gcc")
         raise ToolMissing(
             f"nvcc {nvcc_version(home)} works with {kind} up to {newest}; {compiler} is {version}.",
-            f"{_system_package(f'{names[0]}-{newest}')} && "
+            f"{how_to_get(f'{names[0]}-{newest}', f'gcc{newest}-c++')} && "
             f"export CXX={names[0]}-{newest} CC={names[1]}-{newest}",
         )
     return f"{kind} {version}"
@@ -131,7 +181,7 @@ def raise_if_known(output: str):
     if found := re.search(r"Unsupported gpu architecture '(\w+)'", output):
         raise ToolMissing(f"this nvcc is too old for the GPU ({found[1]}).", _toolkit())
     if "Python.h: No such file" in output:
-        raise ToolMissing("Python's C headers are missing.", _system_package("python3-dev"))
+        python_headers()
     if "No space left on device" in output:
         raise ToolMissing("the disk is full.", "make clean")
 
@@ -164,15 +214,6 @@ def _toolkit():
 
 def _pip(package):
     return f"{sys.executable} -m pip install {package}"
-
-
-def _system_package(name):
-    if platform.system() == "Darwin":
-        return "xcode-select --install"
-    for manager, install in (("apt-get", "apt-get install"), ("dnf", "dnf install")):
-        if shutil.which(manager):
-            return f"sudo {install} {name}"
-    return f"install {name} with your system's package manager"
 
 
 @functools.cache
