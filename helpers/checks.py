@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-# Relative tolerance by the coarser of the two dtypes: some tens of roundings (float32: 170,
-# float16: 4, bfloat16: 4), enough for sums of thousands of terms that float32 adds up.
+# Relative tolerances: room for some roundings (float32: 170, the half types: 4), which is what
+# sums of thousands of terms need. The coarser of two dtypes counts.
 _RTOL = {
     torch.float64: 1e-10,
     torch.complex128: 1e-10,
@@ -21,52 +21,48 @@ _RTOL = {
 def check_close(actual, expected, rtol=None, atol=None, name=None):
     """Raise AssertionError unless `actual` equals `expected` up to rounding.
 
-    Tensors on any device, NumPy arrays, lists and plain numbers. An element passes when
-    |actual - expected| <= atol + rtol * |expected|. Without tolerances, integers and bools must
-    be equal; for floats rtol comes from the coarser dtype of the two (float64 1e-10, float32
-    1e-5, float16 2e-3, bfloat16 1.6e-2) and atol is rtol times the root mean square of
-    `expected`: a long sum that happens to end near zero still has the rounding errors of its
-    terms, and the other sums show how large those are. NaN never passes.
+    Both may be tensors on any device, NumPy arrays, numbers or lists of numbers. An element
+    passes if |actual - expected| <= atol + rtol * |expected|. Without tolerances, integers and
+    bools must be equal; for floats rtol comes from the coarser dtype (float64 1e-10, float32
+    1e-5, float16 2e-3, bfloat16 1.6e-2; Python's numbers count as float32), and atol is rtol
+    times the root mean square of `expected`: a long sum that happens to end near zero still has
+    the rounding errors of its terms, and the other sums show how large those are. NaN never
+    passes.
 
-    Shapes must match, dtypes as well up to the precision of floats (a float32 result may be
-    checked against a float64 reference). Prints one line when everything is right.
+    Shapes must be equal; dtypes too, up to the precision of floats, so a float32 result may be
+    checked against a float64 reference. Prints one line when everything is right.
     """
     name = name or "out"
-    got, want, rtol = _compare(actual, expected, rtol, atol, name)
-    size = "×".join(map(str, got.shape)) or "one number,"
-    within = f"all within {rtol:g}" if rtol else "all equal" if not atol else f"all within {atol:g}"
-    print(f"{name}: {size} {_dtype_name(got)}, {within}")
+    rtol, atol = _compare(actual, expected, rtol, atol, name)
+    got, _ = _as_tensor(actual)
+    what = "×".join(map(str, got.shape)) + f" {_dtype_name(got)}, all" if got.dim() else "a number,"
+    print(f"{name}: {what} " + (f"within {rtol or atol:g}" if rtol or atol else "equal"))
 
 
 def check_grad(fn, ref, *inputs, rtol=None, atol=None):
     """Check the results and all gradients of `fn` against those of `ref`.
 
     `fn` runs in float32 and `ref` in float64, on copies of `inputs`; floating-point tensors get
-    gradients, everything else (labels, sizes) passes as it is. Both are given the same random
-    upstream gradients. Raises AssertionError as `check_close` does; prints one line.
+    gradients, everything else (labels, sizes) is passed as it is. Both get the same random
+    upstream gradients. Tolerances as in `check_close`. Raises AssertionError; prints one line.
     """
     names = _parameter_names(ref, fn, count=len(inputs))
-    low, low_outs = _run(fn, inputs, torch.float32)
-    high, high_outs = _run(ref, inputs, torch.float64)
-    assert len(low_outs) == len(high_outs), (
-        f"expected {len(high_outs)} results, got {len(low_outs)}"
-    )
-    for i, (got, want) in enumerate(zip(low_outs, high_outs, strict=True)):
-        _compare(got, want, rtol, atol, "out" if len(low_outs) == 1 else f"out {i}")
+    inputs32, outs32 = _run(fn, inputs, torch.float32)
+    inputs64, outs64 = _run(ref, inputs, torch.float64)
+    assert len(outs32) == len(outs64), f"expected {len(outs64)} results, got {len(outs32)}"
+    for i, (got, want) in enumerate(zip(outs32, outs64, strict=True)):
+        _compare(got, want, rtol, atol, f"out {i}" if len(outs64) > 1 else "out")
 
     generator = torch.Generator().manual_seed(0)
-    upstream = [torch.randn(out.shape, generator=generator) for out in high_outs]
-    low_grads = _gradients(low_outs, low, upstream, "the function under test")
-    high_grads = _gradients(high_outs, high, upstream, "the reference")
-    checked = []
-    for name, got, want in zip(names, low_grads, high_grads, strict=True):
-        if got is None and want is None:
-            continue
-        assert got is not None or not want.any(), f"{name} gets no gradient, the reference has one"
-        if got is not None:
-            _compare(got, torch.zeros_like(got) if want is None else want, rtol, atol, f"d{name}")
-        checked.append(name)
-    print(f"result and gradients of {', '.join(checked)} agree (float32 against float64)")
+    upstream = [torch.randn(out.shape, generator=generator) for out in outs64]
+    grads64 = _gradients(outs64, inputs64, upstream, "the reference")
+    grads32 = _gradients(outs32, inputs32, upstream, "the function under test")
+    for i in sorted(grads32 | grads64):
+        assert i in grads32, f"d{names[i]}: no gradient came, the reference has one"
+        want = grads64[i] if i in grads64 else torch.zeros_like(grads32[i])
+        _compare(grads32[i], want, rtol, atol, f"d{names[i]}")
+    of = ", ".join(names[i] for i in sorted(grads64))
+    print(f"out and the gradients of {of}: float32 agrees with float64")
 
 
 @contextmanager
@@ -75,8 +71,8 @@ def expect_error(error_type):
     try:
         yield
     except error_type as error:
-        lines = str(error).strip().splitlines()
-        print(f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": "))
+        lines = str(error).strip().splitlines() or [""]
+        print(f"{type(error).__name__}: {lines[0]}")
     else:
         kinds = error_type if isinstance(error_type, tuple) else (error_type,)
         names = " or ".join(kind.__name__ for kind in kinds)
@@ -84,64 +80,78 @@ def expect_error(error_type):
 
 
 def _compare(actual, expected, rtol, atol, name):
-    """Raise AssertionError at the first difference; return both tensors and the rtol used."""
-    got, want = _as_tensor(actual), _as_tensor(expected)
+    """Raise AssertionError at the first difference; return the tolerances."""
+    got, got_has_dtype = _as_tensor(actual)
+    want, want_has_dtype = _as_tensor(expected)
     if got.shape != want.shape:
         raise AssertionError(f"{name}: expected shape {_shape(want)}, got {_shape(got)}")
-    plain = not all(isinstance(value, torch.Tensor | np.ndarray) for value in (actual, expected))
-    inexact = got.is_floating_point() or got.is_complex()
-    if got.dtype != want.dtype and not plain and not _same_kind(got, want):
+    if got_has_dtype and want_has_dtype and _kind(got) != _kind(want):
         raise AssertionError(f"{name}: expected {_dtype_name(want)}, got {_dtype_name(got)}")
-    if rtol is None:
-        rtol = _default_rtol(got, want)
     want = want.to(got.device)
-    if got.numel() == 0:
-        return got, want, rtol
-
-    if not inexact and not want.is_floating_point() and not rtol and not atol:
-        a, b = got.to(torch.int64), want.to(torch.int64)
-        wrong, allowed = a != b, None
+    if rtol is None:
+        dtypes = [t.dtype for t, known in ((got, got_has_dtype), (want, want_has_dtype)) if known]
+        if not dtypes and (got.is_floating_point() or want.is_floating_point()):
+            dtypes = [torch.float32]
+        rtol = max((_RTOL.get(dtype, 0) for dtype in dtypes), default=0)
+    if atol is None:
+        atol = rtol * _root_mean_square(want)
+    if not rtol and not atol:
+        allowed, wrong = None, got.to(_exact(got)) != want.to(_exact(want))
     else:
-        wide = torch.complex128 if got.is_complex() or want.is_complex() else torch.float64
-        a, b = got.detach().to(wide), want.detach().to(wide)
-        size = b.abs()
-        finite = size.isfinite()
-        size = torch.where(finite, size, 0.0)
-        if atol is None:
-            atol = rtol * (size.square().sum() / finite.sum().clamp(min=1)).sqrt().item()
-        allowed = atol + rtol * size
-        # `<=` is false for NaN; equal infinities pass by the first half.
-        wrong = ~((a == b) | ((a - b).abs() <= allowed))
-    count = int(wrong.sum())
-    if count:
-        flat = int(wrong.flatten().to(torch.uint8).argmax())
-        where = np.unravel_index(flat, got.shape) if got.dim() else ()
-        index = f"[{', '.join(str(int(i)) for i in where)}]" if where else ""
-        wanted, came = _digits(want[where].item(), got[where].item())
-        limit = "" if allowed is None else f", allowed {allowed[where].item():.3g}"
-        of = f"; {count:,} of {got.numel():,} elements differ" if got.numel() > 1 else ""
-        raise AssertionError(
-            f"{name}{index}: expected {wanted}, got {came} ({_dtype_name(got)}{limit}{of})"
-        )
-    return got, want, rtol
+        wide = torch.complex128 if got.is_complex() else torch.float64
+        got64, want64 = got.to(wide), want.to(wide)
+        allowed = atol + rtol * _finite_size(want)
+        # NaN is not <= anything; equal infinities pass by the first half.
+        wrong = ~((got64 == want64) | ((got64 - want64).abs() <= allowed))
+    if wrong.any():
+        raise AssertionError(_difference(got, want, wrong, allowed, name))
+    return rtol, atol
+
+
+def _difference(got, want, wrong, allowed, name):
+    """Describe the first wrong element."""
+    first = int(wrong.flatten().to(torch.uint8).argmax())
+    where = tuple(int(i) for i in np.unravel_index(first, got.shape)) if got.dim() else ()
+    index = f"[{', '.join(map(str, where))}]" if where else ""
+    expected, came = _texts(want[where].item(), got[where].item())
+    details = _dtype_name(got)
+    if allowed is not None:
+        details += f", allowed {allowed[where].item():.3g}"
+    if got.dim():
+        details += f"; {int(wrong.sum())} of {got.numel()} elements differ"
+    return f"{name}{index}: expected {expected}, got {came} ({details})"
 
 
 def _as_tensor(value):
+    """Return a tensor, and whether its dtype says something (a Python number's does not)."""
     if isinstance(value, torch.Tensor):
-        return value.detach()
-    if isinstance(value, float | complex):  # Python's own precision
-        return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
-    if isinstance(value, np.ndarray):
-        value = np.ascontiguousarray(value) if value.ndim else value.copy()
-    return torch.as_tensor(value)
+        return value.detach(), True
+    if isinstance(value, np.ndarray | np.generic):
+        return torch.from_numpy(np.array(value)), True
+    return torch.from_numpy(np.asarray(value)), False
 
 
-def _same_kind(a, b):
-    return (a.is_floating_point() and b.is_floating_point()) or (a.is_complex() and b.is_complex())
+def _kind(tensor):
+    """Return what has to be equal of two dtypes: for floats and complex numbers not the size."""
+    if tensor.is_floating_point():
+        return "float"
+    return "complex" if tensor.is_complex() else tensor.dtype
 
 
-def _default_rtol(got, want):
-    return max(_RTOL.get(got.dtype, 0), _RTOL.get(want.dtype, 0))
+def _exact(tensor):
+    """Return the dtype in which to compare for equality: unsigned types cannot be compared."""
+    return tensor.dtype if tensor.is_floating_point() or tensor.is_complex() else torch.int64
+
+
+def _finite_size(tensor):
+    """Return the absolute values in float64, with 0 for NaN and infinity."""
+    wide = tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+    return wide.abs().nan_to_num(nan=0.0, posinf=0.0)
+
+
+def _root_mean_square(tensor):
+    size = _finite_size(tensor)
+    return size.square().mean().sqrt().item() if size.numel() else 0.0
 
 
 def _dtype_name(tensor):
@@ -152,12 +162,12 @@ def _shape(tensor):
     return f"({', '.join(map(str, tensor.shape))})"
 
 
-def _digits(a, b):
-    """Print two numbers with as few digits as show that they differ, seven at least."""
-    if not (isinstance(a, float) and isinstance(b, float)):
-        return str(a), str(b)
+def _texts(expected, came):
+    """Print two numbers, with more than seven digits where it takes more to see a difference."""
+    if not (isinstance(expected, float) and isinstance(came, float)):
+        return str(expected), str(came)
     for digits in range(7, 18):
-        texts = f"{a:.{digits}g}", f"{b:.{digits}g}"
+        texts = f"{expected:.{digits}g}", f"{came:.{digits}g}"
         if texts[0] != texts[1]:
             break
     return texts
@@ -166,40 +176,38 @@ def _digits(a, b):
 def _run(fn, inputs, dtype):
     """Call `fn` on copies of `inputs` in `dtype`; return the copies and a tuple of results."""
     copies = [
-        x.detach().to(dtype, copy=True).requires_grad_()
-        if isinstance(x, torch.Tensor) and x.is_floating_point()
-        else x
+        x.detach().to(dtype, copy=True).requires_grad_() if _is_differentiable(x) else x
         for x in inputs
     ]
     outs = fn(*copies)
     return copies, (outs,) if isinstance(outs, torch.Tensor) else tuple(outs)
 
 
+def _is_differentiable(value):
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
 def _gradients(outs, inputs, upstream, who):
-    """Return one gradient (or None) for each input."""
-    with_grad = [(o, u) for o, u in zip(outs, upstream, strict=True) if o.requires_grad]
-    assert with_grad, f"{who} returns nothing that has a gradient: is its backward missing?"
-    leaves = [x for x in inputs if isinstance(x, torch.Tensor) and x.requires_grad]
-    grads = iter(
-        torch.autograd.grad(
-            [o for o, _ in with_grad],
-            leaves,
-            [u.to(o) for o, u in with_grad],
-            allow_unused=True,
-        )
+    """Return the gradients that exist: number of the input → gradient."""
+    pairs = [(out, up.to(out)) for out, up in zip(outs, upstream, strict=True) if out.requires_grad]
+    assert pairs, f"{who} returns nothing that has a gradient; is its backward missing?"
+    numbers = [i for i, x in enumerate(inputs) if _is_differentiable(x)]
+    grads = torch.autograd.grad(
+        [out for out, _ in pairs],
+        [inputs[i] for i in numbers],
+        [up for _, up in pairs],
+        allow_unused=True,
     )
-    return [
-        next(grads) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in inputs
-    ]
+    return {i: grad for i, grad in zip(numbers, grads, strict=True) if grad is not None}
 
 
 def _parameter_names(*functions, count):
-    """Return the names of the first function whose signature takes `count` arguments."""
+    """Return the parameter names of the first function that has a name for each argument."""
     for fn in functions:
         try:
             parameters = list(inspect.signature(fn).parameters.values())
         except (TypeError, ValueError):  # built-in functions have no signature
             continue
-        if all(p.kind != p.VAR_POSITIONAL for p in parameters) and len(parameters) >= count:
+        if len(parameters) >= count and all(p.kind != p.VAR_POSITIONAL for p in parameters):
             return [p.name for p in parameters[:count]]
-    return [f"_input_{i}" for i in range(count)]
+    return [f"input{i}" for i in range(count)]

@@ -5,7 +5,8 @@ class SimulatorError(Exception):
     """Something that CUDA would refuse, or leave undefined."""
 
     def _render_traceback_(self):  # what IPython prints instead of a traceback
-        return f"{type(self).__name__}: {self}".splitlines()
+        notes = getattr(self, "__notes__", [])
+        return "\n".join([f"{type(self).__name__}: {self}", *notes]).splitlines()
 
 
 class LaunchError(SimulatorError, ValueError):
