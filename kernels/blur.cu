@@ -10,6 +10,7 @@
 // blur = load_inline("blur",
 //     cpp_sources="torch::Tensor blur(torch::Tensor inp, int64_t radius);",
 //     cuda_sources=Path("blur.cu").read_text(), functions=["blur"])
+#include <climits>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>

@@ -9,6 +9,7 @@
 // matmul = load_inline("matmul",
 //     cpp_sources="torch::Tensor matmul(torch::Tensor A, torch::Tensor B);",
 //     cuda_sources=Path("matmul.cu").read_text(), functions=["matmul"])
+#include <climits>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>

@@ -10,6 +10,7 @@
 // rgb_to_gray = load_inline("rgb_to_gray",
 //     cpp_sources="torch::Tensor rgb_to_gray(torch::Tensor inp);",
 //     cuda_sources=Path("rgb_to_gray.cu").read_text(), functions=["rgb_to_gray"])
+#include <climits>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>

@@ -9,6 +9,7 @@
 // vector_add = load_inline("vector_add",
 //     cpp_sources="torch::Tensor vector_add(torch::Tensor a, torch::Tensor b);",
 //     cuda_sources=Path("vector_add.cu").read_text(), functions=["vector_add"])
+#include <climits>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
