@@ -69,13 +69,18 @@ def python_headers() -> Path:
 
 
 def cuda_home() -> Path:
-    """Return the CUDA toolkit that has nvcc; sets CUDA_HOME for PyTorch."""
-    for home in _cuda_homes():
-        headers = list(home.glob("include/cuda_runtime.h"))  # /usr/local/bin may have a mere link
-        if (home / "bin" / "nvcc").exists() and headers:
-            os.environ["CUDA_HOME"] = str(home)
-            return home
-    raise ToolMissing("There is no nvcc, the compiler for CUDA.", _toolkit())
+    """Return a CUDA toolkit that has nvcc, if possible of PyTorch's CUDA; sets CUDA_HOME to it."""
+    homes = [
+        home
+        for home in _cuda_homes()
+        if (home / "bin" / "nvcc").exists()
+        and (home / "include" / "cuda_runtime.h").exists()  # /usr/local/bin may have a mere link
+    ]
+    if not homes:
+        raise ToolMissing("There is no nvcc, the compiler for CUDA.", _toolkit())
+    home = next(filter(_is_of_torchs_cuda, homes), homes[0])
+    os.environ["CUDA_HOME"] = str(home)
+    return home
 
 
 def cuobjdump() -> Path:
@@ -139,12 +144,17 @@ def _make_linkable(home: Path):
 def cuda_fits_torch(home: Path) -> str:
     """Return nvcc's version, if it is of the CUDA version that PyTorch was built with."""
     version = nvcc_version(home)
-    if torch.version.cuda and version.split(".")[0] != torch.version.cuda.split(".")[0]:
+    if not _is_of_torchs_cuda(home):
         raise ToolMissing(
-            f"nvcc in {home} is of CUDA {version}, PyTorch of CUDA {torch.version.cuda}.",
-            f"{_toolkit()} && unset CUDA_HOME",
+            f"nvcc in {home} is of CUDA {version}, PyTorch of CUDA {torch.version.cuda}.", _toolkit()
         )
     return version
+
+
+def _is_of_torchs_cuda(home: Path) -> bool:
+    """Return whether nvcc there can build for PyTorch: the versions share their first number."""
+    wanted = torch.version.cuda
+    return wanted is None or nvcc_version(home).split(".")[0] == wanted.split(".")[0]
 
 
 def compiler_fits_nvcc(home: Path) -> str:
