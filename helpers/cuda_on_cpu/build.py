@@ -22,7 +22,9 @@ def compiler() -> str:
     for name in (os.environ.get("CXX"), "g++", "clang++", "c++"):
         if name and shutil.which(name.split()[0]):
             return name
-    raise FileNotFoundError("no C++ compiler: install g++ (apt install g++, xcode-select --install)")
+    raise FileNotFoundError(
+        "no C++ compiler: install one (apt install g++, or xcode-select --install)"
+    )
 
 
 @lru_cache

@@ -1,7 +1,7 @@
 """Turn CUDA C++ into C++: launches and dynamic shared memory, the only two things that are not.
 
-Everything else that CUDA adds to C++ (`__global__`, `threadIdx`, `__syncthreads`, ...) is a macro, a
-variable or a function of the headers in `include/`. The text keeps its lines.
+Everything else that CUDA adds to C++ (`__global__`, `threadIdx`, `__syncthreads`, ...) is a macro,
+a variable or a function of the headers in `include/`. The text keeps its lines.
 """
 
 import re
@@ -143,14 +143,14 @@ def _rewrite_launches(src: str) -> str:
         close = _configuration_end(code, start, line)
         arguments = _skip_blanks(code, close + 3)
         if code[arguments : arguments + 1] != "(":
-            raise TranslateError(line, "a launch needs its arguments: kernel<<<grid, block>>>(...).")
+            raise TranslateError(line, "a launch needs arguments: kernel<<<grid, block>>>(...).")
         end = _closing(code, arguments, line)
 
         kernel = src[name_start:start]
         flat = " ".join(kernel.replace("\\\n", " ").split())
         configuration = src[start + 3 : close]
         if not configuration.strip():
-            raise TranslateError(line, "a launch needs a grid and a block: kernel<<<grid, block>>>.")
+            raise TranslateError(line, "a launch needs grid and block: kernel<<<grid, block>>>.")
         given = re.sub(r"\bNULL\b", "nullptr", src[arguments + 1 : end])
         # In a macro the line is the one that uses it.
         at = "__LINE__" if any(a < start < b for a, b in defines) else line

@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <climits>
 #include <cfloat>
+#include <climits>
 #include <cstdint>
+#include <initializer_list>
+#include <utility>
 
 // Host and device are the same machine here, so most of CUDA's words mean nothing ...
 #define __global__
@@ -23,5 +25,16 @@
 // ... but one: a block is run by one operating-system thread, which therefore owns its memory.
 #define __shared__ static thread_local
 
-#include "cuda_on_cpu/launch.h"
+#include "cuda_on_cpu/atomics.h"
+#include "cuda_on_cpu/device.h"
+#include "cuda_on_cpu/host_api.h"
+#include "cuda_on_cpu/math.h"
 #include "cuda_on_cpu/sync.h"
+#include "cuda_on_cpu/warp.h"
+
+#include "assert.h"
+
+// Code between #if __CUDA_ARCH__ >= 800 and #endif is left out: it mostly speaks PTX.
+#if !defined(__CUDA_ARCH__)
+#define __CUDA_ARCH__ 750
+#endif

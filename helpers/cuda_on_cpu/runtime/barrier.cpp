@@ -11,10 +11,7 @@ int Multiprocessor::wait_at_barrier(Barrier kind, int predicate, int line) {
         barrier_line_ = line;
         votes_ = 0;
     } else if (kind != barrier_kind_ || line != barrier_line_) {
-        fail("two different barriers: thread " + index_text(thread) + " is at the one in line " +
-             std::to_string(line) + " while " + std::to_string(arrived_) +
-             " others wait at the one in line " + std::to_string(barrier_line_) +
-             ". Every thread of the block has to reach the same barrier.");
+        report_other_barrier(line);
     }
     votes_ += predicate != 0;
     thread_[thread].line = line;
@@ -25,6 +22,13 @@ int Multiprocessor::wait_at_barrier(Barrier kind, int predicate, int line) {
         suspend();
     }
     return barrier_result_;  // it stays until the whole block has arrived once more
+}
+
+void Multiprocessor::report_other_barrier(int line) {
+    fail("two different barriers: thread " + index_text(position.thread) + " is at the one in line " +
+         std::to_string(line) + " while " + std::to_string(arrived_) +
+         " others wait at the one in line " + std::to_string(barrier_line_) +
+         ". Every thread of the block has to reach the same barrier.");
 }
 
 void Multiprocessor::open_barrier() {
@@ -40,6 +44,7 @@ void Multiprocessor::open_barrier() {
 
 // The blocks of a cooperative launch have an operating-system thread each, so one may stop here.
 void Multiprocessor::wait_for_the_grid() {
+    in_block_ = false;  // the watchdog need not mind how long this takes
     std::unique_lock<std::mutex> lock(grid_->mutex);
     std::uint64_t passed = grid_->barriers_passed;
     if (++grid_->blocks_at_barrier == grid_->blocks) {
@@ -48,7 +53,10 @@ void Multiprocessor::wait_for_the_grid() {
         grid_->grid_barrier_opens.notify_all();
     }
     for (;;) {
-        if (grid_->barriers_passed != passed) return;
+        if (grid_->barriers_passed != passed) {
+            in_block_ = true;
+            return;
+        }
         if (grid_->stopped) break;
         if (grid_->blocks_returned) {
             std::uint64_t returned = grid_->blocks_returned;

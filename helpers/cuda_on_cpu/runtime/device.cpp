@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "faults.h"
 #include "multiprocessor.h"
 
 namespace cuda_on_cpu {
@@ -71,11 +72,18 @@ static std::mutex* one_launch_at_a_time = nullptr;
 static void start_afresh() {
     crew = new Crew;
     one_launch_at_a_time = new std::mutex;
+    forget_watchdog();
 }
 
 static unsigned cores() {
     static const unsigned count = std::max(1u, std::thread::hardware_concurrency());
     return count;
+}
+
+static std::string describe(const Fault& fault) {
+    int line = fault.line ? fault.line : source_line(fault.code);
+    std::string at_line = line ? ", line " + std::to_string(line) : "";
+    return fault.where + at_line + ": " + fault.sentence;
 }
 
 static std::string describe(const Launch& launch) {
@@ -151,10 +159,14 @@ void launch(const Launch& launch) {
     (void)once;
 
     std::lock_guard<std::mutex> lock(*one_launch_at_a_time);
+    catch_faults();
     Grid grid(launch, blocks);
-    launch.cooperative ? run_cooperatively(grid) : run(grid);
+    {
+        Watched watched(grid);
+        launch.cooperative ? run_cooperatively(grid) : run(grid);
+    }
     std::fflush(stdout);  // what the kernel printed shows before the cell ends
-    if (!grid.error.empty()) throw std::runtime_error(grid.error);
+    if (grid.stopped) throw std::runtime_error(describe(grid.fault));
 }
 
 }  // namespace cuda_on_cpu

@@ -119,26 +119,27 @@ void Fiber::switch_to(Fiber& to) { switch_stacks(&stack_pointer_, to.stack_point
 // many stacks (16 cores with full blocks) go without a guard.
 static std::atomic<int> guards_left{16 * 1024};
 
-Stacks::Stacks(std::size_t count) : count_(count) {
-    void* memory = mmap(nullptr, count * STACK_BYTES, PROT_READ | PROT_WRITE,
+// With its guard a stack takes an odd number of pages. Were it a power of two, all stacks would
+// compete for a few entries of the address-translation buffer: a third of the speed.
+Stacks::Stacks(std::size_t count)
+    : page_(std::size_t(sysconf(_SC_PAGESIZE))), stride_(STACK_BYTES + page_), count_(count) {
+    void* memory = mmap(nullptr, count * stride_, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     base_ = static_cast<char*>(memory);
 }
 
 char* Stacks::usable(std::size_t i, std::size_t* bytes) {
-    static const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    char* stack = base_ + i * STACK_BYTES;
+    char* guard = base_ + i * stride_;
     if (i >= guarded_) {
         guarded_ = i + 1;
-        if (guards_left.fetch_sub(1) > 0) mprotect(stack, page, PROT_NONE);
+        if (guards_left.fetch_sub(1) > 0) mprotect(guard, page_, PROT_NONE);
     }
-    // Stacks that all started at the same offset in a page would fight for the same cache lines.
-    *bytes = STACK_BYTES - page - i % 32 * 128;
-    return stack + page;
+    // Likewise, stacks that all started at the same offset in a page would share cache lines.
+    *bytes = STACK_BYTES - i % 32 * 128;
+    return guard + page_;
 }
 
 bool Stacks::contains(const void* address) const {
-    return static_cast<std::size_t>(static_cast<const char*>(address) - base_) <
-           count_ * STACK_BYTES;
+    return std::size_t(static_cast<const char*>(address) - base_) < count_ * stride_;
 }

@@ -37,5 +37,5 @@ public:
 
 private:
     char* base_;
-    std::size_t count_, guarded_ = 0;
+    std::size_t page_, stride_, count_, guarded_ = 0;
 };

@@ -1,5 +1,7 @@
 #include "multiprocessor.h"
 
+#include "faults.h"
+
 #include <sched.h>
 
 #include <algorithm>
@@ -8,21 +10,20 @@
 #include <stdexcept>
 
 // The built-in variables of the CUDA string that runs on this operating-system thread.
-#define DEFINE_TLS CUDA_ON_CPU_API __thread
-DEFINE_TLS uint3 threadIdx, blockIdx, blockDim, gridDim;
+CUDA_ON_CPU_BUILT_IN uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace cuda_on_cpu {
 
-DEFINE_TLS Position position;
+CUDA_ON_CPU_BUILT_IN Position position;
 
 // After so many atomics without a barrier, a thread may well be spinning until another one, that
 // has not run yet, sets a flag.
 constexpr unsigned PATIENCE = 1 << 16;
 
-static __thread Multiprocessor* running_here = nullptr;
+static CUDA_ON_CPU_THREAD_LOCAL Multiprocessor* running_here = nullptr;
 
 Multiprocessor& Multiprocessor::mine() {
-    static __thread Multiprocessor* of_this_thread = nullptr;
+    static CUDA_ON_CPU_THREAD_LOCAL Multiprocessor* of_this_thread = nullptr;
     if (!of_this_thread) of_this_thread = new Multiprocessor;  // kept for the next launch
     return *of_this_thread;
 }
@@ -39,17 +40,32 @@ uint3 Grid::block_index(std::uint64_t block) const {
             unsigned(rows / launch.grid.y)};
 }
 
-void Grid::stop(const std::string& message) {
+void Grid::stop(const Fault& new_fault) {
     std::lock_guard<std::mutex> lock(mutex);
-    if (error.empty()) error = message;
+    if (!stopped) fault = new_fault;
     stopped = true;
     grid_barrier_opens.notify_all();
 }
 
+std::vector<Multiprocessor*> Grid::multiprocessors() {
+    std::lock_guard<std::mutex> lock(mutex);
+    return working;
+}
+
 // ---------------------------------------------------------------- a block, from start to end
+
+Multiprocessor::Multiprocessor() : os_thread_(pthread_self()), position_(&position) {
+    free_.reserve(MAX_THREADS);
+    prepare_fault_stack();
+}
 
 void Multiprocessor::run_blocks(Grid& grid, std::uint64_t chunk, std::uint64_t chunks) {
     grid_ = &grid;
+    {
+        std::lock_guard<std::mutex> lock(grid.mutex);
+        if (std::find(grid.working.begin(), grid.working.end(), this) == grid.working.end())
+            grid.working.push_back(this);
+    }
     const Launch& launch = grid.launch;
     gridDim = launch.grid;
     blockDim = launch.block;
@@ -85,11 +101,14 @@ void Multiprocessor::run_block(std::uint64_t block) {
     arrived_ = returned_ = 0;
 
     running_ = &free_fiber();
-    running_here = this;
+    expelled_.store(false, std::memory_order_relaxed);
     blocks_begun_.store(blocks_begun_.load(std::memory_order_relaxed) + 1,
                         std::memory_order_relaxed);
+    in_block_.store(true, std::memory_order_relaxed);
+    running_here = this;
     scheduler_.switch_to(*running_);
     running_here = nullptr;
+    in_block_.store(false, std::memory_order_relaxed);
 
     if (aborted_) {  // some fibres stopped in the middle of a kernel: start them all afresh
         aborted_ = false;
@@ -263,7 +282,12 @@ std::string Multiprocessor::place() const {
 }
 
 void Multiprocessor::fail(const std::string& sentence) {
-    grid_->stop(place() + ": " + sentence);
+    grid_->stop({place(), 0, nullptr, sentence});
+    abandon();
+}
+
+void Multiprocessor::fail_at(int line, void* code, const std::string& sentence) {
+    grid_->stop({place() + ", thread " + text(threadIdx), line, code, sentence});
     abandon();
 }
 
@@ -272,6 +296,22 @@ void Multiprocessor::abandon() {
     Fiber nobody_returns_here;
     nobody_returns_here.switch_to(scheduler_);
     __builtin_unreachable();
+}
+
+double Multiprocessor::seconds_without_progress() {
+    auto now = std::chrono::steady_clock::now();
+    unsigned returned = position_->plain_end ? position_->thread : returned_;
+    std::uint64_t progress = blocks_begun_ * (MAX_THREADS + 1) + returned;
+    if (progress != last_progress_ || !in_block_) {
+        last_progress_ = progress;
+        last_change_ = now;
+    }
+    return std::chrono::duration<double>(now - last_change_).count();
+}
+
+void Multiprocessor::expel() {
+    expelled_ = true;
+    pthread_kill(os_thread_, STOP_SIGNAL);
 }
 
 // No thread of the block can go on: says who waits where.
@@ -330,8 +370,12 @@ std::string Multiprocessor::index_text(unsigned thread) const {
 
 bool next_thread_slow() { return running_here->next_thread(); }
 
-static Multiprocessor& in_kernel(const char* what) {
-    if (!running_here) throw std::logic_error(std::string(what) + " works in a kernel only");
+[[noreturn, gnu::cold, gnu::noinline]] static void not_in_kernel(const char* what) {
+    throw std::logic_error(std::string(what) + " works in a kernel only");
+}
+
+static inline Multiprocessor& in_kernel(const char* what) {
+    if (!running_here) not_in_kernel(what);
     return *running_here;
 }
 
@@ -350,9 +394,8 @@ void yield() {
 }
 
 void fail(const char* sentence, int line) {
-    std::string where = "line " + std::to_string(line) + ": " + sentence;
-    if (!running_here) throw std::runtime_error(where);
-    running_here->fail("thread " + text(threadIdx) + ", " + where);
+    if (!running_here) throw std::logic_error(std::string(sentence) + ", line " + std::to_string(line));
+    running_here->fail_at(line, nullptr, sentence);
 }
 
 }  // namespace cuda_on_cpu

@@ -2,7 +2,10 @@
 // have to wait, and goes on with the ones that need not. Each operating-system thread that takes
 // part in a launch is one multiprocessor.
 #pragma once
+#include <pthread.h>
+
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -21,6 +24,15 @@ constexpr unsigned NOBODY = ~0u;
 
 constexpr std::uint32_t lanes_below(unsigned lane) { return lane > 31 ? ~0u : (1u << lane) - 1; }
 
+struct Fault {
+    std::string where;     // kernel, block, thread
+    int line;              // of the CUDA string; 0 if only the machine code's address is known
+    void* code;            // that address, or null
+    std::string sentence;
+};
+
+class Multiprocessor;
+
 // One launch while it runs, shared by the multiprocessors that work on it.
 struct Grid {
     const Launch& launch;
@@ -28,13 +40,15 @@ struct Grid {
     std::atomic<std::uint64_t> next_block{0};
     std::atomic<bool> stopped{false};  // by an error
     std::mutex mutex;                  // guards what follows
-    std::string error;                 // the first one
+    Fault fault{};                     // the first one
+    std::vector<Multiprocessor*> working;
     std::uint64_t blocks_at_barrier = 0, barriers_passed = 0, blocks_returned = 0;
     std::condition_variable grid_barrier_opens;
 
     Grid(const Launch& launch, std::uint64_t blocks) : launch(launch), blocks(blocks) {}
     uint3 block_index(std::uint64_t block) const;
-    void stop(const std::string& message);
+    void stop(const Fault& fault);
+    std::vector<Multiprocessor*> multiprocessors();
 };
 
 struct WarpRequest {
@@ -75,11 +89,20 @@ public:
     std::uint64_t warp_operation(WarpOperation operation, std::uint32_t mask, std::uint64_t value,
                                  int source, int line);
     [[noreturn]] void fail(const std::string& sentence);  // stops the grid with an error
+    // Likewise, naming the running thread and the line.
+    [[noreturn]] void fail_at(int line, void* code, const std::string& sentence);
     [[noreturn]] void abandon();                          // leaves the block as it is
     std::string place() const;                            // kernel and block, for messages
     std::string index_text(unsigned thread) const;
+    bool in_stacks(const void* address) const { return stacks_.contains(address); }
+
+    // For the watchdog, which runs on another operating-system thread.
+    double seconds_without_progress();
+    void expel();                                         // makes it leave the block, wherever it is
+    bool is_expelled() const { return expelled_; }
 
 private:
+    Multiprocessor();
     static void fiber_main();
 
     void run_block(std::uint64_t block);
@@ -101,14 +124,18 @@ private:
     bool complete_convergence(unsigned warp);
     std::string operation_name(unsigned thread) const;
 
-    [[noreturn]] void report_stuck();
+    // Out of line, so that their strings do not swell the stack frames of the waiting threads.
+    [[noreturn, gnu::cold, gnu::noinline]] void report_stuck();
+    [[noreturn, gnu::cold, gnu::noinline]] void report_other_barrier(int line);
+    [[noreturn, gnu::cold, gnu::noinline]] void report_mask(unsigned thread);
+    [[noreturn, gnu::cold, gnu::noinline]] void report_disagreement(unsigned one, unsigned other);
+    [[noreturn, gnu::cold, gnu::noinline]] void report_left_lane(unsigned thread);
     std::string threads_text(unsigned count, unsigned first) const;
 
     Grid* grid_ = nullptr;
     unsigned threads_ = 0, warps_ = 0;      // of a block of this grid
     void* shared_ = nullptr;                // extern __shared__ memory, kept between launches
     std::size_t shared_bytes_ = 0;
-    std::atomic<std::uint64_t> blocks_begun_{0};
 
     unsigned started_ = 0, returned_ = 0;   // threads of the running block
     uint3 last_started_{};
@@ -126,6 +153,13 @@ private:
     Fiber* running_ = nullptr;
     std::vector<Fiber*> free_;
     unsigned prepared_ = 0;                 // fibres that have been given a stack
+
+    const pthread_t os_thread_;
+    const volatile Position* const position_;  // of that thread
+    std::atomic<bool> in_block_{false}, expelled_{false};
+    std::atomic<std::uint64_t> blocks_begun_{0};
+    std::uint64_t last_progress_ = 0;       // what the watchdog saw, and when that was new
+    std::chrono::steady_clock::time_point last_change_;
 };
 
 std::string text(uint3 index);               // "(x,y,z)"

@@ -2,6 +2,8 @@
 // three times as fast and lets the compiler inline across the parts.
 #include "barrier.cpp"
 #include "device.cpp"
+#include "faults.cpp"
 #include "fiber.cpp"
+#include "memory.cpp"
 #include "multiprocessor.cpp"
 #include "warp.cpp"

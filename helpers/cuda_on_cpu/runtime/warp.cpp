@@ -20,10 +20,7 @@ std::uint64_t Multiprocessor::warp_operation(WarpOperation operation, std::uint3
     if (operation == WarpOperation::converge) {
         warp.converging = true;
     } else {
-        if (!(mask >> lane & 1))
-            fail("thread " + index_text(thread) + " calls " + operation_name(thread) + " in line " +
-                 std::to_string(line) + " with a mask that leaves out its own lane " +
-                 std::to_string(lane) + " (" + hexadecimal(mask) + ").");
+        if (!(mask >> lane & 1)) report_mask(thread);
         std::uint32_t group = mask & warp.lanes & ~warp.returned;
         if ((warp.waiting & group) == group) complete_group(w, group);
     }
@@ -53,14 +50,8 @@ void Multiprocessor::complete_group(unsigned w, std::uint32_t group) {
         unsigned lane = __builtin_ctz(rest);
         const WarpRequest& request = lanes[lane].request;
         if (request.operation == WarpOperation::converge) return;  // not until that is over
-        if (request.operation != first.operation || request.mask != first.mask) {
-            unsigned other = w * WARP_SIZE + __builtin_ctz(group), self = w * WARP_SIZE + lane;
-            fail("lanes of a warp disagree: thread " + index_text(other) + " waits at " +
-                 operation_name(other) + " in line " + std::to_string(thread_[other].line) +
-                 " (mask " + hexadecimal(first.mask) + "), thread " + index_text(self) + " at " +
-                 operation_name(self) + " in line " + std::to_string(thread_[self].line) +
-                 " (mask " + hexadecimal(request.mask) + ").");
-        }
+        if (request.operation != first.operation || request.mask != first.mask)
+            report_disagreement(w * WARP_SIZE + __builtin_ctz(group), w * WARP_SIZE + lane);
         if (request.value) ballot |= 1u << lane;
         if (&request != &first) combined = combine(first.operation, combined, request.value);
     }
@@ -73,10 +64,7 @@ void Multiprocessor::complete_group(unsigned w, std::uint32_t group) {
                     request.result = lanes[request.source].request.value;
                 } else {
                     if (request.mask & warp_[w].returned & 1u << request.source)
-                        fail("thread " + index_text(w * WARP_SIZE + lane) + " reads lane " +
-                             std::to_string(request.source) + " in the shuffle of line " +
-                             std::to_string(lanes[lane].line) +
-                             ", but that lane has left the kernel.");
+                        report_left_lane(w * WARP_SIZE + lane);
                     request.result = UNDEFINED;
                 }
                 break;
@@ -123,6 +111,29 @@ bool Multiprocessor::complete_convergence(unsigned w) {
     warp.ready |= group;
     warp.converging = others != 0;
     return group != 0;
+}
+
+void Multiprocessor::report_mask(unsigned thread) {
+    fail("thread " + index_text(thread) + " calls " + operation_name(thread) + " in line " +
+         std::to_string(thread_[thread].line) + " with a mask that leaves out its own lane " +
+         std::to_string(thread % WARP_SIZE) + " (" + hexadecimal(thread_[thread].request.mask) +
+         ").");
+}
+
+void Multiprocessor::report_disagreement(unsigned one, unsigned other) {
+    auto describe = [&](unsigned thread) {
+        return "thread " + index_text(thread) + " at " + operation_name(thread) + " in line " +
+               std::to_string(thread_[thread].line) + " with mask " +
+               hexadecimal(thread_[thread].request.mask);
+    };
+    fail("lanes of a warp wait for each other at different operations: " + describe(one) + ", " +
+         describe(other) + ".");
+}
+
+void Multiprocessor::report_left_lane(unsigned thread) {
+    fail("thread " + index_text(thread) + " reads lane " +
+         std::to_string(thread_[thread].request.source) + " in the shuffle of line " +
+         std::to_string(thread_[thread].line) + ", but that lane has left the kernel.");
 }
 
 std::string Multiprocessor::operation_name(unsigned thread) const {

@@ -12,15 +12,16 @@
 // of its threads that runs right now) is thread-local. initial-exec is the cheapest way to reach
 // it: one load, no call. It is for a few dozen bytes only: the loader has little room for more.
 #if defined(__linux__)
-#define CUDA_ON_CPU_TLS extern CUDA_ON_CPU_API __attribute__((tls_model("initial-exec"))) __thread
+#define CUDA_ON_CPU_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) __thread
 #else
-#define CUDA_ON_CPU_TLS extern CUDA_ON_CPU_API __thread
+#define CUDA_ON_CPU_THREAD_LOCAL __thread
 #endif
 
-CUDA_ON_CPU_TLS uint3 threadIdx;
-CUDA_ON_CPU_TLS uint3 blockIdx;
-CUDA_ON_CPU_TLS uint3 blockDim;
-CUDA_ON_CPU_TLS uint3 gridDim;
+#define CUDA_ON_CPU_BUILT_IN CUDA_ON_CPU_API CUDA_ON_CPU_THREAD_LOCAL
+extern CUDA_ON_CPU_BUILT_IN uint3 threadIdx;
+extern CUDA_ON_CPU_BUILT_IN uint3 blockIdx;
+extern CUDA_ON_CPU_BUILT_IN uint3 blockDim;
+extern CUDA_ON_CPU_BUILT_IN uint3 gridDim;
 
 namespace cuda_on_cpu {
 
@@ -40,7 +41,7 @@ struct Position {
     unsigned patience;     // atomics left before the thread lets others run (it may be spinning)
     void* dynamic_shared;  // the block's extern __shared__ memory
 };
-CUDA_ON_CPU_TLS Position position;
+extern CUDA_ON_CPU_BUILT_IN Position position;
 
 struct Launch {
     const char* kernel;  // as the launch spells it
@@ -60,6 +61,12 @@ CUDA_ON_CPU_API bool next_thread_slow();
 
 CUDA_ON_CPU_API void allow_dynamic_shared(std::size_t bytes);  // above the usual limit
 CUDA_ON_CPU_API int blocks_per_multiprocessor(std::uint64_t threads, std::size_t shared_bytes);
+
+// Memory whose end lies against a page that faults (as far as the system has room for that).
+// owner names it in the error: "a tensor". Returns null if there is no memory.
+CUDA_ON_CPU_API void* allocate(std::size_t bytes, const char* owner);
+CUDA_ON_CPU_API void release(void*);
+CUDA_ON_CPU_API std::size_t memory_bytes(bool free_only);  // of this machine
 
 enum class Barrier { block, count, all, any, grid };
 CUDA_ON_CPU_API int wait_at_barrier(Barrier, int predicate, int line);

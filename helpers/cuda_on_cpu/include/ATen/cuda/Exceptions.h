@@ -1,0 +1,1 @@
+#include "../../c10/cuda/CUDAException.h"

@@ -1,0 +1,223 @@
+#include "faults.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+#include <ucontext.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "memory.h"
+
+namespace cuda_on_cpu {
+
+constexpr int CAUGHT[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, STOP_SIGNAL};
+static struct sigaction previous[64];
+static bool passed_on[64];
+
+static void* code_address(void* context) {
+    auto* machine = &static_cast<ucontext_t*>(context)->uc_mcontext;
+#if defined(__linux__) && defined(__x86_64__)
+    return reinterpret_cast<void*>(machine->gregs[REG_RIP]);
+#elif defined(__linux__) && defined(__aarch64__)
+    return reinterpret_cast<void*>(machine->pc);
+#else
+    (void)machine;
+    return nullptr;
+#endif
+}
+
+static const char* access_kind(void* context) {
+#if defined(__linux__) && defined(__x86_64__)
+    constexpr long long WRITE = 2;  // a bit of the page fault's error code
+    auto* registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+    return registers[REG_ERR] & WRITE ? "writes " : "reads ";
+#else
+    (void)context;
+    return "accesses ";
+#endif
+}
+
+static std::string describe_fault(int number, const siginfo_t* info, void* context,
+                                  const Multiprocessor& multiprocessor) {
+    switch (number) {
+        case SIGFPE: return "integer division by zero.";
+        case SIGILL:
+        case SIGTRAP: return "a trap instruction: code that must not be reached was reached.";
+    }
+    if (multiprocessor.in_stacks(info->si_addr))
+        return "stack overflow: a thread has " + std::to_string(STACK_BYTES / 1024) +
+               " KB for its local arrays and calls.";
+    std::string overrun = describe_overrun(info->si_addr);
+    if (!overrun.empty()) return access_kind(context) + overrun + ".";
+#if defined(SI_KERNEL)
+    // x86 does not tell the address of a vector access that is not aligned to the vector's size.
+    if (info->si_code == SI_KERNEL)
+        return "accesses a misaligned address (or one that cannot exist).";
+#endif
+    char address[32];
+    std::snprintf(address, sizeof address, "%p", info->si_addr);
+    return std::string(access_kind(context)) + "address " + address + ", where there is no memory.";
+}
+
+// Runs on the thread's fault stack. It never returns to a kernel that has faulted: it leaves the
+// block for the scheduler, as a kernel that waits would. SA_NODEFER makes that legal, since the
+// signal is then not blocked while its handler runs.
+static void handle(int number, siginfo_t* info, void* context) {
+    Multiprocessor* here = Multiprocessor::running();
+    if (number == STOP_SIGNAL) {
+        if (here && here->is_expelled()) here->abandon();
+        return;
+    }
+    if (here)
+        here->fail_at(0, code_address(context), describe_fault(number, info, context, *here));
+    // Not ours: the same instruction faults once more, into the handler that was there before us.
+    if (passed_on[number])
+        signal(number, SIG_DFL);
+    else
+        sigaction(number, &previous[number], nullptr);
+    passed_on[number] = true;
+}
+
+void catch_faults() {
+    struct sigaction now;
+    sigaction(SIGSEGV, nullptr, &now);
+    if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == handle) return;
+    struct sigaction ours {};
+    ours.sa_sigaction = handle;
+    ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+    sigemptyset(&ours.sa_mask);
+    for (int number : CAUGHT) {
+        sigaction(number, &ours, &now);
+        if (!(now.sa_flags & SA_SIGINFO) || now.sa_sigaction != handle) previous[number] = now;
+    }
+}
+
+// A fault may be a stack overflow, so its handler cannot use the stack that faulted.
+void prepare_fault_stack() {
+    constexpr std::size_t ENOUGH = 16 * 1024, BYTES = 64 * 1024;
+    stack_t stack{};
+    sigaltstack(nullptr, &stack);
+    if (!(stack.ss_flags & SS_DISABLE) && stack.ss_size >= ENOUGH) return;
+    stack = {};
+    stack.ss_sp = std::malloc(BYTES);
+    stack.ss_size = BYTES;
+    sigaltstack(&stack, nullptr);
+}
+
+// ---------------------------------------------------------------- the watchdog
+
+using Clock = std::chrono::steady_clock;
+
+struct Watchdog {
+    std::mutex mutex;
+    Grid* grid = nullptr;
+    Clock::time_point begun;
+    bool catches_interrupts = false;
+};
+static Watchdog* watchdog = nullptr;  // never destroyed: its thread outlives main()
+
+static std::atomic<double> time_limit{120};  // seconds
+static volatile sig_atomic_t interrupted = 0;
+static struct sigaction interrupt_before;
+
+extern "C" CUDA_ON_CPU_API void cuda_on_cpu_set_time_limit(double seconds) { time_limit = seconds; }
+
+static void handle_interrupt(int number, siginfo_t* info, void* context) {
+    interrupted = 1;
+    if (interrupt_before.sa_flags & SA_SIGINFO)
+        interrupt_before.sa_sigaction(number, info, context);
+    else if (interrupt_before.sa_handler != SIG_DFL && interrupt_before.sa_handler != SIG_IGN)
+        interrupt_before.sa_handler(number);
+}
+
+// Looks at the grid a few times a second.
+static void watch(Watchdog& dog) {
+    constexpr std::chrono::milliseconds PERIOD(100);
+    constexpr double GRACE = 1;  // seconds, for the other blocks once the grid is stopped
+    std::unique_lock<std::mutex> lock(dog.mutex);
+    for (;;) {
+        lock.unlock();
+        std::this_thread::sleep_for(PERIOD);
+        lock.lock();
+        Grid* grid = dog.grid;
+        Clock::time_point now = Clock::now();
+        if (!grid || now - dog.begun < PERIOD) continue;
+        if (!dog.catches_interrupts) {
+            struct sigaction ours {};
+            ours.sa_sigaction = handle_interrupt;
+            ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
+            sigemptyset(&ours.sa_mask);
+            interrupted = 0;
+            sigaction(SIGINT, &ours, &interrupt_before);
+            dog.catches_interrupts = true;
+        }
+        if (interrupted) grid->stop({grid->launch.kernel, 0, nullptr, "interrupted."});
+        for (Multiprocessor* multiprocessor : grid->multiprocessors()) {
+            double idle = multiprocessor->seconds_without_progress();
+            if (interrupted || (grid->stopped && idle > GRACE)) {
+                multiprocessor->expel();
+            } else if (idle > time_limit) {
+                char seconds[32];
+                std::snprintf(seconds, sizeof seconds, "%g", time_limit.load());
+                grid->stop({multiprocessor->place(), 0, nullptr,
+                            std::string("no thread of the block has come to an end for ") + seconds +
+                                " s. Does a loop never end, or wait for a thread that cannot run?"});
+                multiprocessor->expel();
+            }
+        }
+    }
+}
+
+Watched::Watched(Grid& grid) {
+    if (!watchdog) {
+        watchdog = new Watchdog;
+        std::thread([] { watch(*watchdog); }).detach();
+    }
+    std::lock_guard<std::mutex> lock(watchdog->mutex);
+    watchdog->grid = &grid;
+    watchdog->begun = Clock::now();
+}
+
+Watched::~Watched() {
+    std::lock_guard<std::mutex> lock(watchdog->mutex);
+    watchdog->grid = nullptr;
+    if (watchdog->catches_interrupts) sigaction(SIGINT, &interrupt_before, nullptr);
+    watchdog->catches_interrupts = false;
+}
+
+void forget_watchdog() { watchdog = nullptr; }
+
+// ---------------------------------------------------------------- lines
+
+// addr2line comes with the linker. Of the frames that were inlined into one, the innermost that
+// is not one of our headers is the learner's.
+int source_line(void* code_address) {
+    Dl_info module;
+    if (!code_address || !dladdr(code_address, &module) || !module.dli_fname) return 0;
+    char command[4096];
+    auto offset = static_cast<char*>(code_address) - static_cast<char*>(module.dli_fbase);
+    int length = std::snprintf(command, sizeof command, "addr2line -i -e '%s' 0x%zx 2>/dev/null",
+                               module.dli_fname, std::size_t(offset));
+    if (length >= int(sizeof command)) return 0;
+    FILE* output = popen(command, "r");
+    if (!output) return 0;
+    char text[4096];
+    int line = 0;
+    while (std::fgets(text, sizeof text, output)) {
+        std::string frame = text;
+        std::size_t colon = frame.rfind(':');
+        if (colon == std::string::npos || line) continue;
+        if (frame.find("/cuda_on_cpu/include/") != std::string::npos || frame[0] == '?') continue;
+        if (frame.compare(0, 5, "/usr/") == 0) continue;
+        line = std::atoi(frame.c_str() + colon + 1);
+    }
+    pclose(output);
+    return line;
+}
+
+}  // namespace cuda_on_cpu

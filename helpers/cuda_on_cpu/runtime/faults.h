@@ -1,0 +1,31 @@
+// What a kernel does wrong that only the hardware notices, and kernels that never end.
+#pragma once
+#include <signal.h>
+
+#include "multiprocessor.h"
+
+namespace cuda_on_cpu {
+
+constexpr int STOP_SIGNAL = SIGXCPU;  // "CPU time limit exceeded": sent by the watchdog
+
+// From now on, a fault (or a stop by the watchdog) in a kernel ends the grid, not the process.
+void catch_faults();
+
+// Gives the calling operating-system thread a stack of its own for the handler of its faults.
+void prepare_fault_stack();
+
+// Watches the grid for as long as it lives: a block in which no thread returns for too long, or
+// an interrupt from the keyboard, ends the grid.
+class Watched {
+public:
+    explicit Watched(Grid& grid);
+    ~Watched();
+};
+
+// A child process has no watchdog thread; the next launch starts one.
+void forget_watchdog();
+
+// "line 12" of the CUDA string for an address in its machine code; 0 where it cannot be told.
+int source_line(void* code_address);
+
+}  // namespace cuda_on_cpu

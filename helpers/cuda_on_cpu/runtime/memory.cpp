@@ -1,0 +1,161 @@
+#include "memory.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "../include/cuda_on_cpu/runtime.h"
+
+namespace cuda_on_cpu {
+
+// An array lies at the end of its pages:  [guard][pages ... array][guard]
+// so an overrun faults at once, but for the rest of the last 16 bytes (vector loads want arrays
+// aligned to 16). Guards are address space without memory, so they may be large: an index that is
+// off by some rows is caught as well.
+constexpr std::size_t GUARD = 256 * 1024, ALIGNMENT = 16;
+
+// Pages that an array has left are kept for the next one of about their size: mapping new ones
+// takes microseconds, and their first use much more.
+constexpr std::size_t LARGEST_KEPT = 32 << 20, KEPT_AT_MOST = 256 << 20;
+
+// Linux allows a process some 65,000 mappings; a guarded array takes two. Arrays beyond this
+// number go without a guard.
+constexpr std::size_t GUARDED_AT_MOST = 8 * 1024;
+
+struct Array {
+    char* pages;
+    std::size_t page_bytes, bytes;
+    const char* owner;
+};
+
+struct Memory {
+    std::mutex mutex;
+    std::unordered_map<void*, Array> arrays;
+    std::unordered_map<std::size_t, std::vector<char*>> kept;  // by page_bytes
+    std::size_t kept_bytes = 0, mapped = 0;
+};
+
+static Memory& memory() {
+    static Memory* memory = [] {
+        auto* made = new Memory;  // never destroyed: arrays outlive main()
+        made->arrays.reserve(1024);
+        return made;
+    }();
+    // A child process must not inherit a lock that nobody is left to open.
+    static const int once = pthread_atfork([] { cuda_on_cpu::memory().mutex.lock(); },
+                                           [] { cuda_on_cpu::memory().mutex.unlock(); },
+                                           [] { cuda_on_cpu::memory().mutex.unlock(); });
+    (void)once;
+    return *memory;
+}
+
+// Whole pages, with at most a quarter to spare, so that few sizes serve all.
+static std::size_t round_to_size_class(std::size_t bytes) {
+    static const std::size_t page = std::size_t(sysconf(_SC_PAGESIZE));
+    std::size_t step = page;
+    while (bytes > 8 * step) step *= 2;
+    return (bytes + step - 1) / step * step;
+}
+
+static char* map_pages(std::size_t bytes) {
+    void* all = mmap(nullptr, bytes + 2 * GUARD, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (all == MAP_FAILED) return nullptr;
+    char* pages = static_cast<char*>(all) + GUARD;
+    if (mprotect(pages, bytes, PROT_READ | PROT_WRITE) == 0) return pages;
+    munmap(all, bytes + 2 * GUARD);
+    return nullptr;
+}
+
+static void unmap_pages(char* pages, std::size_t bytes) {
+    munmap(pages - GUARD, bytes + 2 * GUARD);
+}
+
+static void* allocate_unguarded(std::size_t bytes) {
+    void* array = nullptr;
+    return posix_memalign(&array, 64, bytes) == 0 ? array : nullptr;
+}
+
+void* allocate(std::size_t bytes, const char* owner) {
+    if (bytes == 0) return nullptr;
+    std::size_t room = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    std::size_t page_bytes = round_to_size_class(room);
+    Memory& m = memory();
+    std::unique_lock<std::mutex> lock(m.mutex);
+    char* pages = nullptr;
+    auto same_size = m.kept.find(page_bytes);
+    if (same_size != m.kept.end() && !same_size->second.empty()) {
+        pages = same_size->second.back();
+        same_size->second.pop_back();
+        m.kept_bytes -= page_bytes;
+    } else if (m.mapped < GUARDED_AT_MOST) {
+        pages = map_pages(page_bytes);
+        if (pages) m.mapped++;
+    }
+    if (!pages) {
+        lock.unlock();
+        return allocate_unguarded(bytes);
+    }
+    char* array = pages + page_bytes - room;
+    m.arrays[array] = {pages, page_bytes, bytes, owner};
+    return array;
+}
+
+void release(void* array) {
+    if (!array) return;
+    Memory& m = memory();
+    std::unique_lock<std::mutex> lock(m.mutex);
+    auto found = m.arrays.find(array);
+    if (found == m.arrays.end()) {
+        lock.unlock();
+        std::free(array);
+        return;
+    }
+    char* pages = found->second.pages;
+    std::size_t page_bytes = found->second.page_bytes;
+    m.arrays.erase(found);
+    if (page_bytes <= LARGEST_KEPT && m.kept_bytes + page_bytes <= KEPT_AT_MOST) {
+        m.kept[page_bytes].push_back(pages);
+        m.kept_bytes += page_bytes;
+    } else {
+        m.mapped--;
+        lock.unlock();
+        unmap_pages(pages, page_bytes);
+    }
+}
+
+std::string describe_overrun(const void* address) {
+    Memory& m = memory();
+    std::lock_guard<std::mutex> lock(m.mutex);
+    auto* at = static_cast<const char*>(address);
+    for (const auto& entry : m.arrays) {
+        auto* start = static_cast<const char*>(entry.first);
+        const Array& array = entry.second;
+        const char* end = start + array.bytes;
+        std::string whose = std::string(array.owner) + " of " + std::to_string(array.bytes) + " bytes";
+        if (at >= end && at < array.pages + array.page_bytes + GUARD)
+            return "byte " + std::to_string(at - start) + " of " + whose + ": " +
+                   std::to_string(at - end) + " bytes past its end";
+        if (at < start && at >= array.pages - GUARD)
+            return std::to_string(start - at) + " bytes before the start of " + whose;
+    }
+    return "";
+}
+
+std::size_t memory_bytes(bool free_only) {
+#if defined(_SC_AVPHYS_PAGES)
+    long pages = sysconf(free_only ? _SC_AVPHYS_PAGES : _SC_PHYS_PAGES);
+#else
+    (void)free_only;
+    long pages = sysconf(_SC_PHYS_PAGES);
+#endif
+    return std::size_t(pages) * std::size_t(sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace cuda_on_cpu
