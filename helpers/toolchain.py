@@ -146,7 +146,8 @@ def cuda_fits_torch(home: Path) -> str:
     version = nvcc_version(home)
     if not _is_of_torchs_cuda(home):
         raise ToolMissing(
-            f"nvcc in {home} is of CUDA {version}, PyTorch of CUDA {torch.version.cuda}.", _toolkit()
+            f"nvcc in {home} is of CUDA {version}, PyTorch of CUDA {torch.version.cuda}.",
+            _toolkit(),
         )
     return version
 
