@@ -19,7 +19,8 @@ How it works, in the order to read it:
     atomics    atomicAdd and its like
     meeting    barriers, shuffles, votes: where threads wait for each other
     rewrite    turns those calls into `yield`, so that a thread can be paused there
-    running    launch: runs the threads and lets them meet
+    block      runs the threads of a block and lets them meet
+    running    launch: checks what it is given and runs the blocks
     watchdog   ends what would never end
     errors     what can go wrong; `current` says where it did
 

@@ -1,13 +1,15 @@
 """The launch and the block that run now, and errors that say where in them something happened."""
 
 import linecache
+import os
 import sys
 from pathlib import Path
 
+from helpers.simulator.errors import LaunchError
 from helpers.simulator.geometry import thread_name
 
-_HERE = str(Path(__file__).parent)
-_RUNNING = str(Path(__file__).with_name("running.py"))
+_HERE = str(Path(__file__).parent) + os.sep
+_SCHEDULER = (_HERE + "running.py", _HERE + "block.py")
 
 
 class Current:
@@ -31,7 +33,7 @@ def calling_frame():
 def in_kernel(frame):
     """Whether a frame belongs to a running kernel, or to what the kernel has called."""
     while frame.f_code.co_filename.startswith(_HERE):
-        if frame.f_code.co_filename == _RUNNING:
+        if frame.f_code.co_filename in _SCHEDULER:
             return False
         frame = frame.f_back
     return True
@@ -45,8 +47,15 @@ def fault(error_type, what):
 
 def fault_at(error_type, code, line, what):
     """Return an error about one line of a kernel or device function."""
-    where = f"{code.co_name}, line {line}"
-    if code.co_name != current.kernel:
-        where = f"{current.kernel}, in {where}"
+    where = f"{current.kernel}, line {line}"
+    if code.co_name != current.kernel and not code.co_name.startswith("<"):  # <listcomp>
+        where = f"{current.kernel}, in {code.co_name}, line {line}"
     source = linecache.getline(code.co_filename, line).strip()
     return error_type(f"{where}: {what}" + (f"\n    {source}" if source else ""))
+
+
+def returned_error(result):
+    """Return the error for a thread that returned something."""
+    return LaunchError(
+        f"{current.kernel} returned {result!r}; a kernel returns nothing, it writes to its arrays"
+    )

@@ -12,6 +12,7 @@ import __future__
 
 import ast
 import inspect
+import os
 import sysconfig
 import types
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from helpers.simulator.meeting import Meeting
 
 # Nobody's device functions: they are called as they are.
 _INSTALLED = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "purelib", "platlib")})
-_SIMULATOR = str(Path(__file__).parent)
+_SIMULATOR = str(Path(__file__).parent) + os.sep
 _FUTURE_FLAGS = sum(
     getattr(__future__, name).compiler_flag for name in __future__.all_feature_names
 )

@@ -29,7 +29,8 @@ def watchdog():
             return
         raise fault(
             EndlessLoopError,
-            f"the block has run for {seconds_per_block} s and is here; does this loop never end?",
+            f"the block has run for {seconds_per_block} s and is here; does this loop never end? "
+            "If it ends, set helpers.simulator.watchdog.seconds_per_block",
         )
 
     before = signal.signal(signal.SIGVTALRM, out_of_time)

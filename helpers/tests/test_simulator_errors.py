@@ -148,6 +148,15 @@ def test_shared_and_local_arrays_know_their_names():
     )
 
 
+def test_a_fault_in_a_comprehension_is_the_kernels():
+    def listing_kernel(out):
+        out[0] = sum([out[i] for i in range(3)])
+
+    assert message(OutOfRangeError, listing_kernel, 1, 1, torch.zeros(2)).startswith(
+        "listing_kernel, line +1: out[2] is out of range"
+    )
+
+
 def device_function(array):
     array[7] = 1
 
@@ -670,7 +679,8 @@ def test_endless_loops_end(kind, monkeypatch):
     assert time.process_time() - start < 2
     assert re.match(
         rf"{kind}_kernel, line \+\d: the block has run for 0.2 s and is here; "
-        r"does this loop never end\? \(block 0, thread [01]\)\n    \w",
+        r"does this loop never end\? If it ends, set helpers.simulator.watchdog.seconds_per_block "
+        r"\(block 0, thread [01]\)\n    \w",
         text,
     )
     launch(fill_kernel, 1, 2, torch.zeros(2), 1)  # and the next launch is as usual
