@@ -153,7 +153,7 @@ def _cpu_module(numbered, label, chosen):
 
 def _cpu_flags():
     return {
-        "extra_include_paths": [str(cuda_on_cpu.INCLUDE), *torch_light.INCLUDE_PATHS],
+        "extra_include_paths": [str(cuda_on_cpu.INCLUDE), str(torch_light.INCLUDE)],
         "extra_cflags": cuda_on_cpu.flags(),
         "extra_ldflags": [str(cuda_on_cpu.runtime_library())],
     }
@@ -165,7 +165,7 @@ def _gpu_operators(numbered, label, chosen):
         "cpp_sources": "",
         "cuda_sources": unit,
         "no_implicit_headers": True,
-        "extra_include_paths": torch_light.INCLUDE_PATHS,
+        "extra_include_paths": [str(torch_light.CUDA), str(torch_light.INCLUDE)],
         **_gpu_flags(numbered, "-DTORCH_LIGHT_CUDA"),
     }
 
@@ -254,7 +254,7 @@ def _tensor_object() -> Path:
     """Return tensor.cpp compiled: once for this PyTorch and compiler, linked into every library."""
     from torch.utils.cpp_extension import include_paths
 
-    flags = ["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", f"-I{torch_light.HERE.parent}"]
+    flags = ["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", f"-I{torch_light.INCLUDE}"]
     flags += ["-DTORCH_LIGHT_CUDA", "-DUSE_CUDA"] if BACKEND == "cuda" else []
     flags += [f"-isystem{path}" for path in include_paths()]
     key = digest(torch_light.text(), toolchain.identity(), repr(flags), torch.__version__)

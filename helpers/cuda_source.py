@@ -18,7 +18,7 @@ SCHEMA_TYPES = {
         "int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t size_t".split(), "int"
     ),
 }
-INTEGER_WORDS = {"int", "long", "short", "signed", "unsigned"}
+INTEGER_WORDS = {"int", "long", "short", "signed", "unsigned", "char"}
 NOT_FOR_PYTHON = {"template", "static", "inline", "constexpr", "typedef", "using", "operator"}
 NOT_HOST = {"__global__", "__device__"}
 
@@ -188,6 +188,6 @@ def _schema_type(kind):
         if element is None or not element[-1].isalpha():
             return None  # a list of lists
         return element + {"optional": "?", "vector": "[]"}[inner[1]]
-    if kind and set(kind.split()) <= INTEGER_WORDS:
+    if kind not in ("", "char") and set(kind.split()) <= INTEGER_WORDS:
         return "int"
     return SCHEMA_TYPES.get(kind)

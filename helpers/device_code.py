@@ -109,7 +109,8 @@ def _compile(src, arch, kind) -> Path:
         kind, f"-arch=sm_{_arch_number(arch, source)}", "-O3", "-std=c++17", "-Xptxas=-v",
         "--expt-relaxed-constexpr", "-DTORCH_LIGHT_CUDA",
     ]
-    arguments += [f"-I{path}" for path in torch_light.INCLUDE_PATHS if is_light]
+    if is_light:
+        arguments += [f"-I{torch_light.CUDA}", f"-I{torch_light.INCLUDE}"]
     key = digest(unit, repr(arguments), torch_light.text(), toolchain.identity())
     path = CODE / f"{key}{kind.replace('-', '.')}"
     if path.exists():

@@ -11,9 +11,9 @@ from pathlib import Path
 from helpers.cuda_source import includes
 
 HERE = Path(__file__).resolve().parent
-CUDA = HERE / "cuda"
+CUDA = HERE / "cuda"  # for nvcc; the CPU backend has its own of the same names
 SOURCE = HERE / "tensor.cpp"
-INCLUDE_PATHS = [str(CUDA), str(HERE.parent)]  # <c10/cuda/...> and <torch_light/...>
+INCLUDE = HERE.parent  # for <torch_light/tensor.h>
 
 
 def text() -> str:

@@ -1,0 +1,253 @@
+"""The light torch::Tensor against PyTorch: same values, same words, same strings."""
+
+import re
+import subprocess
+
+import pytest
+import torch
+
+from helpers import torch_light
+from helpers.compiler import compile_cuda
+from helpers.device import BACKEND, DEVICE
+
+# One string that uses everything, so that it is compiled once. It must build with PyTorch's own
+# headers too: test_compiler.py does that.
+EVERYTHING = r"""
+#include <cuda_fp16.h>
+#include <c10/cuda/CUDAException.h>
+
+std::vector<int64_t> shape(torch::Tensor x) {
+  return {x.dim(), x.numel(), x.size(0), x.size(-1), x.stride(0), x.sizes()[1], x.strides()[1],
+          x.storage_offset(), x.get_device() > 0, int64_t(x.element_size()), int64_t(x.nbytes()),
+          x.is_contiguous(), x.contiguous().is_contiguous(), x.is_floating_point(), x.defined(),
+          torch::Tensor().defined(), x.is_cuda(), x.device().is_cuda()};
+}
+
+std::string describe(torch::Tensor x, bool fails) {
+  TORCH_CHECK(!fails, x.sizes(), " ", x.scalar_type(), " ", x.dtype(), " ", x.dim(), " ", 1.5f,
+              " ", 2.0 / 3.0, " ", 'c', " ", std::string("s"), " ", true, " ", size_t(7), " ",
+              torch::kHalf);
+  return "fine";
+}
+
+std::tuple<torch::Tensor, torch::Tensor> move(const torch::Tensor& x, at::Tensor& out) {
+  out.zero_();
+  out.fill_(3);
+  auto moved = x.t().contiguous().view({x.size(1) * x.size(0)}).reshape({x.size(1), -1});
+  return {moved.clone().to(torch::kFloat64), out.transpose(0, 1).flatten()};
+}
+
+std::vector<torch::Tensor> make(torch::Tensor x, int64_t rows, int columns) {
+  auto options = torch::TensorOptions().dtype(torch::kInt32).device(x.device());
+  auto wide = torch::empty({rows, columns}, torch::dtype(torch::kInt64).device(x.device()));
+  return {torch::zeros({rows, columns}, options),
+          torch::ones({columns}, x.options()),
+          torch::full({2, 2}, 2.5, x.options()),
+          torch::empty_like(x).copy_(x),
+          torch::zeros_like(x),
+          torch::ones_like(x, x.options().dtype(torch::kBool)),
+          torch::full_like(x, 7),
+          wide.fill_(9),
+          torch::empty(x.sizes(), torch::kFloat16).fill_(0.5).to(x.device())};
+}
+
+double items(torch::Tensor f, torch::Tensor i, torch::Tensor b) {
+  return f.item<float>() + f.item<double>() + i.item<int64_t>() + i.item<int>() + b.item<bool>();
+}
+
+std::string options(c10::optional<torch::Tensor> t, std::optional<int64_t> n, std::string word,
+                    std::vector<double> numbers, bool flag, torch::ScalarType type) {
+  return (t.has_value() ? "tensor " : "none ") + std::to_string(n.value_or(-1)) + " " + word + " " +
+         std::to_string(numbers.size()) + (flag ? " true " : " false ") +
+         (type == torch::kFloat16 ? "half" : "other");
+}
+
+float narrow(unsigned char small, short s, unsigned int u, float f) { return small + s + u + f; }
+
+torch::Tensor view_as(torch::Tensor x, std::vector<int64_t> shape) { return x.view(shape); }
+int64_t size_of(torch::Tensor x, int64_t d) { return x.size(d); }
+torch::Tensor same(torch::Tensor x) { return x; }
+void nothing(torch::Tensor x) {}
+std::optional<torch::Tensor> maybe(torch::Tensor x, bool give) {
+  return give ? std::optional<torch::Tensor>(x) : std::nullopt;
+}
+
+template <typename scalar_t>
+__global__ void scale_kernel(scalar_t* out, const scalar_t* inp, float factor, int64_t n) {
+  int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = static_cast<scalar_t>(static_cast<float>(inp[i]) * factor);
+}
+
+torch::Tensor scale(torch::Tensor inp, double factor) {
+  TORCH_CHECK(inp.is_cuda(), "expected a CUDA tensor, got ", inp.device());
+  auto out = torch::empty_like(inp);
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::ScalarType::Half, at::ScalarType::BFloat16, inp.scalar_type(), "scale", [&] {
+        scale_kernel<scalar_t><<<(inp.numel() + 127) / 128, 128>>>(
+            out.mutable_data_ptr<scalar_t>(), inp.const_data_ptr<scalar_t>(), float(factor),
+            inp.numel());
+      });
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return out;
+}
+
+torch::Tensor wrong_type(torch::Tensor inp) {
+  inp.data_ptr<float>();
+  return inp;
+}
+"""
+
+ALL = re.findall(r"^[\w:<>, ]+ (\w+)\([^)]*\) \{", EVERYTHING, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def mod():
+    return compile_cuda(EVERYTHING, [name for name in ALL if not name.endswith("_kernel")])
+
+
+def message(function, *args) -> str:
+    with pytest.raises(RuntimeError) as caught:
+        function(*args)
+    return str(caught.value).split("\n")[0]
+
+
+def randn(*shape, **options):
+    return torch.randn(*shape, device=DEVICE, **options)
+
+
+def test_shape_and_strides(mod):
+    x = randn(7, 5, dtype=torch.float64)[1:, ::2]
+    assert mod.shape(x) == [2, 18, 6, 3, 5, 3, 2, 5, 0, 8, 144, 0, 1, 1, 1, 0, 1, 1]
+    assert not x.is_contiguous()
+
+
+def test_a_tensor_that_is_not_on_the_device(mod):
+    elsewhere = torch.empty(3, 4, device="meta")
+    assert mod.shape(elsewhere)[-2:] == [0, 0]
+    assert message(mod.scale, elsewhere, 2.0) == "expected a CUDA tensor, got meta"
+
+
+def test_check_prints_as_torch_does(mod):
+    x = torch.zeros(2, 3, dtype=torch.int32, device=DEVICE)
+    assert mod.describe(x, False) == "fine"
+    assert message(mod.describe, x, True) == "[2, 3] Int int 2 1.5 0.666667 c s 1 7 Half"
+
+
+def test_views_and_copies(mod):
+    x, out = randn(3, 5), randn(4, 2)
+    moved, flat = mod.move(x, out)
+    assert moved.dtype == torch.float64 and torch.equal(moved, x.t().double())
+    assert torch.equal(out, torch.full_like(out, 3))
+    assert torch.equal(flat, out.t().flatten())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_new_tensors(mod, dtype):
+    x = randn(3, 5).to(dtype)
+    made = mod.make(x, 2, 3)
+    expected = [
+        torch.zeros(2, 3, dtype=torch.int32),
+        torch.ones(3, dtype=dtype),
+        torch.full((2, 2), 2.5, dtype=dtype),
+        x,
+        torch.zeros_like(x),
+        torch.ones_like(x, dtype=torch.bool),
+        torch.full_like(x, 7),
+        torch.full((2, 3), 9),
+        torch.full((3, 5), 0.5, dtype=torch.float16),
+    ]
+    for actual, wanted in zip(made, expected, strict=True):
+        assert actual.device.type == BACKEND
+        assert actual.dtype == wanted.dtype and torch.equal(actual, wanted.to(DEVICE))
+
+
+def test_like_keeps_channels_last(mod):
+    x = randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    assert mod.make(x, 1, 1)[4].stride() == x.stride()
+
+
+def test_items(mod):
+    number = torch.tensor([1.25], device=DEVICE)
+    big = torch.tensor(2**31, device=DEVICE)
+    assert mod.items(number, torch.tensor(7, device=DEVICE), number > 0) == 1.25 * 2 + 14 + 1
+    assert "3 elements cannot be converted to Scalar" in message(mod.items, randn(3), big, big)
+
+
+def test_every_kind_of_argument(mod):
+    x = randn(2)
+    said = mod.options(x, 4, "naïve", [1.0, 2.0], True, torch.float16)
+    assert said == "tensor 4 naïve 2 true half"
+    assert mod.options(None, None, "", [], False, torch.float32) == "none -1  0 false other"
+    assert mod.maybe(x, False) is None and torch.equal(mod.maybe(x, True), x)
+    assert mod.nothing(x) is None
+    assert mod.same(x).data_ptr() == x.data_ptr()
+    assert mod.same(x[:0]).shape == (0,)
+
+
+def test_numbers_that_do_not_fit(mod):
+    assert mod.narrow(255, -(2**15), 2**32 - 1, 0.5) == float(torch.tensor(2.0**32 - 2**15 + 254))
+    for bad in [(256, 0, 0, 0.0), (-1, 0, 0, 0.0), (0, 2**15, 0, 0.0), (0, 0, -1, 0.0)]:
+        wrong = next(n for n in bad if n)
+        said = message(mod.narrow, *bad)
+        assert re.fullmatch(rf"{wrong} does not fit into the argument's C\+\+ type of \d+ bits", said)
+    assert message(mod.narrow, 0, 0, 0, 1e39) == "1e+39 does not fit into a float"
+    assert mod.narrow(0, 0, 0, float("inf")) == float("inf")
+
+
+def test_wrong_arguments_get_torchs_words(mod):
+    expected = "Expected a value of type 'Tensor' for argument 'x' but instead found type 'int'"
+    assert expected in message(mod.same, 3)
+    assert "missing value for argument" in message(mod.same)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [1, 127, 129])
+def test_dispatch(mod, dtype, n):
+    x = randn(n).to(dtype)
+    expected = (x.double() * 1.5).to(dtype)
+    torch.testing.assert_close(mod.scale(x, 1.5), expected, rtol=1e-6, atol=0)
+
+
+def test_dispatch_and_data_ptr_refuse_as_torch_does(mod):
+    x = torch.zeros(3, dtype=torch.int32, device=DEVICE)
+    assert message(mod.scale, x, 2.0) == "\"scale\" not implemented for 'Int'"
+    assert message(mod.wrong_type, x) == "expected scalar type Float but found Int"
+
+
+def test_bad_shapes_get_torchs_words(mod):
+    x = randn(2, 3)
+    assert message(mod.view_as, x, [4, 2]) == message(x.view, 4, 2)
+    assert message(mod.view_as, x, [-1, 4]) == message(x.view, -1, 4)
+    assert message(mod.size_of, x, 2) == str(pytest.raises(IndexError, x.size, 2).value)
+    assert mod.size_of(x, -2) == 2
+
+
+def test_autograd_does_not_look_inside(mod):
+    weight = randn(3).requires_grad_()
+    assert not mod.scale(weight, 2.0).requires_grad  # as with load_inline
+    assert mod.same(weight).requires_grad
+
+
+def test_element_types_are_checked_when_compiling():
+    from helpers.compiler import CompileError
+
+    source = "void f(torch::Tensor x) {\n  x.data_ptr<unsigned long long>();\n}"
+    with pytest.raises(CompileError, match="line 2: static assertion failed: not a PyTorch element"):
+        compile_cuda(source)
+
+
+def test_which_strings_the_light_headers_are_enough_for():
+    assert torch_light.is_enough_for('#include <c10/cuda/CUDAGuard.h>\n#include "mine.h"')
+    assert torch_light.is_enough_for("// #include <torch/extension.h>")
+    assert not torch_light.is_enough_for("  #  include <torch/extension.h>")
+    assert not torch_light.is_enough_for("#include <ATen/native/Resize.h>")
+
+
+def test_the_headers_compile_without_a_warning(tmp_path):
+    unit = tmp_path / "unit.cpp"
+    unit.write_text("#include <torch_light/binding.h>\n")
+    command = ["c++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
+    done = subprocess.run(
+        [*command, f"-I{torch_light.INCLUDE}", unit], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
