@@ -148,6 +148,18 @@ std::string describe_overrun(const void* address) {
     return "";
 }
 
+bool stays_inside(const void* start, std::size_t bytes) {
+    Memory& m = memory();
+    std::lock_guard<std::mutex> lock(m.mutex);
+    auto* at = static_cast<const char*>(start);
+    for (const auto& entry : m.arrays) {
+        auto* array = static_cast<const char*>(entry.first);
+        const char* end = array + entry.second.bytes;
+        if (array <= at && at < end) return bytes <= std::size_t(end - at);
+    }
+    return true;
+}
+
 std::size_t memory_bytes(bool free_only) {
 #if defined(_SC_AVPHYS_PAGES)
     long pages = sysconf(free_only ? _SC_AVPHYS_PAGES : _SC_PHYS_PAGES);

@@ -101,6 +101,8 @@ inline cudaError_t cudaMallocAsync(T** pointer, std::size_t bytes, cudaStream_t)
 inline cudaError_t cudaFreeAsync(void* pointer, cudaStream_t) { return cudaFree(pointer); }
 
 inline cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
+    if (!cuda_on_cpu::stays_inside(to, bytes) || !cuda_on_cpu::stays_inside(from, bytes))
+        return cuda_on_cpu::result(cudaErrorInvalidValue);
     memmove(to, from, bytes);
     return cudaSuccess;
 }
@@ -117,6 +119,8 @@ inline cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from
     return cudaSuccess;
 }
 inline cudaError_t cudaMemset(void* pointer, int byte, std::size_t bytes) {
+    if (!cuda_on_cpu::stays_inside(pointer, bytes))
+        return cuda_on_cpu::result(cudaErrorInvalidValue);
     memset(pointer, byte, bytes);
     return cudaSuccess;
 }
