@@ -18,6 +18,9 @@ _RTOL = {
 }
 
 
+_CHUNK = 2**22  # elements compared at a time: float64 copies of 1e8 would fill small GPUs
+
+
 def check_close(actual, expected, rtol=None, atol=None, name=None):
     """Raise AssertionError unless `actual` equals `expected` up to rounding.
 
@@ -95,28 +98,37 @@ def _compare(actual, expected, rtol, atol, name):
         rtol = max((_RTOL.get(dtype, 0) for dtype in dtypes), default=0)
     if atol is None:
         atol = rtol * _root_mean_square(want)
-    if not rtol and not atol:
-        allowed, wrong = None, got.to(_exact(got)) != want.to(_exact(want))
-    else:
-        wide = torch.complex128 if got.is_complex() else torch.float64
-        got64, want64 = got.to(wide), want.to(wide)
-        allowed = atol + rtol * _finite_size(want)
-        # NaN is not <= anything; equal infinities pass by the first half.
-        wrong = ~((got64 == want64) | ((got64 - want64).abs() <= allowed))
+    pairs = zip(_chunks(got), _chunks(want), strict=True)
+    wrong = torch.cat([_is_wrong(g, w, rtol, atol) for g, w in pairs])
     if wrong.any():
-        raise AssertionError(_difference(got, want, wrong, allowed, name))
+        raise AssertionError(_difference(got, want, wrong, rtol, atol, name))
     return rtol, atol
 
 
-def _difference(got, want, wrong, allowed, name):
+def _chunks(tensor):
+    return tensor.flatten().split(_CHUNK)
+
+
+def _is_wrong(got, want, rtol, atol):
+    """Return for each element whether it differs by more than is allowed."""
+    if not rtol and not atol:
+        return got.to(_exact(got)) != want.to(_exact(want))
+    wide = torch.complex128 if got.is_complex() else torch.float64
+    got64, want64 = got.to(wide), want.to(wide)
+    allowed = atol + rtol * _finite_size(want)
+    # NaN is not <= anything; equal infinities pass by the first half.
+    return ~((got64 == want64) | ((got64 - want64).abs() <= allowed))
+
+
+def _difference(got, want, wrong, rtol, atol, name):
     """Describe the first wrong element."""
-    first = int(wrong.flatten().to(torch.uint8).argmax())
+    first = int(wrong.to(torch.uint8).argmax())
     where = tuple(int(i) for i in np.unravel_index(first, got.shape)) if got.dim() else ()
     index = f"[{', '.join(map(str, where))}]" if where else ""
     expected, came = _texts(want[where].item(), got[where].item())
     details = _dtype_name(got)
-    if allowed is not None:
-        details += f", allowed {allowed[where].item():.3g}"
+    if rtol or atol:
+        details += f", allowed {(atol + rtol * _finite_size(want[where])).item():.3g}"
     if got.dim():
         details += f"; {int(wrong.sum())} of {got.numel()} elements differ"
     return f"{name}{index}: expected {expected}, got {came} ({details})"
@@ -150,8 +162,8 @@ def _finite_size(tensor):
 
 
 def _root_mean_square(tensor):
-    size = _finite_size(tensor)
-    return size.square().mean().sqrt().item() if size.numel() else 0.0
+    squares = sum(_finite_size(chunk).square().sum() for chunk in _chunks(tensor))
+    return (squares / max(tensor.numel(), 1)).sqrt().item()
 
 
 def _dtype_name(tensor):

@@ -27,6 +27,20 @@ from helpers.tables import Table
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch 2.13's profiler talks to stderr
 
 TIME_LIMIT_S = 300  # for a script under ncu or compute-sanitizer
+NAME_WIDTH = 60  # of kernels in tables
+# in the template of a kernel of PyTorch's, what it computes: CUDAFunctor_add, sqrt_kernel_cuda
+OPERATION = r"::(\w*(?:[Ff]unctor|kernel|launch|Ops)\w*)"
+# rows that come from profiling, not from what is profiled
+PROFILERS_OWN = {
+    "Activity Buffer Request",
+    "Buffer Flush",
+    "Command Buffer Full",
+    "Instrumentation",
+    "Lazy Function Loading",
+    "Resource",
+    "cudaDeviceSynchronize",
+    "cudaEventRecord",
+}
 NCU_SECTIONS = ("SpeedOfLight", "MemoryWorkloadAnalysis", "LaunchStats", "Occupancy")
 # "at square_kernel(float *, int)+0x90 in square.cu:12", the file where there is line information
 PLACE = r"\bat (\S.*?)[+:]0x[0-9a-f]+(?: in .*?:(\d+))?(?: \[.*\])?$"
@@ -44,7 +58,7 @@ class ProfileTable(Table):
 
     A row has name, on ("CPU": an operator, "GPU": a kernel), calls, cpu_us and gpu_us (without what
     it calls; an operator's gpu_us is that of the kernels it launched) and share: of all GPU time,
-    or of all CPU time where there is no GPU.
+    or of all CPU time where there is no GPU. Rows below half a percent of both are left out.
     """
 
     def __init__(self, record: Record, count: int):
@@ -68,7 +82,11 @@ def profile_table(fn: Callable[[], Any], key: str | None = None, rows: int = 10)
 
 
 def autograd_profile(fn: Callable[[], Any], key: str | None = None, rows: int = 10) -> ProfileTable:
-    """Do the same as profile_table with the older torch.autograd.profiler."""
+    """Do the same as profile_table with the older torch.autograd.profiler.
+
+    It sees operators only; their GPU µs pass between two CUDA events around each, which counts the
+    time in which the GPU waits for the launch.
+    """
 
     def events() -> Sequence:
         device = "cuda" if BACKEND == "cuda" else None
@@ -110,7 +128,7 @@ def chrome_trace(fn: Callable[[], Any], path: str | Path) -> Trace:
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt") as file:
         events = [e for e in json.load(file)["traceEvents"] if e.get("ph") == "X"]
-    kinds = Counter(e["cat"] for e in events if e["cat"] != "Trace")
+    kinds = Counter(e["cat"] for e in events if e["cat"] not in ("Trace", "overhead"))
     shown = [e for e in events if e["cat"] in kinds]
     start = min((e["ts"] for e in shown), default=0)
     end = max((e["ts"] + e["dur"] for e in shown), default=0)
@@ -137,7 +155,8 @@ def _torch_profiler(fn: Callable[[], Any]) -> torch.profiler.profile:
     activities = [ProfilerActivity.CPU]
     if BACKEND == "cuda":
         activities.append(ProfilerActivity.CUDA)
-    with torch.profiler.profile(activities=activities) as profiler:
+    # acc_events: torch 2.11 warns without it
+    with torch.profiler.profile(activities=activities, acc_events=True) as profiler:
         fn()
         _synchronize()
     return profiler
@@ -153,7 +172,7 @@ def _profile_rows(events: Sequence) -> list[dict]:
     rows = []
     for event in events:
         kernel = event.device_type != DeviceType.CPU
-        if kernel and event.is_user_annotation:
+        if event.key in PROFILERS_OWN or (kernel and event.is_user_annotation):
             continue  # a record_function block: its kernels have rows of their own
         rows.append(
             {
@@ -165,22 +184,38 @@ def _profile_rows(events: Sequence) -> list[dict]:
             }
         )
     # kernels have all of the GPU's time; operators show a part of the same time once more
-    on, clock = ("GPU", "gpu_us") if BACKEND == "cuda" else ("CPU", "cpu_us")
-    total = sum(row[clock] for row in rows if row["on"] == on)
+    kernels = [row for row in rows if row["on"] == "GPU"]
+    totals = {
+        "gpu_us": sum(row["gpu_us"] or 0 for row in kernels or rows),
+        "cpu_us": sum(row["cpu_us"] or 0 for row in rows),
+    }
+
+    def share(row: dict, us: str) -> float:
+        return (row[us] or 0) / totals[us] if totals[us] else 0.0
+
+    rows = [row for row in rows if max(share(row, us) for us in totals) >= 0.005]
     for row in rows:
-        row["share"] = row[clock] / total if total else 0.0
+        row["share"] = share(row, "gpu_us" if BACKEND == "cuda" else "cpu_us")
     return sorted(rows, key=lambda row: (row["share"], row["cpu_us"] or 0), reverse=True)
 
 
 def short_name(kernel: str) -> str:
-    """Cut a kernel's name: no return type, namespaces and arguments, templates only if plain."""
-    name = kernel.replace("(anonymous namespace)::", "").removeprefix("void ")
-    name, bracket, template = name.split("(")[0].strip().partition("<")
+    """Cut a kernel's name: no return type, namespaces and arguments; of templates what tells.
+
+    That is plain arguments, or the operation that one of PyTorch's general kernels was made for.
+    """
+    if kernel.startswith(("Memcpy", "Memset")):
+        return kernel
+    full = kernel.replace("(anonymous namespace)::", "").removeprefix("void ")
+    name, bracket, template = full.split("(")[0].strip().partition("<")
     name = name.split("::")[-1]
-    if not bracket:
-        return name
     template = template.rstrip("> ")
-    return f"{name}<{template}>" if re.fullmatch(r"[\w ,]{1,60}", template) else f"{name}<…>"
+    if bracket and not re.fullmatch(r"[\w ,]{1,60}", template):
+        operations = re.findall(OPERATION, full.partition("<")[2])
+        template = operations[-1] if operations else "…"
+    name = f"{name}<{template}>" if bracket else name
+    end = 6  # there libraries sign: cublas, cudnn
+    return name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH - end - 1]}…{name[-end:]}"
 
 
 # ---- NVIDIA's tools, each on a script in a process of its own -----------------------------------
@@ -214,20 +249,22 @@ class SanitizerReport(Table):
     """What compute-sanitizer found: `count` errors (None if it could not run), grouped in `rows`.
 
     A row has error, kernel, line (of the source, None without line information), thread and block
-    of the first occurrence, and times.
+    of the first occurrence ("" for a race, which is between many), and times.
     """
 
     def __init__(self, record: Record, tool: str, note: str = ""):
-        found = record.value or {"rows": [], "count": None}
+        found = record.value or {"rows": [], "count": None, "shown": 0}
         self.rows: list[dict] = found["rows"]
         self.count: int | None = found["count"]
+        columns = [name for name in ("thread", "block") if any(row[name] for row in self.rows)]
         lines = []
         for row in self.rows:
             place = row["kernel"] + (f", line {row['line']}" if row["line"] else "")
-            lines.append([row["error"], place, row["thread"], row["block"], f"{row['times']}"])
-        errors = [] if self.count is None else [f"{tool}: {self.count or 'no'} errors"]
+            cells = [row[name] for name in columns]
+            lines.append([row["error"], place, *cells, f"{row['times']:,}"])
+        errors = [] if self.count is None else [f"{tool}: {_count(self.count, found['shown'])}"]
         caption = "\n".join([*errors, *([note] if note else []), record.caption])
-        super().__init__(["error", "in", "thread", "block", "times"], lines, caption)
+        super().__init__(["error", "in", *columns, "times"], lines, caption)
 
 
 class _Unavailable(RuntimeError):
@@ -372,7 +409,7 @@ def parse_ncu(text: str) -> dict:
             rows.append(where | metric)
         if line.get("Rule Name"):
             hint = {"rule": line["Rule Name"], "kind": line["Rule Type"]}
-            hint["text"] = _plain(line["Rule Description"])
+            hint["text"] = line["Rule Description"]
             hint["speedup"] = _ncu_number(line.get("Estimated Speedup") or "") or None
             hints.append(where | hint)
     return {"rows": rows, "hints": hints}
@@ -387,12 +424,6 @@ def _ncu_number(text: str) -> float | str:
     return number if math.isfinite(number) else text
 
 
-def _plain(text: str) -> str:
-    """Replace ncu's links, @section:id:words@ and @url:words:address@, by their words."""
-    text = re.sub(r"@section:[^:@]*:([^@]*)@", r"\1", text)
-    return re.sub(r"@url:([^:@]*):[^@]*@", r"\1", text)
-
-
 def _digits(value: float | str) -> str:
     if isinstance(value, str):
         return value
@@ -400,15 +431,20 @@ def _digits(value: float | str) -> str:
 
 
 def parse_sanitizer(text: str) -> dict | None:
-    """Return count and grouped errors in compute-sanitizer's output; None without its summary."""
+    """Return compute-sanitizer's count of errors, how many it printed, and these in groups.
+
+    None if the output has no summary.
+    """
     count = re.search(r"={9} (?:ERROR|RACECHECK) SUMMARY: (\d+) ", text)
     if count is None:
         return None
     groups: dict[tuple, dict] = {}
-    for report in _sanitizer_reports(text):
+    reports = _sanitizer_reports(text)
+    for report in reports:
         place = re.search(PLACE, report, re.MULTILINE)
         kernel, line = place.groups() if place else ("unknown", None)
         thread = re.search(r"by thread (\(.*?\)) in block (\(.*?\))", report)
+        hazards = re.findall(r"\[(\d+) hazards?\]", report)
         row = {
             "error": _sanitizer_headline(report),
             "kernel": short_name(kernel),
@@ -418,19 +454,27 @@ def parse_sanitizer(text: str) -> dict | None:
             "times": 0,
         }
         key = (row["error"], row["kernel"], row["line"])
-        groups.setdefault(key, row)["times"] += 1
-    return {"count": int(count[1]), "rows": list(groups.values())}
+        groups.setdefault(key, row)["times"] += sum(map(int, hazards)) or 1
+    return {"count": int(count[1]), "shown": len(reports), "rows": list(groups.values())}
 
 
 def _sanitizer_reports(text: str) -> list[str]:
-    """Return the reports in the output: a headline and the indented lines that belong to it."""
+    """Return the reports in the output: a headline and the indented lines that belong to it.
+
+    What the tool says about itself and its process is no report: it stands alone.
+    """
     reports: list[list[str]] = []
     for indent, words in re.findall(r"^={9}( *)(.*?) *$", text, re.MULTILINE):
         if len(indent) > 1 and reports:
             reports[-1].append(words)
-        elif words and not re.match(r"COMPUTE-SANITIZER|\w+ SUMMARY|Target application", words):
+        elif words:
             reports.append([words])
-    return ["\n".join(lines) for lines in reports]
+    return ["\n".join(lines) for lines in reports if len(lines) > 1]
+
+
+def _count(errors: int, shown: int) -> str:
+    text = f"{errors or 'no'} error{'' if errors == 1 else 's'}"
+    return text if errors <= shown else f"{text}, the first {shown} of them above"
 
 
 def _sanitizer_headline(report: str) -> str:

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from helpers import checks
 from helpers.checks import check_close, check_grad, expect_error
 
 
@@ -249,6 +250,18 @@ def test_a_missing_backward():
 def test_a_gradient_that_should_not_be():
     with pytest.raises(AssertionError, match=r"^db\[0\]: expected 0, got "):
         check_grad(lambda a, b: a + b - b.detach(), lambda a, b: a * 1, *torch.randn(2, 3))
+
+
+def test_large_tensors_are_compared_in_chunks(monkeypatch):
+    monkeypatch.setattr(checks, "_CHUNK", 7)
+    expected = torch.arange(1.0, 61.0).reshape(6, 10).t()
+    actual = expected.clone()
+    check_close(actual, expected)
+    actual[3, 4], actual[9, 5] = math.nan, 0
+    rms = math.sqrt(sum(i * i for i in range(1, 61)) / 60)
+    message = rf"out\[3, 4\]: expected 44, got nan .*allowed {1e-5 * (44 + rms):.3g}; 2 of 60"
+    with pytest.raises(AssertionError, match=message):
+        check_close(actual, expected)
 
 
 # ---- expected errors

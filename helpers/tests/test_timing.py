@@ -30,7 +30,7 @@ def wall_clock(fn, calls):
 def gpu(monkeypatch, pretend_gpu):
     """Time with the wall clock where the GPU would be timed with events, few samples."""
     pretend_gpu(timing)
-    monkeypatch.setattr(timing, "_cuda_clock", lambda: wall_clock)
+    monkeypatch.setattr(timing, "_cuda_clock", lambda from_idle: wall_clock)
     monkeypatch.setattr(timing, "SAMPLES", 8)
     monkeypatch.setattr(timing, "WARM_UP_S", 0.001)
 
@@ -185,6 +185,24 @@ def test_a_live_comparison_is_near_the_truth(gpu):
     assert "measured on Pretended GPU" in table.caption
 
 
+def test_a_call_that_launches_for_long_is_timed_from_an_idle_gpu(monkeypatch, gpu):
+    asked = []
+    monkeypatch.setattr(
+        timing, "_cuda_clock", lambda from_idle: asked.append(from_idle) or wall_clock
+    )
+    short, long = (lambda: None), (lambda: time.sleep(timing.HIDDEN_MS / 1e3))
+    tables = [compare({"short": short}, "01_x"), compare({"short": short, "long": long}, "01_x")]
+    assert asked == [False, True]
+    assert ["launching included; the first" in table.caption for table in tables] == asked
+    assert "median of 8 samples, L2 flushed before each call, launching" in tables[1].caption
+    assert str(time_cuda(long, "01_x")).endswith("each call, launching included")
+
+
+def test_the_first_slow_call_does_not_count_as_launching(gpu):
+    times = iter([20, 0, 0])
+    assert timing._launch_ms(lambda: time.sleep(next(times) / 1e3)) < 10
+
+
 # ---- the table
 
 
@@ -195,7 +213,7 @@ def shown(**columns):
         | columns
         for name, t in (("torch", 0.2), ("ours & <fast>", 0.01234))
     ]
-    value = {"rows": rows, "self_ratio": 1.004, "samples": 100}
+    value = {"rows": rows, "self_ratio": 1.004, "method": "median of 100 samples"}
     return Comparison(Record(value, "GPU", torch.__version__, "13.0", date="2026-01-01"))
 
 
