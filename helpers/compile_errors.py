@@ -122,19 +122,17 @@ def _place(match, lines, i, label):
         if match.re is NVCC:
             return int(match["line"]), *_nvcc_caret(lines, i)
         return int(match["line"]), int(match["column"]), None
-    cause = re.compile(
-        rf"(?:In file included )?(?: *from )?{re.escape(label)}:(\d+)(?::(\d+))?[:,]"  # g++, clang
-        rf"|.*at line (\d+) of \"?{re.escape(label)}\"?"  # nvcc
-    )
-    following = iter(range(i + 1, len(lines)))
-    near = list(range(i - 1, max(i - 12, -1), -1))  # g++ and includes name the cause before
-    for j in following:  # clang and nvcc after, up to the next error
-        if GNU.match(lines[j]) or NVCC.match(lines[j]):
-            break
-        near.append(j)
-    for j in near:
-        if found := cause.match(lines[j]):
-            return int(found[1] or found[3]), int(found[2] or 0), None
+    name = re.escape(label)
+    before = rf"(?:In file included| +) from {name}:(\d+)()|{name}:(\d+):(\d+): +required from"
+    after = rf'{name}:(\d+):(\d+): note: in instantiation|.* at line (\d+) of "?{name}"?()'
+    following = range(i + 1, len(lines))
+    end = next((j for j in following if GNU.match(lines[j]) or NVCC.match(lines[j])), len(lines))
+    searches = [(before, reversed(lines[max(i - 12, 0) : i])), (after, lines[i + 1 : end])]
+    for pattern, near in searches:  # g++ and #include name the cause before, clang and nvcc after
+        for line in near:
+            if found := re.match(pattern, line):
+                numbers = [int(number) for number in found.groups() if number]
+                return *(numbers + [0])[:2], None
     return 0, 0, None
 
 

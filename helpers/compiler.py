@@ -8,6 +8,7 @@ Every build works in a directory of its own and publishes its library by renamin
 need no lock, and one that was killed leaves nothing that another could wait for.
 """
 
+import functools
 import importlib.util
 import os
 import platform
@@ -26,8 +27,9 @@ from helpers.compile_errors import CompileError, Diagnostic, explain, show
 from helpers.cuda_source import Function, digest, host_functions
 from helpers.device import BACKEND, CACHE
 from helpers.device_code import gpu_arch, ptx, resource_usage, sass
+from helpers.toolchain import ToolMissing
 
-__all__ = ["CompileError", "compile_cuda", "ptx", "resource_usage", "sass"]
+__all__ = ["CompileError", "ToolMissing", "compile_cuda", "ptx", "resource_usage", "sass"]
 
 BUILDS = CACHE / "compiled"
 
@@ -62,7 +64,7 @@ class Build:
     @property
     def library(self) -> str:
         parts = [repr(self.arguments), repr(self.names), torch.__version__, sys.version]
-        return "cuda_" + digest(*parts, torch_light.text(), toolchain.identity())
+        return "cuda_" + digest(*parts, _headers(), toolchain.identity())
 
 
 _loaded: dict[str, CompiledFunctions] = {}
@@ -122,7 +124,6 @@ def _plan(source: str, label: str, chosen: list[Function]) -> Build:
         compiled = source
         arguments = _gpu_module if is_module else _gpu_operators
     else:
-        toolchain.host_compiler()
         try:
             compiled = cuda_on_cpu.translate(source)
         except cuda_on_cpu.TranslateError as error:
@@ -154,7 +155,7 @@ def _cpu_module(numbered, label, chosen):
 def _cpu_flags():
     return {
         "extra_include_paths": [str(cuda_on_cpu.INCLUDE), str(torch_light.INCLUDE)],
-        "extra_cflags": cuda_on_cpu.flags(),
+        "extra_cflags": cuda_on_cpu.flags(str(toolchain.host_compiler())),
         "extra_ldflags": [str(cuda_on_cpu.runtime_library())],
     }
 
@@ -179,6 +180,13 @@ def _gpu_flags(source, *more):
     arch = gpu_arch(source)
     chip = f"-gencode=arch=compute_{arch},code=sm_{arch}"
     return {"extra_cuda_cflags": ["-O3", "-lineinfo", chip, *more]}
+
+
+@functools.cache
+def _headers() -> str:
+    """Return the text of all headers that we add, because libraries depend on it."""
+    backend = sorted(path for path in cuda_on_cpu.INCLUDE.rglob("*") if path.is_file())
+    return torch_light.text() + "".join(path.read_text() for path in backend)
 
 
 # ------------------------------------------------------------------------------ build and load
@@ -284,3 +292,16 @@ def _remove_dead_builds():
             shutil.rmtree(directory, ignore_errors=True)
         except PermissionError:  # somebody else's, and alive
             pass
+
+
+def _guard_tensors():
+    """Let the CPU backend notice kernels that run over the end of a tensor made from now on."""
+    try:
+        toolchain.host_compiler()
+    except ToolMissing:
+        return  # compile_cuda will say it
+    cuda_on_cpu.install_allocator()
+
+
+if BACKEND == "cpu":
+    _guard_tensors()

@@ -189,7 +189,7 @@ def test_numbers_that_do_not_fit(mod):
     for bad in [(256, 0, 0, 0.0), (-1, 0, 0, 0.0), (0, 2**15, 0, 0.0), (0, 0, -1, 0.0)]:
         wrong = next(n for n in bad if n)
         said = message(mod.narrow, *bad)
-        assert re.fullmatch(rf"{wrong} does not fit into the argument's C\+\+ type of \d+ bits", said)
+        assert re.fullmatch(rf"{wrong} does not fit into the argument's C\+\+ type .*", said)
     assert message(mod.narrow, 0, 0, 0, 1e39) == "1e+39 does not fit into a float"
     assert mod.narrow(0, 0, 0, float("inf")) == float("inf")
 
@@ -232,7 +232,7 @@ def test_element_types_are_checked_when_compiling():
     from helpers.compiler import CompileError
 
     source = "void f(torch::Tensor x) {\n  x.data_ptr<unsigned long long>();\n}"
-    with pytest.raises(CompileError, match="line 2: static assertion failed: not a PyTorch element"):
+    with pytest.raises(CompileError, match="line 2: static assertion failed: not a PyTorch"):
         compile_cuda(source)
 
 

@@ -1,0 +1,472 @@
+"""compile_cuda: right, cached, never stuck, and clear about what is wrong."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+import torch
+
+from helpers import compile_errors, compiler, toolchain, torch_light
+from helpers.compiler import BUILDS, CompileError, compile_cuda, ptx, resource_usage, sass
+from helpers.device import BACKEND, DEVICE, ROOT
+from helpers.tests.test_torch_light import ALL, EVERYTHING
+
+needs_nvcc = pytest.mark.skipif(
+    not any((home / "bin" / "nvcc").exists() for home in toolchain._cuda_homes()), reason="no nvcc"
+)
+on_cpu = pytest.mark.skipif(BACKEND == "cuda", reason="for the CPU backend")
+
+SQUARE = r"""// kernels/square.cu
+#include <c10/cuda/CUDAException.h>
+
+template <typename scalar_t>
+__global__ void square_kernel(scalar_t* out, const scalar_t* inp, int64_t n) {
+  int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = inp[i] * inp[i];
+}
+
+torch::Tensor square(torch::Tensor inp) {
+  TORCH_CHECK(inp.is_contiguous(), "expected a contiguous inp");
+  auto out = torch::empty_like(inp);
+  int64_t n = inp.numel();
+  if (n == 0) return out;
+  AT_DISPATCH_FLOATING_TYPES(inp.scalar_type(), "square", [&] {
+    square_kernel<<<(n + 255) / 256, 256>>>(out.data_ptr<scalar_t>(), inp.data_ptr<scalar_t>(), n);
+  });
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return out;
+}
+"""
+
+
+def unique(source: str) -> str:
+    """Return the string as one that nobody has compiled yet."""
+    return f"{source}\n// {uuid.uuid4()}\n"
+
+
+def python(code: str, wait: bool = True, **environment):
+    """Run Python code from the repository in a new process."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, env=os.environ | environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    if not wait:
+        return process
+    out, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    return out
+
+
+def compile_error(source: str, functions=None) -> str:
+    with pytest.raises(CompileError) as caught:
+        compile_cuda(source, functions)
+    return str(caught.value)
+
+
+# ------------------------------------------------------------------------------------ functions
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (255,), (1823, 7), (3, 5, 17)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_square(shape, dtype):
+    x = torch.randn(shape, dtype=dtype, device=DEVICE)
+    y = compile_cuda(SQUARE).square(x)
+    assert y.shape == x.shape and y.dtype == dtype
+    torch.testing.assert_close(y.double(), x.double() ** 2, rtol=1e-6, atol=0)
+
+
+def test_a_file_and_its_name_in_messages(tmp_path):
+    path = tmp_path / "square.cu"
+    path.write_text(SQUARE)
+    x = torch.randn(5, device=DEVICE)
+    assert torch.equal(compile_cuda(path).square(x), x * x)
+    path.write_text(SQUARE.replace("numel()", "numbers()"))
+    assert compile_error(path).startswith("line 13: 'class torch::Tensor' has no member")
+
+
+FUNCTIONS = r"""
+static torch::Tensor hidden(torch::Tensor x) { return x; }
+std::string hello_worl() { return "Hello World!"; }
+// torch::Tensor commented(torch::Tensor x) { return x; }
+const char* text = "torch::Tensor quoted(torch::Tensor x) { return x; }";
+namespace inside { torch::Tensor in_namespace(torch::Tensor x) { return x; } }
+template <class T> torch::Tensor any(torch::Tensor x) { return x; }
+torch::Tensor first(torch::Tensor x) {
+  auto lambda = [](torch::Tensor y) { return y; };
+  return lambda(inside::in_namespace(any<int>(hidden(x))));
+}
+void
+second(const torch::Tensor& x,  // a comment, with a comma
+       int n = 3)
+{
+  char brace = '{';
+}
+torch::Tensor declared(torch::Tensor x);
+"""
+
+
+def test_functions_are_found():
+    mod = compile_cuda(FUNCTIONS)
+    assert sorted(vars(mod)) == ["first", "second"]
+    assert repr(mod) == "<compiled: first, second>"
+    with pytest.raises(AttributeError, match="no function frist was compiled; there is first, sec"):
+        _ = mod.frist
+    x = torch.randn(3, device=DEVICE)
+    assert torch.equal(mod.first(x), x) and mod.second(x, 3) is None
+
+
+def test_functions_are_chosen():
+    assert compile_cuda(FUNCTIONS, ["hello_worl"]).hello_worl() == "Hello World!"
+    expected = "no function hello_world in the string; found: hello_worl, first, second"
+    assert compile_error(FUNCTIONS, ["hello_world"]) == expected
+    assert "no function hidden in the string (line 2: hidden fro" in compile_error(
+        FUNCTIONS, ["hidden"]
+    )
+    assert "no host function in the string takes or returns" in compile_error("int f() {}")
+    twice = "void f(torch::Tensor x) {}\nvoid f(torch::Tensor x, int n) {}"
+    assert compile_error(twice) == "line 2: f is there twice; rename one"
+
+
+# ---------------------------------------------------------------------------------------- cache
+
+
+def test_an_unchanged_string_is_loaded_once():
+    assert compile_cuda(SQUARE) is compile_cuda(SQUARE)
+
+
+def test_a_cell_can_be_changed_and_run_again():
+    x = torch.randn(9, device=DEVICE)
+    cube = SQUARE.replace("inp[i] * inp[i]", "inp[i] * inp[i] * inp[i]")
+    first, second = compile_cuda(SQUARE), compile_cuda(cube)
+    assert torch.equal(first.square(x), x * x)
+    assert torch.equal(second.square(x), x * x * x)
+
+
+WARM = f"""
+import sys, time, torch
+from helpers.compiler import compile_cuda
+from helpers.tests.test_compiler import SQUARE
+x = torch.ones(3, device="{BACKEND}")
+start = time.perf_counter()
+square = compile_cuda(SQUARE).square
+print(time.perf_counter() - start)
+assert torch.equal(square(x), x)
+assert "torch.utils.cpp_extension" not in sys.modules  # not even the means to build
+"""
+
+
+def test_warm_in_a_new_process():
+    compile_cuda(SQUARE)
+    assert min(float(python(WARM)) for _ in range(2)) < 0.1
+
+
+def test_whatever_changes_the_library_changes_its_name(monkeypatch):
+    def name():
+        functions = compiler._choose(compiler.host_functions(SQUARE), None)
+        return compiler._plan(SQUARE, "cell", functions).library
+
+    before = name()
+    assert name() == before
+    monkeypatch.setattr(compiler, "_headers", lambda: "other headers")
+    assert name() != before
+    monkeypatch.undo()
+    monkeypatch.setattr(torch, "__version__", "2.99")
+    assert name() != before
+    monkeypatch.undo()
+    monkeypatch.setattr(toolchain, "identity", lambda: "another compiler")
+    assert name() != before
+
+
+def test_a_library_that_no_longer_loads_is_built_again():
+    source = unique(SQUARE)
+    build = compiler._plan(source, "cell", compiler._choose(compiler.host_functions(source), None))
+    broken = BUILDS / f"{build.library}.so"
+    broken.write_bytes(b"not a library")
+    x = torch.randn(5, device=DEVICE)
+    assert torch.equal(compile_cuda(source).square(x), x * x)
+
+
+COMPILE = """
+import sys, torch
+from helpers.compiler import compile_cuda
+x = torch.ones(3, device="{backend}")
+assert torch.equal(compile_cuda({source!r}).square(x), x)
+"""
+
+
+def test_a_killed_build_blocks_nothing():
+    source = unique(SQUARE)
+    code = COMPILE.format(backend=BACKEND, source=source)
+    process = python(code, wait=False)
+    pattern = f"{compiler._builder(process.pid)}.*/build.ninja"
+    deadline = time.monotonic() + 60
+    while not list(BUILDS.glob(pattern)):  # until the compiler is at work
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert list(BUILDS.glob(f"{compiler._builder(process.pid)}.*"))
+    x = torch.randn(5, device=DEVICE)
+    assert torch.equal(compile_cuda(source).square(x), x * x)
+    assert not list(BUILDS.glob(f"{compiler._builder(process.pid)}.*"))  # swept
+
+
+def test_two_processes_build_the_same_string():
+    code = COMPILE.format(backend=BACKEND, source=unique(SQUARE))
+    processes = [python(code, wait=False) for _ in range(2)]
+    for process in processes:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+    assert not any(list(BUILDS.glob(f"{compiler._builder(p.pid)}.*")) for p in processes)
+
+
+def test_nothing_but_this_module_calls_load_inline():
+    code = [path for path in (ROOT / "helpers").rglob("*.py") if "tests" not in path.parts]
+    calls = [path.name for path in code if re.search(r"(?<!def )\bload_inline\(", path.read_text())]
+    assert "compiler.py" in calls
+    assert (ROOT / "helpers" / "compiler.py").read_text().count(" load_inline(") == 1
+
+
+# ---------------------------------------------------------------------------------------- errors
+
+LAUNCH = "    square_kernel<<<(n + 255) / 256, 256>>>("
+
+
+@on_cpu
+def test_an_unknown_name():
+    said = compile_error(SQUARE.replace("inp[i] * inp[i]", "inp[i] * imp[i]"))
+    expected = (
+        "line 7: 'imp' was not declared in this scope; did you mean 'inp'?\n"
+        "  7 |   if (i < n) out[i] = inp[i] * imp[i];\n"
+        "    |                                ^"
+    )
+    assert said == expected
+
+
+@on_cpu
+def test_a_rewritten_launch_is_shown_as_it_was_written():
+    said = compile_error(SQUARE.replace(LAUNCH + "out.", LAUNCH + "outt."))
+    line = SQUARE.splitlines()[15].replace("(out.", "(outt.")
+    assert said.startswith("line 16: 'outt' was not declared in this scope")
+    assert said.splitlines()[1:3] == [f"  16 | {line}", f"     | {' ' * line.index('outt')}^"]
+
+
+@on_cpu
+def test_a_missing_semicolon_is_shown_where_it_is_missing():
+    said = compile_error(SQUARE.replace("inp.numel();", "inp.numel()"))
+    assert "\n  13 |   int64_t n = inp.numel()\n  14 |   if (n == 0)" in said
+
+
+@on_cpu
+def test_a_header_that_is_not_there():
+    said = compile_error("#include <cutlass.h>\n" + SQUARE)
+    assert said.startswith("line 1: cutlass.h: No such file or directory\n  1 | #include <cutla")
+
+
+@on_cpu
+def test_a_name_that_only_the_full_headers_have():
+    said = compile_error("void f(torch::Tensor x) {\n  torch::stft(x, 3);\n}")
+    assert said.startswith("line 2: 'stft' is not a member of 'torch'")
+    assert "Hint: if PyTorch has it, put #include <torch/extension.h>" in said
+
+
+@on_cpu
+def test_a_function_without_a_definition():
+    declared = SQUARE.replace("template <", "__device__ float helper(float);\ntemplate <", 1)
+    said = compile_error(declared.replace("inp[i] *", "helper(inp[i]) *"))
+    assert said.startswith("line 4: helper(float) is declared but never defined\n  4 | __device__")
+
+
+@on_cpu
+def test_what_the_cpu_backend_cannot_do():
+    said = compile_error(SQUARE.replace("out[i] =", 'asm("mov.b32 %0;"); out[i] ='))
+    assert re.match(r"line 7: .*GPU.*\n  7 \|   if \(i < n\) asm", said)
+
+
+def test_never_the_ninja_output_and_at_most_three_errors():
+    wrong = "\n".join(f"  int a{i} = b{i};" for i in range(9))
+    said = compile_error(f"void f(torch::Tensor x) {{\n{wrong}\n}}")
+    assert len(re.findall(r"^line \d+:", said, re.MULTILINE)) == 3
+    assert said.endswith("and 6 more, perhaps because of these")
+    assert not re.search(r"ninja|FAILED|c\+\+ |main\.cpp|torch_light|\.cache", said)
+
+
+def test_a_notebook_shows_no_traceback():
+    with pytest.raises(CompileError) as caught:
+        compile_cuda("void f(torch::Tensor x) { wrong; }")
+    shown = "\n".join(caught.value._render_traceback_())
+    assert shown == f"CompileError: {caught.value}"
+
+
+BROKEN = """__global__ void k(float* a) { a[0] = undefined_thing; }
+void f(torch::Tensor x) {
+  x.foo();
+  x.data_ptr<char**>();
+}
+"""
+
+
+def explained(command: str, unit: Path, source: str = BROKEN) -> list[str]:
+    command = [*command.split(), "-std=c++17", f"-I{torch_light.INCLUDE}", str(unit)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=unit.parent)
+    assert done.returncode != 0
+    error = compile_errors.explain(done.stdout + done.stderr, source, source, "cell")
+    return str(error).splitlines()
+
+
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+def test_every_host_compilers_words(compiler, tmp_path):
+    if not shutil.which(compiler):
+        pytest.skip(f"no {compiler}")
+    unit = tmp_path / "unit.cpp"
+    head = "#define __global__\n#include <torch_light/tensor.h>\n"
+    unit.write_text(f'{head}#line 1 "cell"\n{BROKEN}')
+    said = explained(f"{compiler} -fsyntax-only", unit)
+    assert [line for line in said if line.endswith("| " + BROKEN.splitlines()[0])]
+    undeclared, member, element = (line for line in said if line.startswith("line "))
+    assert undeclared.startswith("line 1: ") and "undefined_thing" in undeclared
+    assert member.startswith("line 3: ") and "'foo'" in member and "torch::Tensor" in member
+    assert element.startswith("line 4: ") and "not a PyTorch element type" in element
+    carets = [line.index("^") for line in said if line.endswith("^")]
+    assert carets[:2] == [6 + BROKEN.index("undefined"), 6 + len("  x.")]
+
+
+@needs_nvcc
+def test_nvccs_words():
+    with pytest.raises(CompileError) as caught:
+        ptx(BROKEN)
+    said = str(caught.value).splitlines()
+    assert said[0] == 'line 1: identifier "undefined_thing" is undefined'
+    assert said[1:3] == ["  1 | " + BROKEN.splitlines()[0], "    | " + " " * 37 + "^"]
+    assert said[3] == 'line 3: class "torch::Tensor" has no member "foo"'
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (
+            "__shared__ float s[100000]; s[threadIdx.x] = *a; __syncthreads(); *a = s[5];",
+            "line 2: Entry function 'k(float*)' uses too much shared data "
+            "(400000 bytes, 49152 max)",
+        ),
+        ("*a = helper(1);", "line 1: Unresolved extern function 'helper(float)'"),
+        (
+            'asm("bogus.f32 %0;" : "+f"(*a));',
+            "line 2: Not a name of any known instruction: 'bogus'",
+        ),
+    ],
+)
+def test_the_assemblers_words(body, expected):
+    source = f"__device__ float helper(float);\n__global__ void k(float* a) {{ {body} }}\n"
+    with pytest.raises(CompileError) as caught:
+        resource_usage(source)
+    assert str(caught.value).splitlines()[0] == expected
+
+
+# ----------------------------------------------------------------------------------- device code
+
+TILE = r"""
+__global__ void tile_kernel(float* out, const float* inp) {
+  __shared__ float tile[32][32];
+  tile[threadIdx.y][threadIdx.x] = inp[threadIdx.y * 32 + threadIdx.x];
+  __syncthreads();
+  out[threadIdx.y * 32 + threadIdx.x] = tile[threadIdx.x][threadIdx.y];
+}
+"""
+
+
+@needs_nvcc
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
+def test_registers_and_shared_memory(arch):
+    used = resource_usage(TILE + SQUARE, arch)
+    assert sorted(used) == ["square_kernel<double>", "square_kernel<float>", "tile_kernel"]
+    tile = used["tile_kernel"]
+    assert tile.shared_bytes == 32 * 32 * 4 and tile.spill_store_bytes == tile.spill_load_bytes == 0
+    assert 4 <= tile.registers <= 64
+    assert f"for {arch}, says ptxas" in repr(used) and "tile_kernel" in used._repr_html_()
+
+
+@needs_nvcc
+def test_spills_are_counted():
+    source = r"""
+__global__ void __launch_bounds__(1024) k(double* a) {
+  double x[64];
+  for (int i = 0; i < 64; ++i) x[i] = a[i];
+  for (int i = 0; i < 64; ++i)
+    for (int j = 0; j < 64; ++j) x[i] += x[j] * a[i + j];
+  for (int i = 0; i < 64; ++i) a[i] = x[i];
+}
+"""
+    used = resource_usage(source)["k"]
+    assert used.registers <= 64
+    assert used.spill_store_bytes + used.stack_bytes > 0
+
+
+@needs_nvcc
+def test_ptx():
+    text = ptx(TILE, "sm_75")
+    assert ".target sm_75" in text and ".entry _Z11tile_kernel" in text and "bar.sync" in text
+
+
+@needs_nvcc
+def test_sass():
+    try:
+        toolchain.cuobjdump()
+    except toolchain.ToolMissing:
+        pytest.skip("no cuobjdump")
+    text = sass(TILE + SQUARE, "tile_kernel", "sm_90")
+    assert text.startswith("tile_kernel\n  0000  ") and "BAR.SYNC" in text and "STS" in text
+    assert "square_kernel" not in text
+    both = sass(TILE + SQUARE, "square_kernel", "sm_90")
+    assert both.count("square_kernel<") == 2
+    with pytest.raises(KeyError, match="no kernel cube_kernel; there is "):
+        sass(TILE, "cube_kernel", "sm_90")
+
+
+# ----------------------------------------------------------------------- PyTorch's own load_inline
+
+PLAIN = """
+import torch
+from torch.utils.cpp_extension import load_inline
+from helpers import cuda_on_cpu
+from helpers.tests.test_torch_light import ALL, EVERYTHING
+includes = f'#include <cuda_runtime.h>\\n'
+mod = load_inline(
+    "everything", cpp_sources=includes + cuda_on_cpu.translate(EVERYTHING), functions=ALL,
+    extra_include_paths=[str(cuda_on_cpu.INCLUDE)], extra_cflags=cuda_on_cpu.flags(),
+    extra_ldflags=[str(cuda_on_cpu.runtime_library())], build_directory={folder!r},
+)
+x = torch.randn(3, 5)
+try:
+    mod.describe(x, True)
+except RuntimeError as error:
+    print(error)
+print(mod.make(x, 2, 3))
+"""
+
+
+@on_cpu
+def test_plain_load_inline_takes_the_same_string(tmp_path):
+    """Slow, 20 s of compiling: PyTorch's own headers, once by hand and once by compile_cuda."""
+    plain = python(PLAIN.format(folder=str(tmp_path)), wait=False)
+    full = compile_cuda("#include <torch/extension.h>\n" + EVERYTHING, ALL)
+    light = compile_cuda(EVERYTHING, ALL)
+    x = torch.randn(3, 5)
+    assert full.shape(x) == light.shape(x)
+    torch.testing.assert_close(full.make(x, 2, 3), light.make(x, 2, 3), equal_nan=True)
+    torch.testing.assert_close(full.scale(x, 1.5), light.scale(x, 1.5))
+    out, errors = plain.communicate(timeout=300)
+    assert plain.returncode == 0, errors
+    with pytest.raises(RuntimeError) as caught:
+        light.describe(x, True)
+    assert out.startswith(str(caught.value))  # the words of TORCH_CHECK are the same
+    made = re.sub(r"\s+", " ", str(light.make(x, 2, 3)[:3]))[1:-1]
+    assert made in re.sub(r"\s+", " ", out)
