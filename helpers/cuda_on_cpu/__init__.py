@@ -2,10 +2,27 @@
 
 `compile_cuda` uses it like this: `translate` the string; compile it behind `#include
 <cuda_runtime.h>` (and behind PyTorch's headers, if it wants those) with `flags()`; link it with
-`runtime_library()`. A kernel's faults arrive as std::runtime_error.
+`runtime_library()`. A kernel's faults arrive as std::runtime_error. `install_allocator()` makes
+faults of reads and writes past the end of a tensor.
 """
 
-from .build import INCLUDE, compiler, flags, runtime_library
+from .build import (
+    INCLUDE,
+    compiler,
+    flags,
+    install_allocator,
+    runtime_library,
+    set_time_limit,
+)
 from .translate import TranslateError, translate
 
-__all__ = ["INCLUDE", "TranslateError", "compiler", "flags", "runtime_library", "translate"]
+__all__ = [
+    "INCLUDE",
+    "TranslateError",
+    "compiler",
+    "flags",
+    "install_allocator",
+    "runtime_library",
+    "set_time_limit",
+    "translate",
+]

@@ -1,5 +1,6 @@
 """Build the runtime library: once for each compiler and content, into the cache."""
 
+import ctypes
 import hashlib
 import os
 import platform
@@ -10,10 +11,13 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
+import torch
+
 from ..device import CACHE
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = HERE / "include"
+_SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
 
 
 @lru_cache
@@ -28,8 +32,8 @@ def compiler() -> str:
 
 
 @lru_cache
-def is_clang(name: str) -> bool:
-    said = subprocess.run([*name.split(), "--version"], capture_output=True, text=True).stdout
+def _is_clang(cxx: str) -> bool:
+    said = subprocess.run([*cxx.split(), "--version"], capture_output=True, text=True).stdout
     return "clang" in said.lower()
 
 
@@ -41,45 +45,75 @@ def flags(cxx: str | None = None) -> list[str]:
         # nvcc turns a * b + c into one instruction and knows no errno either.
         "-ffp-contract=fast",
         "-fno-math-errno",
+        # A null pointer is an error to report, not a promise that the code is never reached.
+        "-fno-delete-null-pointer-checks",
         # Line numbers for the errors of a kernel; no more, because debug information takes time.
         "-g1",
-        # A stack that overflows must touch the guard page below it, not jump over it.
-        "-fstack-clash-protection",
         # Kernels of two strings may have the same name: none may stand in for another.
         "-fvisibility=hidden",
     ]
-    if sys.platform == "darwin":
-        chosen.remove("-fstack-clash-protection")
     chosen.append("-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native")
-    if not is_clang(cxx or compiler()):
+    if sys.platform != "darwin":
+        # A stack that overflows must touch the guard page below it, not jump over it.
+        chosen.append("-fstack-clash-protection")
+    if not _is_clang(cxx or compiler()):
         chosen += ["-fno-gnu-unique", "-fno-semantic-interposition"]
     return chosen
 
 
 def runtime_library() -> Path:
     """Return the library that every translated string is linked with, building it if need be."""
-    suffix = ".dylib" if sys.platform == "darwin" else ".so"
-    command = [*compiler().split(), "-O2", "-std=c++17", "-fPIC", "-shared", "-pthread"]
-    command += ["-fvisibility=hidden", "-g1"]
-    sources = sorted(HERE.glob("runtime/*")) + sorted(INCLUDE.glob("cuda_on_cpu/*.h"))
-    return build(command, HERE / "runtime" / "runtime.cpp", sources, f"libcuda_on_cpu{suffix}")
+    sources = [*HERE.glob("runtime/*"), *INCLUDE.glob("cuda_on_cpu/*.h")]
+    linked = ["-ldl"] if sys.platform.startswith("linux") else []
+    return _build("libcuda_on_cpu", HERE / "runtime" / "runtime.cpp", sources, linked=linked)
 
 
-def build(command: list[str], main: Path, depends_on: list[Path], name: str) -> Path:
-    """Compile `main` into the cache, under a directory named after all that it depends on."""
-    key = hashlib.sha256(repr((command, platform.machine())).encode())
-    for path in depends_on:
+def install_allocator() -> None:
+    """Guard the end of every CPU tensor made from now on: a kernel that overruns it is stopped.
+
+    Without this a kernel that writes past a tensor spoils something else, as on a GPU.
+    """
+    library = ctypes.CDLL(str(_torch_allocator()))
+    library.cuda_on_cpu_install_allocator()
+
+
+def set_time_limit(seconds: float) -> None:
+    """Stop a kernel when no thread of a block has come to an end for so long (default: 120 s)."""
+    library = ctypes.CDLL(str(runtime_library()))
+    library.cuda_on_cpu_set_time_limit(ctypes.c_double(seconds))
+
+
+def _torch_allocator() -> Path:
+    runtime = runtime_library()
+    home = Path(torch.__file__).resolve().parent
+    main = HERE / "runtime" / "torch_allocator.cpp"
+    abi = int(torch.compiled_with_cxx11_abi())
+    options = [f"-I{home / 'include'}", f"-D_GLIBCXX_USE_CXX11_ABI={abi}"]
+    linked = [str(runtime), f"-Wl,-rpath,{runtime.parent}"]
+    linked += [f"-L{home / 'lib'}", "-lc10", f"-Wl,-rpath,{home / 'lib'}"]
+    return _build(
+        "libtorch_allocator", main, [main], options, linked, depends_on=torch.__version__
+    )
+
+
+def _build(
+    name: str, main: Path, sources: list[Path], options=(), linked=(), depends_on: str = ""
+) -> Path:
+    """Compile `main` to a library in the cache, in a directory named after all it depends on."""
+    command = [*compiler().split(), "-O2", "-g1", "-std=c++17", "-fPIC", "-shared", "-pthread"]
+    command += ["-fvisibility=hidden", *options]
+    key = hashlib.sha256(repr((command, linked, depends_on, platform.machine())).encode())
+    for path in sorted(sources):
         key.update(path.read_bytes())
-    target = CACHE / "cuda_on_cpu" / key.hexdigest()[:16] / name
+    target = CACHE / "cuda_on_cpu" / key.hexdigest()[:16] / (name + _SUFFIX)
     if target.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        made = Path(scratch) / name
-        done = subprocess.run(
-            [*command, str(main), "-o", str(made)], capture_output=True, text=True
-        )
+        made = Path(scratch) / target.name
+        command = [*command, str(main), "-o", str(made), *linked]
+        done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            raise RuntimeError(f"the CPU backend's {name} does not build:\n{done.stderr}")
+            raise RuntimeError(f"{target.name} of the CPU backend does not build:\n{done.stderr}")
         os.replace(made, target)  # whole or not at all, whoever else builds it at the same time
     return target

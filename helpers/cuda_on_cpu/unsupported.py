@@ -2,23 +2,104 @@
 
 import re
 
+ARCHITECTURE = 750  # __CUDA_ARCH__ in include/cuda_runtime.h
+
+# (what to look for in code, what to say). The first in the source counts.
+_UNSUPPORTED = [
+    (r"\b(?:asm|__asm__|__asm)\b", "inline PTX (asm) runs on a GPU only."),
+    (r"\bw?gmma_\w+|\bwgmma\w*", "wgmma (warp-group matrix instructions) runs on a GPU only."),
+    (r"\bCUtensorMap\b|\bcuTensorMap\w+", "TMA (tensor maps) runs on a GPU only."),
+    (r"\bcp_async\w*|\b__pipeline_\w+", "asynchronous copies (cp.async) run on a GPU only."),
+    (r"\bnvcuda\b|\bwmma\b", "wmma (tensor cores) runs on a GPU only."),
+    (r"\b__cluster_dims__\b|\bthis_cluster\b|\bcluster_group\b|\bcudaLaunchKernelEx\w*",
+     "thread block clusters run on a GPU only."),
+    (r"\btex(?:1D|2D|3D|Cubemap)\w*\s*[<(]|\bcudaTextureObject_t\b|\btexture\s*<|\bsurf[123]D\w*",
+     "textures and surfaces exist on a GPU only; load from the array itself."),
+    (r"\bcudaGraph\w*|\bcudaStreamBeginCapture\b", "CUDA graphs exist on a GPU only."),
+    (r"\bcurand\w*|\bcublas\w*|\bcufft\w*|\bcudnn\w*|\bcusparse\w*|\bcusolver\w*|\bnccl\w*",
+     "CUDA's libraries (cuBLAS, cuRAND, cuDNN ...) run on a GPU only."),
+    (r"\bcuda\s*::\s*(?:std|barrier|pipeline|atomic\w*|memcpy_async|ptx)\b",
+     "libcu++ (cuda::...) is not part of the CPU backend."),
+    (r"\b(?:cub|thrust|cutlass|cute)\s*::", "CUB, Thrust and CUTLASS run on a GPU only."),
+]  # fmt: skip
+
+_HEADERS = (
+    r"^[ \t]*\#[ \t]*include[ \t]*[<\"](?P<header>(?:cub|thrust|cutlass|cute|cuda|nv)/[^>\"]+"
+    r"|(?:mma|cublas\w*|cufft\w*|curand\w*|cudnn\w*|cusparse\w*|cusolver\w*|nccl|cuda_fp8|cuda_fp4"
+    r"|cuda_pipeline\w*|cudaTypedefs|nvrtc|cuda_texture_types)\.h)[>\"]"
+)
+
 
 def find_unsupported(src: str, code: str) -> tuple[int, str] | None:
     """Return (line, sentence) of the first thing that the CPU backend cannot do, or None.
 
-    code: `src` without comments and strings.
+    code: `src` without comments and strings. Code for newer architectures is passed over: the
+    compiler leaves it out, as it does under nvcc for an older GPU.
     """
-    found = [
-        (match.start(), sentence)
-        for pattern, sentence in _UNSUPPORTED
-        if (match := re.search(pattern, code))
-    ]
+    code = _without_other_architectures(code)
+    found = []
+    for pattern, sentence in _UNSUPPORTED:
+        for match in re.finditer(pattern, code):
+            if not _in_directive(code, match.start()):
+                found.append((match.start(), sentence))
+                break
+    for match in re.finditer(_HEADERS, src, re.MULTILINE):
+        if code[match.start() : match.end()].strip():  # neither a comment nor left out
+            sentence = f"<{match['header']}> is for a GPU; the CPU backend has nothing like it."
+            found.append((match.start(), sentence))
+            break
     if not found:
         return None
     position, sentence = min(found)
     return src.count("\n", 0, position) + 1, sentence
 
 
-_UNSUPPORTED = [
-    (r"\b(asm|__asm__|__asm)\b", "inline PTX (asm) runs on a GPU only."),
-]
+def _in_directive(code: str, position: int) -> bool:
+    """Whether the line is an #include or a condition (a #define counts as code)."""
+    line = code[code.rfind("\n", 0, position) + 1 : position]
+    return bool(re.match(r"[ \t]*#[ \t]*(?!define\b)\w", line))
+
+
+def _without_other_architectures(code: str) -> str:
+    """Blank what conditions on __CUDA_ARCH__ leave out; what cannot be decided stays."""
+    out = []
+    stack = []  # per #if: [live before it, a branch was surely taken, this branch may be live]
+    for line in code.splitlines(keepends=True):
+        found = re.match(r"[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif)\b(.*)", line)
+        word, condition = found.groups() if found else ("", "")
+        if word in ("if", "ifdef", "ifndef"):
+            test = {"if": "{}", "ifdef": "defined({})", "ifndef": "!defined({})"}[word]
+            value = _evaluate(test.format(condition))
+            stack.append([_live(stack), value is True, value is not False])
+        elif word == "elif" and stack:
+            value = False if stack[-1][1] else _evaluate(condition)
+            stack[-1][1:] = [stack[-1][1] or value is True, value is not False]
+        elif word == "else" and stack:
+            stack[-1][2] = not stack[-1][1]
+        elif word == "endif" and stack:
+            stack.pop()
+        out.append(line if word or _live(stack) else re.sub(r"[^\n]", " ", line))
+    return "".join(out)
+
+
+def _live(stack: list) -> bool:
+    return all(before and branch for before, _, branch in stack)
+
+
+def _evaluate(condition: str) -> bool | None:
+    """Return the value of a condition about __CUDA_ARCH__ alone; None for any other."""
+    text = re.sub(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))", _defined, condition)
+    text = text.replace("__CUDA_ARCH__", str(ARCHITECTURE))
+    text = text.replace("&&", " and ").replace("||", " or ")
+    text = re.sub(r"!(?!=)", " not ", text)
+    if not re.fullmatch(r"(?:\s|[()<>=!]|\d+|\band\b|\bor\b|\bnot\b)+", text):
+        return None
+    try:
+        return bool(eval(text, {"__builtins__": {}}))  # digits, comparisons, and, or, not
+    except SyntaxError:
+        return None
+
+
+def _defined(found: re.Match) -> str:
+    known = {"__CUDA_ARCH__": "1", "__CUDACC__": "0"}
+    return known.get(found[1] or found[2], "unknown")

@@ -174,7 +174,7 @@ bool Multiprocessor::next_thread() {
     returned_++;
     if (warp.waiting) complete_warp_groups(thread / WARP_SIZE);
     // A warp that has begun goes on first: fewer threads are then stopped half-way at a time.
-    if (warp.ready || started_ == threads_) return false;
+    if (warp.ready || warp.converging || started_ == threads_) return false;
     start_next_thread();
     return true;
 }
@@ -387,6 +387,8 @@ std::uint64_t warp_operation(WarpOperation operation, unsigned mask, std::uint64
                              int source, int line) {
     return in_kernel("a warp operation").warp_operation(operation, mask, value, source, line);
 }
+
+bool is_cooperative() { return in_kernel("a grid group").launch().cooperative; }
 
 void yield() {
     position.patience = PATIENCE;

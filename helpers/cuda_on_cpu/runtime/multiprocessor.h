@@ -92,6 +92,7 @@ public:
     // Likewise, naming the running thread and the line.
     [[noreturn]] void fail_at(int line, void* code, const std::string& sentence);
     [[noreturn]] void abandon();                          // leaves the block as it is
+    const Launch& launch() const { return grid_->launch; }
     std::string place() const;                            // kernel and block, for messages
     std::string index_text(unsigned thread) const;
     bool in_stacks(const void* address) const { return stacks_.contains(address); }

@@ -70,6 +70,8 @@ CUDA_ON_CPU_API void release(void*);
 CUDA_ON_CPU_API bool stays_inside(const void* start, std::size_t bytes);
 CUDA_ON_CPU_API std::size_t memory_bytes(bool free_only);  // of this machine
 
+CUDA_ON_CPU_API bool is_cooperative();  // the running launch
+
 enum class Barrier { block, count, all, any, grid };
 CUDA_ON_CPU_API int wait_at_barrier(Barrier, int predicate, int line);
 

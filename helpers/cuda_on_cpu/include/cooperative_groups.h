@@ -1,0 +1,260 @@
+// Cooperative groups: a block, a grid, or a part of a warp as an object to synchronise.
+#pragma once
+#include "cuda_runtime.h"
+
+namespace cooperative_groups {
+
+// A grid. sync() needs a launch by cudaLaunchCooperativeKernel, which keeps all blocks alive.
+class grid_group {
+public:
+    void sync(int line = __builtin_LINE()) const {
+        cuda_on_cpu::wait_at_barrier(cuda_on_cpu::Barrier::grid, 0, line);
+    }
+    bool is_valid() const { return cuda_on_cpu::is_cooperative(); }
+    unsigned long long num_threads() const { return num_blocks() * threads_of_block(); }
+    unsigned long long size() const { return num_threads(); }
+    unsigned long long num_blocks() const {
+        return (unsigned long long)gridDim.x * gridDim.y * gridDim.z;
+    }
+    unsigned long long block_rank() const {
+        return ((unsigned long long)blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    }
+    unsigned long long thread_rank() const {
+        return block_rank() * threads_of_block() + cuda_on_cpu::position.thread;
+    }
+    dim3 group_dim() const { return gridDim; }
+    dim3 dim_blocks() const { return gridDim; }
+    dim3 block_index() const { return blockIdx; }
+
+private:
+    static unsigned long long threads_of_block() { return blockDim.x * blockDim.y * blockDim.z; }
+};
+inline grid_group this_grid() { return {}; }
+
+class thread_block {
+public:
+    static void sync(int line = __builtin_LINE()) { __syncthreads(line); }
+    static unsigned thread_rank() { return cuda_on_cpu::position.thread; }
+    static unsigned num_threads() { return blockDim.x * blockDim.y * blockDim.z; }
+    static unsigned size() { return num_threads(); }
+    static dim3 group_index() { return blockIdx; }
+    static dim3 thread_index() { return threadIdx; }
+    static dim3 group_dim() { return blockDim; }
+    static dim3 dim_threads() { return blockDim; }
+};
+inline thread_block this_thread_block() { return {}; }
+
+// Some lanes of a warp. The operations are those of a warp, under the group's mask.
+class lanes_group {
+public:
+    void sync(int line = __builtin_LINE()) const { __syncwarp(mask_, line); }
+    unsigned num_threads() const { return unsigned(__popc(mask_)); }
+    unsigned size() const { return num_threads(); }
+    unsigned thread_rank() const {
+        return unsigned(__popc(mask_ & ((1u << cuda_on_cpu::lane()) - 1)));
+    }
+    int any(int predicate, int line = __builtin_LINE()) const {
+        return __any_sync(mask_, predicate, line);
+    }
+    int all(int predicate, int line = __builtin_LINE()) const {
+        return __all_sync(mask_, predicate, line);
+    }
+    // Bit i of the results is the group's thread i.
+    unsigned ballot(int predicate, int line = __builtin_LINE()) const {
+        return to_ranks(__ballot_sync(mask_, predicate, line));
+    }
+    template <class T>
+    unsigned match_any(T value, int line = __builtin_LINE()) const {
+        return to_ranks(__match_any_sync(mask_, value, line));
+    }
+    template <class T>
+    unsigned match_all(T value, int& predicate, int line = __builtin_LINE()) const {
+        return to_ranks(__match_all_sync(mask_, value, &predicate, line));
+    }
+    template <class T>
+    T shfl(T value, int rank, int line = __builtin_LINE()) const {
+        return exchange(value, lane_of(unsigned(rank) % num_threads()), line);
+    }
+    template <class T>
+    T shfl_up(T value, unsigned delta, int line = __builtin_LINE()) const {
+        unsigned rank = thread_rank();
+        return exchange(value, lane_of(rank < delta ? rank : rank - delta), line);
+    }
+    template <class T>
+    T shfl_down(T value, unsigned delta, int line = __builtin_LINE()) const {
+        unsigned rank = thread_rank();
+        return exchange(value, lane_of(rank + delta >= num_threads() ? rank : rank + delta), line);
+    }
+    unsigned mask() const { return mask_; }
+
+protected:
+    explicit lanes_group(unsigned mask) : mask_(mask) {}
+
+    // Values of any size, eight bytes at a time.
+    template <class T>
+    T exchange(const T& value, unsigned lane, int line) const {
+        static_assert(std::is_trivially_copyable<T>::value, "a shuffle copies bytes");
+        T result;
+        for (std::size_t at = 0; at < sizeof(T); at += 8) {
+            std::size_t bytes = sizeof(T) - at < 8 ? sizeof(T) - at : 8;
+            unsigned long long word = 0;
+            memcpy(&word, reinterpret_cast<const char*>(&value) + at, bytes);
+            word = cuda_on_cpu::shuffle(mask_, word, int(lane), line);
+            memcpy(reinterpret_cast<char*>(&result) + at, &word, bytes);
+        }
+        return result;
+    }
+    unsigned lane_of(unsigned rank) const {
+        unsigned rest = mask_;
+        while (rank--) rest &= rest - 1;
+        return unsigned(__ffs(int(rest)) - 1);
+    }
+    unsigned to_ranks(unsigned lanes) const {
+        unsigned ranks = 0, rank = 0;
+        for (unsigned rest = mask_; rest; rest &= rest - 1, rank++)
+            if (lanes & rest & -rest) ranks |= 1u << rank;
+        return ranks;
+    }
+
+    unsigned mask_;
+};
+
+namespace detail {
+// The lanes of the warp's part, `size` lanes wide, that the running thread belongs to.
+inline unsigned part_mask(unsigned size) {
+    unsigned lanes = size >= 32 ? 0xffffffff : (1u << size) - 1;
+    unsigned threads = blockDim.x * blockDim.y * blockDim.z;
+    unsigned in_warp = threads - (cuda_on_cpu::position.thread & ~31u);
+    unsigned exist = in_warp >= 32 ? 0xffffffff : (1u << in_warp) - 1;
+    return lanes << (cuda_on_cpu::lane() & ~(size - 1)) & exist;
+}
+}  // namespace detail
+
+// Parent: what was divided; void where that does not matter.
+template <unsigned Size, class Parent = void>
+class thread_block_tile : public lanes_group {
+    static_assert(Size && !(Size & (Size - 1)) && Size <= 32, "a tile has 1, 2, 4 ... 32 threads");
+
+public:
+    thread_block_tile() : lanes_group(detail::part_mask(Size)) {}
+    template <class Other>
+    thread_block_tile(const thread_block_tile<Size, Other>& other) : lanes_group(other) {}
+    static constexpr unsigned num_threads() { return Size; }
+    static constexpr unsigned size() { return Size; }
+    unsigned thread_rank() const { return cuda_on_cpu::lane() % Size; }
+    // Which tile of its parent this one is, and of how many.
+    unsigned meta_group_rank() const {
+        return cuda_on_cpu::position.thread % threads_of_parent() / Size;
+    }
+    unsigned meta_group_size() const { return (threads_of_parent() + Size - 1) / Size; }
+    template <class T>
+    T shfl_xor(T value, unsigned rank_mask, int line = __builtin_LINE()) const {
+        unsigned rank = thread_rank(), other = rank ^ rank_mask;
+        return this->exchange(value, this->lane_of(other < Size ? other : rank), line);
+    }
+
+private:
+    static unsigned threads_of_parent() {
+        if constexpr (std::is_void<Parent>::value)
+            return thread_block::num_threads();
+        else
+            return Parent::num_threads();
+    }
+};
+template <unsigned Size, class Parent>
+thread_block_tile<Size, Parent> tiled_partition(const Parent&) {
+    return {};
+}
+
+// The lanes that run together at this point.
+class coalesced_group : public lanes_group {
+public:
+    explicit coalesced_group(unsigned mask) : lanes_group(mask) {}
+    unsigned meta_group_rank() const { return 0; }
+    unsigned meta_group_size() const { return 1; }
+};
+inline coalesced_group coalesced_threads(int line = __builtin_LINE()) {
+    return coalesced_group(__activemask(line));
+}
+// The group's threads for which the predicate, or the label, is the same.
+template <class Group>
+coalesced_group binary_partition(const Group& group, bool predicate, int line = __builtin_LINE()) {
+    return coalesced_group(__match_any_sync(group.mask(), int(predicate), line));
+}
+template <class Label, class Group>
+coalesced_group labeled_partition(const Group& group, Label label, int line = __builtin_LINE()) {
+    return coalesced_group(__match_any_sync(group.mask(), label, line));
+}
+
+// A group whose size is known at run time only.
+class thread_group : public lanes_group {
+public:
+    thread_group(const thread_block&) : lanes_group(0), whole_block_(true) {}
+    thread_group(const lanes_group& lanes) : lanes_group(lanes), whole_block_(false) {}
+    void sync(int line = __builtin_LINE()) const {
+        whole_block_ ? thread_block::sync(line) : lanes_group::sync(line);
+    }
+    unsigned num_threads() const {
+        return whole_block_ ? thread_block::num_threads() : lanes_group::num_threads();
+    }
+    unsigned size() const { return num_threads(); }
+    unsigned thread_rank() const {
+        return whole_block_ ? thread_block::thread_rank() : lanes_group::thread_rank();
+    }
+
+private:
+    bool whole_block_;
+};
+template <class Parent>
+thread_group tiled_partition(const Parent&, unsigned size) {
+    return thread_group(coalesced_group(detail::part_mask(size)));
+}
+
+template <class Group>
+inline void sync(const Group& group, int line = __builtin_LINE()) {
+    group.sync(line);
+}
+
+// Copies with all threads of the group; wait() tells when the copy is there.
+template <class Group>
+inline void memcpy_async(const Group& group, void* to, const void* from, std::size_t bytes) {
+    for (std::size_t i = group.thread_rank(); i < bytes; i += group.num_threads())
+        static_cast<char*>(to)[i] = static_cast<const char*>(from)[i];
+}
+template <class Group>
+inline void wait(const Group& group, int line = __builtin_LINE()) {
+    group.sync(line);
+}
+
+// What reductions and scans combine with.
+template <class T> struct plus { T operator()(T a, T b) const { return a + b; } };
+template <class T> struct less { T operator()(T a, T b) const { return b < a ? b : a; } };
+template <class T> struct greater { T operator()(T a, T b) const { return a < b ? b : a; } };
+template <class T> struct bit_and { T operator()(T a, T b) const { return a & b; } };
+template <class T> struct bit_or { T operator()(T a, T b) const { return a | b; } };
+template <class T> struct bit_xor { T operator()(T a, T b) const { return a ^ b; } };
+
+// Thread i gets the combination of the values of the threads 0 to i ...
+template <class Group, class T, class Combine = plus<T>>
+T inclusive_scan(const Group& group, T value, Combine combine = {}, int line = __builtin_LINE()) {
+    for (int delta = 1; delta < __popc(group.mask()); delta *= 2) {
+        T before = group.shfl_up(value, unsigned(delta), line);
+        if (int(group.thread_rank()) >= delta) value = combine(before, value);
+    }
+    return value;
+}
+// ... or, here, of the threads before it.
+template <class Group, class T, class Combine = plus<T>>
+T exclusive_scan(const Group& group, T value, Combine combine = {}, int line = __builtin_LINE()) {
+    T before = group.shfl_up(inclusive_scan(group, value, combine, line), 1, line);
+    return group.thread_rank() ? before : T{};
+}
+
+// Every thread gets the combination of all values.
+template <class Group, class T, class Combine>
+T reduce(const Group& group, T value, Combine combine, int line = __builtin_LINE()) {
+    T total = inclusive_scan(group, value, combine, line);
+    return group.shfl(total, __popc(group.mask()) - 1, line);
+}
+
+}  // namespace cooperative_groups

@@ -1,0 +1,83 @@
+"""Compile CUDA strings for the CPU and call them on numpy arrays, without PyTorch in between."""
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from helpers.cuda_on_cpu import INCLUDE, flags, runtime_library, translate
+
+PRELUDE = r"""
+#include <cuda_runtime.h>
+#include <exception>
+#include <string>
+struct Arrays {  // what a test passes: pointers and numbers of elements
+    void* data[12];
+    long size[12];
+    template <class T> T* at(int i) const { return static_cast<T*>(data[i]); }
+};
+#define EXPORT extern "C" __attribute__((visibility("default"))) void
+extern "C" __attribute__((visibility("default")))
+const char* call(void (*function)(const Arrays&), const Arrays& arrays) {
+    static std::string error;
+    try { function(arrays); return nullptr; }
+    catch (const std::exception& e) { error = e.what(); return error.c_str(); }
+}
+#line 1 "cell"
+"""
+
+
+class _Arrays(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p * 12), ("size", ctypes.c_long * 12)]
+
+
+class Library:
+    """A compiled CUDA string: `run(name, arrays...)` calls `EXPORT name(const Arrays& a)`."""
+
+    def __init__(self, path: Path):
+        self._library = ctypes.CDLL(str(path))
+        self._library.call.restype = ctypes.c_char_p
+
+    def run(self, name: str, *arrays: np.ndarray) -> None:
+        """Raise RuntimeError with the message of the C++ exception, if there is one."""
+        passed = _Arrays()
+        for i, array in enumerate(arrays):
+            assert array.flags.c_contiguous
+            passed.data[i] = array.ctypes.data
+            passed.size[i] = array.size
+        function = ctypes.cast(getattr(self._library, name), ctypes.c_void_p)
+        error = self._library.call(function, ctypes.byref(passed))
+        if error:
+            raise RuntimeError(error.decode())
+
+
+def need(tool: str) -> str:
+    if not shutil.which(tool):
+        pytest.skip(f"{tool} is not installed")
+    return tool
+
+
+def compile_string(
+    src: str, folder: Path, cxx: str = "g++", runtime: Path | None = None, std: str = "c++17"
+) -> Library:
+    runtime = runtime or runtime_library()
+    source, library = folder / "cell.cpp", folder / "cell.so"
+    source.write_text(PRELUDE + translate(src))
+    command = [need(cxx), f"-std={std}", "-shared", "-fPIC", *flags(cxx), str(source), str(runtime)]
+    command += [f"-Wl,-rpath,{runtime.parent}", "-o", str(library)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return Library(library)
+
+
+def build_portable_runtime(folder: Path) -> Path:
+    """Build the runtime with ucontext, as for a processor that it has no assembly for."""
+    library = folder / "libcuda_on_cpu_portable.so"
+    main = INCLUDE.parent / "runtime" / "runtime.cpp"
+    command = [need("g++"), "-O2", "-std=c++17", "-fPIC", "-shared", "-pthread", str(main)]
+    command += ["-fvisibility=hidden", "-DCUDA_ON_CPU_UCONTEXT", "-ldl", "-o", str(library)]
+    subprocess.run(command, check=True)
+    return library
