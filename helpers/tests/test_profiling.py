@@ -21,12 +21,10 @@ from helpers.profiling import (
     chrome_trace,
     ncu_counters,
     ncu_report,
-    parse_ncu,
-    parse_sanitizer,
     profile_table,
     sanitize,
-    short_name,
 )
+from helpers.tool_output import parse_ncu, parse_sanitizer, short_name
 
 OUTPUTS = {path.name: path.read_text() for path in Path(__file__).with_name("outputs").iterdir()}
 
