@@ -5,8 +5,8 @@ so that no call finds its inputs left there by the one before. (Read, not writte
 2 to 4 µs for writing changed lines back.) The reading keeps the GPU busy for about 0.3 ms, in
 which Python launches the call: what is measured is the GPU's time alone. Where launching takes the
 CPU longer, as for a whole training step, the GPU is let run idle first, and the time is what a
-stopwatch shows: launching and work, from an idle GPU to the last kernel's end. One such candidate,
-and all of its comparison are timed that way; the caption says so.
+stopwatch shows: launching and work, from an idle GPU to the last kernel's end. One such candidate
+is enough to time all of its comparison that way; the caption says so.
 
 Candidates take turns in a rotating order, so that a moving clock meets all of them alike.
 
@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from helpers.checks import check_close
-from helpers.device import BACKEND
+from helpers.device import BACKEND, DEVICE
 from helpers.recorded import Record, recorded
 from helpers.tables import Table
 
@@ -201,8 +201,8 @@ def _cuda_clock(from_idle: bool) -> Clock:
     The GPU is idle when a call starts, or else still at the flush, which hides the launching.
     """
     l2_bytes = torch.cuda.get_device_properties().L2_cache_size
-    buffer = torch.ones(max(4 * l2_bytes, 2**26) // 4, device="cuda")  # float32
-    total = torch.empty((), device="cuda")
+    buffer = torch.ones(max(4 * l2_bytes, 2**26) // 4, device=DEVICE)  # float32
+    total = torch.empty((), device=DEVICE)
 
     def clock(fn: Candidate, calls: int) -> float:
         events = []

@@ -198,6 +198,38 @@ def test_a_call_that_launches_for_long_is_timed_from_an_idle_gpu(monkeypatch, gp
     assert str(time_cuda(long, "01_x")).endswith("each call, launching included")
 
 
+@pytest.mark.parametrize("from_idle", [False, True])
+def test_a_call_stands_alone_between_its_events_after_the_flush(monkeypatch, from_idle):
+    log = []
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            log.append("event")
+
+        def elapsed_time(self, end):
+            return 3.0
+
+    class Chip:
+        L2_cache_size = 2**20
+
+    flushed = []
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", Chip)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: log.append("wait"))
+    read = torch.sum
+    monkeypatch.setattr(torch, "sum", lambda *a, **k: flushed.append(a[0]) or read(*a, **k))
+    monkeypatch.setattr(timing, "DEVICE", torch.device("cpu"))
+    clock = timing._cuda_clock(from_idle)
+    assert clock(lambda: log.append(len(flushed)), 2) == 3.0
+    first, second = timing.FLUSH_READS, 2 * timing.FLUSH_READS
+    wait = ["wait"] * from_idle
+    calls = [*wait, "event", first, "event", *wait, "event", second, "event"]
+    assert log == [*calls, "wait"] and flushed[0].nbytes == 2**26
+
+
 def test_the_first_slow_call_does_not_count_as_launching(gpu):
     times = iter([20, 0, 0])
     assert timing._launch_ms(lambda: time.sleep(next(times) / 1e3)) < 10
