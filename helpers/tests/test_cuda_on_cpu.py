@@ -66,7 +66,8 @@ cuda(r"""
 __global__ void index_kernel(int* out) {
     int block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
     int thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
-    atomicAdd(&out[block * blockDim.x * blockDim.y * blockDim.z + thread], 1 + block * 1000 + thread);
+    int threads = blockDim.x * blockDim.y * blockDim.z;
+    atomicAdd(&out[block * threads + thread], 1 + block * 1000 + thread);
 }
 EXPORT index_3d(const Arrays& a) { index_kernel<<<dim3(3, 2, 4), dim3(5, 3, 2)>>>(a.at<int>(0)); }
 """)
@@ -94,7 +95,8 @@ __global__ void matmul_tiled_kernel(const float* A, const float* B, float* C, in
     }
     if (row < M && col < N) C[row * N + col] = acc;
 }
-__global__ void matmul_dynamic_kernel(const float* A, const float* B, float* C, int M, int N, int K) {
+__global__ void matmul_dynamic_kernel(const float* A, const float* B, float* C,
+                                      int M, int N, int K) {
     extern __shared__ __align__(16) float tiles[];
     const int tile = blockDim.x;
     float *A_tile = tiles, *B_tile = tiles + tile * tile;
@@ -237,8 +239,9 @@ __global__ void votes_kernel(const int* in, unsigned* out) {
     out[3 * n + t] = same ? all_equal : 7;
     out[4 * n + t] = __match_all_sync(full, v, &same) + same;
     out[5 * n + t] = __reduce_add_sync(full, unsigned(v)) + __reduce_max_sync(full, v - 100);
-    out[6 * n + t] = __reduce_min_sync(full, unsigned(v)) + __reduce_or_sync(full, 1u << v) +
-                     __reduce_and_sync(full, unsigned(v | 16)) + __reduce_xor_sync(full, unsigned(v));
+    unsigned u = v;
+    out[6 * n + t] = __reduce_min_sync(full, u) + __reduce_or_sync(full, 1u << u) +
+                     __reduce_and_sync(full, u | 16) + __reduce_xor_sync(full, u);
 }
 EXPORT votes(const Arrays& a) { votes_kernel<<<1, 32>>>(a.at<int>(0), a.at<unsigned>(1)); }
 """)
@@ -347,8 +350,9 @@ __global__ void atomics_kernel(Totals* t, int* swapped) {
     atomicXor(&t->bits_xor, i), atomicSub(&t->sub, 2);
     atomicInc((unsigned*)&t->inc, 6), atomicDec((unsigned*)&t->dec, 6);
     swapped[i] = atomicExch_system(&swapped[i], 9);
-    for (unsigned short seen = t->cas16, old; (old = atomicCAS(&t->cas16, seen, (unsigned short)(seen + 1))) != seen;)
-        seen = old;
+    unsigned short seen = t->cas16, old = seen;
+    do old = seen, seen = atomicCAS(&t->cas16, old, (unsigned short)(old + 1));
+    while (seen != old);
 }
 EXPORT atomics(const Arrays& a) {
     Totals* t;
@@ -358,9 +362,9 @@ EXPORT atomics(const Arrays& a) {
     atomics_kernel<<<10, 100>>>(t, a.at<int>(0));
     double* out = a.at<double>(1);
     double all[] = {double(t->i), double(t->u), double(t->ull), t->d, t->f, t->f2.x, t->f2.y,
-        t->f4.x, t->f4.w, float(t->h), float(t->h2.y), float(t->b), float(t->b2.y), double(t->least),
-        double(t->most), double(t->lowest), double(t->bits_and), double(t->bits_or),
-        double(t->bits_xor), double(t->sub), double(t->inc), double(t->dec), double(t->cas16)};
+        t->f4.x, t->f4.w, float(t->h), float(t->h2.y), float(t->b), float(t->b2.y),
+        double(t->least), double(t->most), double(t->lowest), double(t->bits_and),
+        double(t->bits_or), double(t->bits_xor), double(t->sub), double(t->inc), double(t->dec), double(t->cas16)};
     for (double x : all) *out++ = x;
     cudaFree(t);
 }
@@ -378,7 +382,8 @@ def test_atomics(lib):
 
 
 cuda(r"""
-__global__ void turns_kernel(int* turn, int* order) {  // each thread waits for its turn, the last first
+// Each thread waits for its turn, and the last one is the first.
+__global__ void turns_kernel(int* turn, int* order) {
     int t = threadIdx.x;
     while (atomicAdd(turn, 0) != t) {}
     order[blockDim.x - 1 - t] = t;
@@ -427,7 +432,8 @@ struct Launcher {
             __VA_ARGS__);                 \
     } while (0)
 template <int STEPS> void launch_many(float* x, int n) {
-    for (int i = 0; i < STEPS; i++) map_kernel<<<2, 64>>>(x, n, [=] __device__(float v) { return scale(v); });
+    for (int i = 0; i < STEPS; i++)
+        map_kernel<<<2, 64>>>(x, n, [=] __device__(float v) { return scale(v); });
 }
 EXPORT language(const Arrays& a) {
     float* x = a.at<float>(0);
@@ -440,7 +446,8 @@ EXPORT language(const Arrays& a) {
     float host[4] = {1, 10, 100, 1000};
     cudaMemcpyToSymbol(weights, host, sizeof host);
     Launcher{weigh_kernel}(x, n);
-    if (n > 1000) weigh_kernel<<<1, 1>>>(x); else deep::deeper::fill_kernel<float, (4 > 2) ? 3 : 1><<<{1}, {32, 1}>>>(x, 7);
+    if (n > 1000) weigh_kernel<<<1, 1>>>(x);
+    else deep::deeper::fill_kernel<float, (4 > 2) ? 3 : 1><<<{1}, {32, 1}>>>(x, 7);
     int before = -1;
     cudaMemcpyFromSymbol(&before, calls, sizeof(int));
     a.at<int>(1)[0] = before;
@@ -470,7 +477,7 @@ __global__ void vectors_kernel(const float4* in, float4* out, int n4) {
     }
 }
 EXPORT vectors(const Arrays& a) {
-    static_assert(sizeof(float3) == 12 && alignof(float4) == 16 && alignof(uchar4) == 4, "as in CUDA");
+    static_assert(sizeof(float3) == 12 && alignof(float4) == 16 && alignof(uchar4) == 4, "");
     static_assert(sizeof(longlong4) == 32 && alignof(short2) == 4 && alignof(double4) == 16, "");
     dim3 block = 64;
     vectors_kernel<<<1, block>>>(a.at<float4>(0), a.at<float4>(1), a.size[0] / 4);
@@ -489,16 +496,19 @@ EXPORT math(const Arrays& a) {
     double* out = a.at<double>(0);
     auto put = [&](double x) { *out++ = x; };
     put(rsqrtf(4.0f)), put(rsqrt(16.0)), put(__expf(1.0f)), put(__fdividef(1.0f, 4.0f));
-    put(__saturatef(1.5f)), put(__saturatef(-1.0f)), put(__saturatef(NAN)), put(__fmaf_rn(2, 3, 4));
-    put(min(3, 5u)), put(max(2.5f, 2)), put(min(1.0, 2.0f)), put(max(-1ll, 0)), put(fmaxf(NAN, 2.0f));
+    put(__saturatef(1.5f)), put(__saturatef(-1.0f)), put(__saturatef(NAN));
+    put(__fmaf_rn(2, 3, 4)), put(min(3, 5u)), put(max(2.5f, 2)), put(min(1.0, 2.0f));
+    put(max(-1ll, 0)), put(fmaxf(NAN, 2.0f));
     put(__popc(0xff00)), put(__popcll(1ull << 40)), put(__clz(1)), put(__clz(0)), put(__clzll(1));
     put(__ffs(8)), put(__ffs(0)), put(__brev(1)), put(__byte_perm(0x33221100, 0x77665544, 0x7531));
-    put(__funnelshift_l(0x80000000, 1, 1)), put(__funnelshift_r(0, 1, 4)), put(__umulhi(1u << 31, 6));
-    put(__mulhi(-1, 5)), put(__mul24(1000, 1000)), put(__dp4a(0x01020304, 0x01010101, 5));
+    put(__funnelshift_l(0x80000000, 1, 1)), put(__funnelshift_r(0, 1, 4));
+    put(__umulhi(1u << 31, 6)), put(__mulhi(-1, 5)), put(__mul24(1000, 1000));
+    put(__dp4a(0x01020304, 0x01010101, 5));
     put(__float2int_rn(2.5f)), put(__float2int_rz(-2.7f)), put(__float2int_ru(2.1f));
     put(__float2int_rd(-2.1f)), put(__float2int_rn(1e20f)), put(__float2uint_rz(-3.0f));
     put(__double2int_rn(-3.5)), put(__float_as_int(1.0f)), put(__int_as_float(0x40000000));
-    put(__longlong_as_double(0x4000000000000000)), put(__fadd_rz(1, 1e-10f)), put(__fadd_ru(1, 1e-10f) > 1);
+    put(__longlong_as_double(0x4000000000000000)), put(__fadd_rz(1, 1e-10f));
+    put(__fadd_ru(1, 1e-10f) > 1);
     put(sinpif(0.25f)), put(cospi(1.0)), put(exp10f(2)), put(normcdff(0)), put(erfinvf(0.5f));
     put(norm3df(2, 3, 6)), put(rhypotf(3, 4)), put(__hadd(7, 10)), put(rcbrtf(8));
     float sine, cosine;
@@ -523,17 +533,18 @@ def test_device_math(lib):
 # --- 16-bit floating point ------------------------------------------------------------------------
 
 cuda(r"""
-template <class H, class T> __global__ void from_float_kernel(const T* in, unsigned short* out, int n) {
+template <class H>
+__global__ void from_float_kernel(const float* in, unsigned short* out, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) { H h(in[i]); memcpy(&out[i], &h, 2); }
 }
 EXPORT to_half(const Arrays& a) {
-    int n = a.size[0];
-    from_float_kernel<__half><<<(n + 255) / 256, 256>>>(a.at<float>(0), a.at<unsigned short>(1), n);
+    int n = a.size[0], blocks = (n + 255) / 256;
+    from_float_kernel<__half><<<blocks, 256>>>(a.at<float>(0), a.at<unsigned short>(1), n);
 }
 EXPORT to_bfloat16(const Arrays& a) {
-    int n = a.size[0];
-    from_float_kernel<nv_bfloat16><<<(n + 255) / 256, 256>>>(a.at<float>(0), a.at<unsigned short>(1), n);
+    int n = a.size[0], blocks = (n + 255) / 256;
+    from_float_kernel<nv_bfloat16><<<blocks, 256>>>(a.at<float>(0), a.at<unsigned short>(1), n);
 }
 __global__ void to_float_kernel(float* halves, float* bfloats) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,0 +1,226 @@
+"""The translator: launches in every place and shape, and one sentence for what cannot be done."""
+
+import re
+
+import pytest
+
+from helpers.cuda_on_cpu import TranslateError, translate
+
+
+def launch(src: str) -> str:
+    """Return the call that a launch became, without its line number."""
+    new = translate(src)
+    assert new.count("\n") == src.count("\n")
+    return re.sub(r"(CUDA_ON_CPU_TEXT\(.*?\)), (?:\d+|__LINE__), ", r"\1, @, ", new)
+
+
+def call(kernel: str, configuration: str, arguments: str) -> str:
+    given = f", {arguments}" if arguments else ""
+    return (
+        f"::cuda_on_cpu::configure(CUDA_ON_CPU_TEXT({kernel}), @, {configuration})"
+        f"([&](const auto&... a) {{ {kernel}(a...); }}{given})"
+    )
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "k",
+        "k<float>",
+        "k<float, 32>",
+        "k<T, (N > 3)>",
+        "k<std::vector<int>, sizeof(T) * 2>",
+        "k<a->b>",
+        "a::b::k<3>",
+        "::k",
+        "Outer<int>::k<3>",
+        "self->kernel",
+        "table[i + 1]",
+        "choose(kind)",
+        "choose<float>(kind, 3)",
+        "(*pointer)",
+        "object.member<2>",
+    ],
+)
+def test_kernels(kernel):
+    expected = f"{{ {call(kernel, 'g, b', 'x, n')}; }}"
+    assert launch(f"{{ {kernel}<<<g, b>>>(x, n); }}") == expected
+
+
+@pytest.mark.parametrize("space", ["", " ", "\n  "])
+def test_blanks_around_the_brackets(space):
+    new = launch(f"f();{space}k{space}<<<{space}g, b{space}>>>{space}(x);")
+    assert "CUDA_ON_CPU_TEXT(k)" in new and "{ k(a...); }, x);" in new
+
+
+@pytest.mark.parametrize(
+    "configuration",
+    [
+        "(n + 255) / 256, 256",
+        "dim3(2, 3), dim3(32, 32), 0, stream",
+        "{1, 2}, {3, 4}",
+        "grid<int>(n), block, bytes<T>",
+        "g, b, sizeof(float) << 3",
+        "g, n >> 1",
+        "g, f([&] { return x; })",
+    ],
+)
+def test_configurations(configuration):
+    assert launch(f"k<<<{configuration}>>>(x);") == call("k", configuration, "x") + ";"
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ("if (x) ", "; else g();"),
+        ("if (x) f(); else ", ";"),
+        ("for (;;) ", ";"),
+        ("do ", "; while (0);"),
+        ("auto run = [&] { ", "; };"),
+        ("x = 1 > 0; ", ";"),
+        ("label: ", ";"),
+        ("{", ";}"),
+        ("return ", ";"),
+        ("f(), ", ", g();"),
+        ("/* k<<<1, 2>>>(x) */ ", "; // k<<<1, 2>>>(x)"),
+        ("const char* s = \"k<<<1, 2>>>(x)\"; ", ";"),
+        ('auto s = R"x(k<<<1, 2>>>("))x"; ', ";"),
+        ("int million = 1'000'000; ", ";"),
+        ("char c = '\"'; ", "; c = '\\'';"),
+    ],
+)
+def test_places(before, after):
+    assert launch(f"{before}k<<<g, b>>>(x){after}") == before + call("k", "g, b", "x") + after
+
+
+def test_a_launch_without_arguments_and_one_with_null():
+    assert launch("k<<<1, 2>>>();") == call("k", "1, 2", "") + ";"
+    assert launch("k<<<1, 2>>>(NULL, n);") == call("k", "1, 2", "nullptr, n") + ";"
+
+
+def test_a_launch_in_an_argument_of_a_launch():
+    new = launch("k<<<1, 2>>>([&] { inner<<<3, 4>>>(y); return x; }());")
+    assert new.count("::cuda_on_cpu::configure") == 2 and "<<<" not in new
+
+
+def test_lines_are_kept_and_told():
+    src = "\n\nk<float,\n  3>\n  <<<g,\n b>>>\n (x,\n  y);\nlast<<<1, 1>>>();"
+    new = translate(src)
+    assert new.count("\n") == src.count("\n")
+    assert "CUDA_ON_CPU_TEXT(k<float, 3>), 5," in new
+    assert new.splitlines()[-1].startswith("::cuda_on_cpu::configure(CUDA_ON_CPU_TEXT(last), 9,")
+
+
+def test_a_launch_in_a_macro_keeps_its_continuation_lines():
+    src = "#define RUN(k, ...) \\\n  k<<<1, \\\n 2>>>( \\\n __VA_ARGS__)\nint x;"
+    new = translate(src)
+    assert new.count("\\\n") == src.count("\\\n") and new.endswith("\nint x;")
+    assert "CUDA_ON_CPU_TEXT(k), __LINE__," in new
+
+
+@pytest.mark.parametrize(
+    "declaration, new",
+    [
+        ("extern __shared__ float s[];", "auto* s = ::cuda_on_cpu::dynamic_shared<float>();"),
+        (
+            "extern __shared__ __align__(16) unsigned char raw[];",
+            "auto* raw = ::cuda_on_cpu::dynamic_shared<unsigned char>();",
+        ),
+        (
+            "extern volatile __shared__ int s[ ];",
+            "auto* s = ::cuda_on_cpu::dynamic_shared<volatile int>();",
+        ),
+        (
+            "extern __shared__ T s[][32];",
+            "auto* s = ::cuda_on_cpu::dynamic_shared<T[32]>();",
+        ),
+        (
+            "extern __shared__ alignas(sizeof(float4)) std::pair<int, T> s[];",
+            "auto* s = ::cuda_on_cpu::dynamic_shared<std::pair<int, T>>();",
+        ),
+    ],
+)
+def test_dynamic_shared_memory(declaration, new):
+    assert translate(f"void k() {{ {declaration} }}") == f"void k() {{ {new} }}"
+    at_file_scope = translate(f"namespace a {{\n{declaration}\n}} void k() {{}}")
+    element = re.search(r"<(.*)>\(\)", new)[1]
+    assert f"static ::cuda_on_cpu::DynamicShared<{element}> " in at_file_scope
+
+
+def test_static_shared_memory_and_comments_stay():
+    src = "void k() { __shared__ float s[3]; /* extern __shared__ float x[]; */ }"
+    assert translate(src) == src
+
+
+def test_casts_of_kernels_and_noinline():
+    new = translate("cudaLaunchCooperativeKernel((void*)k<float>, g, b, args);")
+    assert new == "cudaLaunchCooperativeKernel(k<float>, g, b, args);"
+    new = translate("cudaLaunchKernel( reinterpret_cast<const void*>(k), g, b, args);")
+    assert new == "cudaLaunchKernel((k), g, b, args);"
+    assert translate("__noinline__ int f();") == "__attribute__((noinline)) int f();"
+
+
+@pytest.mark.parametrize(
+    "src, sentence",
+    [
+        ('asm volatile("mov.u32 %0, %laneid;" : "=r"(x));', "inline PTX (asm)"),
+        ("wgmma_async();", "wgmma"),
+        ("const __grid_constant__ CUtensorMap map;", "TMA"),
+        ("__pipeline_memcpy_async(a, b, 16);", "asynchronous copies"),
+        ("nvcuda::wmma::fragment<int> a;", "wmma"),
+        ("__global__ void __cluster_dims__(2) k() {}", "clusters"),
+        ("float x = tex2D<float>(t, 0, 0);", "textures"),
+        ("cublasHandle_t handle;", "CUDA's libraries"),
+        ("cuda::barrier<cuda::thread_scope_block> b;", "libcu++"),
+        ("cub::DeviceReduce::Sum(a, b, c);", "CUB, Thrust and CUTLASS"),
+        ("#include <mma.h>", "<mma.h> is for a GPU"),
+        ("#include <cub/cub.cuh>", "<cub/cub.cuh> is for a GPU"),
+        ("#include <cuda/barrier>", "<cuda/barrier> is for a GPU"),
+        ('#define FENCE asm("membar.gl;")', "inline PTX (asm)"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence(src, sentence):
+    with pytest.raises(TranslateError) as raised:
+        translate(f"// a\n/* asm() */\n{src}\n")
+    assert raised.value.line == 3 and sentence in raised.value.message
+    assert str(raised.value).startswith("line 3: ") and raised.value.message.endswith(".")
+
+
+@pytest.mark.parametrize(
+    "condition, left_out",
+    [
+        ("#if __CUDA_ARCH__ >= 800", True),
+        ("#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ >= 900)", True),
+        ("#if __CUDA_ARCH__ < 700", True),
+        ("#if 0", True),
+        ("#ifndef __CUDA_ARCH__", True),
+        ("#if __CUDA_ARCH__ >= 750", False),
+        ("#if USE_PTX", False),
+        ("#if __CUDA_ARCH__ >= 700\n#else", True),
+        ("#if __CUDA_ARCH__ >= 800\n#elif __CUDA_ARCH__ >= 700", False),
+        ("#if __CUDA_ARCH__ >= 800\n#if 1\n#endif", True),
+    ],
+)
+def test_code_for_other_architectures_may_contain_anything(condition, left_out):
+    src = f'{condition}\nasm("");\n#endif\nint x;'
+    if left_out:
+        assert translate(src) == src
+    else:
+        with pytest.raises(TranslateError):
+            translate(src)
+
+
+@pytest.mark.parametrize(
+    "src, line, sentence",
+    [
+        ("\nk<<<g, b>>>;", 2, "a launch needs arguments"),
+        ("k<<<g, b(x);\n}", 1, "this <<< has no >>>"),
+        ("k<<<>>>(x);", 1, "a launch needs grid and block"),
+        ("k<<<g, b>>>(x;", 1, "is never closed"),
+        ("{ <<<g, b>>>(x); }", 1, "no kernel's name"),
+    ],
+)
+def test_broken_launches(src, line, sentence):
+    with pytest.raises(TranslateError) as raised:
+        translate(src)
+    assert raised.value.line == line and sentence in raised.value.message
