@@ -4,6 +4,7 @@ A test that crashes its process spoils only its own part, and the parts share th
 The notebooks come first because they take longest. The last line counts all parts together.
 """
 
+import contextlib
 import os
 import re
 import signal
@@ -12,7 +13,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +22,17 @@ from helpers.export_kernels import notebook_paths
 
 AT_ONCE = min(2, os.cpu_count() or 1)  # more would only disturb each other's timings
 LIMIT_S = 900
+GRACE_S = 10
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # nbval's, also where nobody looks at a terminal
-NBVAL = ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout=600"]
+NBVAL = [
+    *("-p", "helpers.nbval_watch"),
+    "--nbval-lax",
+    "--nbval-current-env",
+    "--nbval-cell-timeout=600",
+]
+
+
+running: set[subprocess.Popen] = set()
 
 
 @dataclass
@@ -52,7 +62,6 @@ def parts() -> list[list[str]]:
 
 def run_part(arguments: list[str]) -> Result:
     """Run pytest on one part; a process that dies or takes too long counts as one failure."""
-    part = str(Path(arguments[-1]).relative_to(ROOT))
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
@@ -65,20 +74,34 @@ def run_part(arguments: list[str]) -> Result:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            start_new_session=True,  # so that its children, Jupyter's kernels say, end with it
+            start_new_session=True,  # a group of its own, so that it can be stopped as a whole
         )
+        running.add(process)
         try:
             output, _ = process.communicate(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            output, _ = process.communicate()
-            output += f"\nstopped: it took longer than {LIMIT_S} s\n"
+            stop(process)
+            output = f"{process.communicate()[0]}\nstopped: it took longer than {LIMIT_S} s\n"
+        running.discard(process)
         passed, failed, skipped = _counts(report)
     if process.returncode and not failed:
         failed = 1
         output += f"\npytest ended with code {process.returncode}\n"
+    part = os.path.relpath(arguments[-1], ROOT)
     output = COLOURS.sub("", output)
     return Result(part, passed, failed, skipped, time.perf_counter() - begin, output)
+
+
+def stop(*processes: subprocess.Popen) -> None:
+    """Interrupt pytest, which ends a notebook's kernel then; kill what does not heed that."""
+    end = time.monotonic() + GRACE_S
+    for process in processes:
+        os.killpg(process.pid, signal.SIGINT)
+    for process in processes:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=max(0, end - time.monotonic()))
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _counts(report: Path) -> tuple[int, int, int]:
@@ -93,13 +116,20 @@ def _counts(report: Path) -> tuple[int, int, int]:
 
 
 def main() -> int:
-    results = []
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for done in pool.map(run_part, parts()):
-            print(done, flush=True)
-            if done.failed:
-                print(done.output, flush=True)
-            results.append(done)
+        try:
+            results = []
+            for future in as_completed([pool.submit(run_part, part) for part in parts()]):
+                results.append(future.result())
+                print(results[-1], flush=True)
+                if results[-1].failed:
+                    print(results[-1].output, flush=True)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            stop(*running)
+            print("stopped", flush=True)
+            return 130
     failures = [result for result in results if result.failed]
     if failures:
         print("\nFailed, with their output above:")

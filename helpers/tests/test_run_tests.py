@@ -1,5 +1,7 @@
 """`make test` counts what passed, also when a part crashes or hangs, and ends with the sum."""
 
+import subprocess
+import sys
 import time
 
 import nbformat
@@ -9,9 +11,8 @@ from helpers import run_tests
 
 
 @pytest.fixture
-def part(tmp_path, monkeypatch):
+def part(tmp_path):
     """Return a function that writes a file of tests and runs it as a part."""
-    monkeypatch.setattr(run_tests, "ROOT", tmp_path)
 
     def run(text, name="test_part.py", arguments=()):
         (tmp_path / name).write_text(text)
@@ -45,6 +46,7 @@ def test_a_file_without_tests_is_a_failure(part):
 
 def test_a_part_that_hangs_is_stopped_with_its_children(part, monkeypatch, tmp_path):
     monkeypatch.setattr(run_tests, "LIMIT_S", 3)
+    monkeypatch.setattr(run_tests, "GRACE_S", 1)
     begin = time.perf_counter()
     result = part(
         "import subprocess\n"
@@ -66,6 +68,15 @@ def test_a_notebook_cell_that_raises_or_shows_something_else_fails(part):
     assert "ZeroDivisionError" in result.output and "\x1b" not in result.output
 
 
+def test_a_kernel_that_dies_fails_its_cell_at_once(part):
+    cells = [nbformat.v4.new_code_cell(source) for source in ("1", "import os; os.abort()", "2")]
+    result = part(
+        nbformat.writes(nbformat.v4.new_notebook(cells=cells)), "00_test.ipynb", run_tests.NBVAL
+    )
+    assert (result.passed, result.failed) == (1, 2) and result.seconds < 30
+    assert "the kernel died in this cell" in result.output
+
+
 def test_every_test_file_and_notebook_is_a_part():
     parts = [part[-1] for part in run_tests.parts()]
     assert any(part.endswith("helpers/tests/test_run_tests.py") for part in parts)
@@ -81,7 +92,25 @@ def test_the_last_line_is_the_sum(monkeypatch, capsys, failed, code):
     }
     monkeypatch.setattr(run_tests, "parts", lambda: ["a", "b"])
     monkeypatch.setattr(run_tests, "run_part", results.get)
+    monkeypatch.setattr(run_tests.signal, "signal", lambda *of: None)
     assert run_tests.main() == code
     out = capsys.readouterr().out
     assert out.splitlines()[-1] == f"7 passed, {failed} failed, 1 skipped"
     assert ("output of b" in out) == bool(failed) and "output of a" not in out
+
+
+def test_stopping_it_stops_what_it_runs(tmp_path):
+    (tmp_path / "test_part.py").write_text(
+        "import pathlib, time\n"
+        f"def test_part(): pathlib.Path('{tmp_path}/began').touch(); time.sleep(60)\n"
+    )
+    code = (
+        f"from helpers import run_tests as r; r.parts = lambda: [['{tmp_path}/test_part.py']] * 9; "
+    )
+    command = [sys.executable, "-c", code + "raise SystemExit(r.main())"]
+    process = subprocess.Popen(command, cwd=run_tests.ROOT, stdout=subprocess.PIPE, text=True)
+    while not (tmp_path / "began").exists():
+        time.sleep(0.1)
+    process.terminate()
+    assert process.communicate(timeout=20)[0].endswith("stopped\n")
+    assert process.returncode == 130

@@ -1,0 +1,27 @@
+"""Plugin for pytest: nbval notices at once when a notebook's kernel dies, not at its time limit."""
+
+import time
+from queue import Empty
+
+from nbval.kernel import RunningKernel
+
+LOOK_EVERY_S = 2
+_wait_for_message = RunningKernel.get_message
+
+
+def _get_message(kernel, stream, timeout=None):
+    """Wait as nbval does, in short steps between which the kernel is looked after."""
+    end = time.monotonic() + (float("inf") if timeout is None else timeout)
+    while True:
+        left = end - time.monotonic()
+        try:
+            return _wait_for_message(kernel, stream, max(0, min(LOOK_EVERY_S, left)))
+        except Empty:
+            if not kernel.is_alive():
+                raise RuntimeError("the kernel died in this cell") from None
+            if left <= LOOK_EVERY_S:
+                raise
+
+
+def pytest_configure():
+    RunningKernel.get_message = _get_message
