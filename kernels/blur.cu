@@ -3,7 +3,7 @@
 // away, as far as they lie inside the image; halves round up.
 // inp, out: (H, W) uint8, contiguous, at most 2^31 - 1 pixels; 0 <= radius <= 1000.
 // Each pixel reads up to (2 * radius + 1)^2 bytes, mostly from cache, and writes 1.
-// Notebook: 02_grids_blocks_threads. Algorithm: the blur of PMPP, chapter 3.
+// Notebook: 02_grids_blocks_threads. Algorithm: the blur of PMPP, chapter 3; own code.
 //
 // from pathlib import Path
 // from torch.utils.cpp_extension import load_inline

@@ -2,7 +2,7 @@
 // Matrix product out = A @ B, one thread per element of out.
 // A: (M, K), B: (K, N), out: (M, N); float32, contiguous, below 2^31 elements each.
 // 2 M N K FLOPs; at least 4 (M K + K N + M N) bytes.
-// Notebook: 03_python_to_cuda. Algorithm: the textbook's; the grid is its outer loops.
+// Notebook: 03_python_to_cuda. The textbook's three loops; the grid is the outer two.
 //
 // from pathlib import Path
 // from torch.utils.cpp_extension import load_inline

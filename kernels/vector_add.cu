@@ -2,7 +2,7 @@
 // Adds two tensors element by element: out[i] = a[i] + b[i].
 // a, b, out: the same shape, float32, contiguous, at most 2^31 - 1 elements.
 // Each element moves 12 bytes and costs 1 FLOP.
-// Notebook: 02_grids_blocks_threads. Algorithm: the first kernel of any CUDA book.
+// Notebook: 02_grids_blocks_threads. The first kernel of any CUDA book; own code.
 //
 // from pathlib import Path
 // from torch.utils.cpp_extension import load_inline
