@@ -6,6 +6,7 @@ the same source with the CPU backend.
 """
 
 import ast
+import inspect
 import os
 import re
 import shutil
@@ -19,7 +20,7 @@ from torch.utils import cpp_extension
 from helpers import toolchain
 from helpers.compiler import compile_cuda
 from helpers.cuda_source import host_functions, includes
-from helpers.device import BACKEND
+from helpers.device import BACKEND, ROOT
 from helpers.device_code import resource_usage
 from helpers.export_kernels import KERNELS, NOTEBOOKS, kernel_differences
 
@@ -135,6 +136,26 @@ def test_call_in_the_head_on_a_gpu(path, alone):
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_example_in_the_readme(tmp_path, monkeypatch):
+    """As it stands there on a GPU; without one, `load_inline` and the device are exchanged."""
+    readme = (ROOT / "README.md").read_text()
+    example = re.search(r"```python\n(.*?)```", readme, re.DOTALL)[1]
+    shutil.copy(KERNELS / "square.cu", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "builds"))
+    if BACKEND == "cpu":
+        built = compile_cuda(KERNELS / "square.cu")
+        arguments = inspect.signature(cpp_extension.load_inline)
+
+        def load_inline(*args, **kwargs):
+            arguments.bind(*args, **kwargs)
+            assert kwargs["cuda_sources"] == (KERNELS / "square.cu").read_text()
+            return built
+
+        monkeypatch.setattr(cpp_extension, "load_inline", load_inline)
+    exec(example.replace('device="cuda"', f'device="{BACKEND}"'), {})
 
 
 def has_nvcc() -> bool:
