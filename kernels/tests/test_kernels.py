@@ -69,7 +69,7 @@ def test_head(path):
     assert notebook, "the head names no notebook"
     assert (NOTEBOOKS / f"{notebook[1]}.ipynb").exists()
     for what, said in {
-        "the first sentence": r"^[A-Z][^.]+(\.[^.]+)*\.",
+        "a first sentence": r"^[A-Z0-9].+\.",
         "a dtype": r"float32|float16|bfloat16|u?int\d+|floating",
         "a layout": "contiguous|stride",
         "what it must move or compute": "bytes?|FLOPs?",
