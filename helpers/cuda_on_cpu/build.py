@@ -91,9 +91,7 @@ def _torch_allocator() -> Path:
     options = [f"-I{home / 'include'}", f"-D_GLIBCXX_USE_CXX11_ABI={abi}"]
     linked = [str(runtime), f"-Wl,-rpath,{runtime.parent}"]
     linked += [f"-L{home / 'lib'}", "-lc10", f"-Wl,-rpath,{home / 'lib'}"]
-    return _build(
-        "libtorch_allocator", main, [main], options, linked, depends_on=torch.__version__
-    )
+    return _build("libtorch_allocator", main, [main], options, linked, depends_on=torch.__version__)
 
 
 def _build(
@@ -112,6 +110,8 @@ def _build(
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         made = Path(scratch) / target.name
         command = [*command, str(main), "-o", str(made), *linked]
+        if sys.platform == "darwin":
+            command.append(f"-Wl,-install_name,{target}")  # the path that users of it look up
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"{target.name} of the CPU backend does not build:\n{done.stderr}")

@@ -60,9 +60,17 @@ def _replace(src: str, pattern: str, replacement) -> str:
 
 def _rewrite_words(src: str) -> str:
     # A macro of this name would break GCC's own headers, which say __attribute__((__noinline__)).
-    return _replace(
+    src = _replace(
         src, r"\b(?<!\(\()__noinline__\b", lambda found, own: "__attribute__((noinline))"
     )
+    # __shared__ becomes `static thread_local`: the word must not be said twice, and alignas, which
+    # C++ wants at the very front of a declaration, not come after it.
+    src = _replace(src, r"\bstatic(?=\s+(?:\w+\s+)*__shared__\b)", lambda found, own: "")
+    src = _replace(
+        src, r"\b__shared__\s+static\b", lambda found, own: "__shared__" + _newlines(own)
+    )
+    aligned = r"\b__shared__(\s+)(alignas\s*\((?:[^()]|\([^()]*\))*\))"
+    return _replace(src, aligned, lambda found, own: f"{found[2]}{found[1]}__shared__")
 
 
 def _rewrite_launch_calls(src: str) -> str:

@@ -7,10 +7,10 @@ ARCHITECTURE = 750  # __CUDA_ARCH__ in include/cuda_runtime.h
 # (what to look for in code, what to say). The first in the source counts.
 _UNSUPPORTED = [
     (r"\b(?:asm|__asm__|__asm)\b", "inline PTX (asm) runs on a GPU only."),
-    (r"\bw?gmma_\w+|\bwgmma\w*", "wgmma (warp-group matrix instructions) runs on a GPU only."),
+    (r"\bwgmma\w*", "wgmma (warp-group matrix instructions) runs on a GPU only."),
     (r"\bCUtensorMap\b|\bcuTensorMap\w+", "TMA (tensor maps) runs on a GPU only."),
     (r"\bcp_async\w*|\b__pipeline_\w+", "asynchronous copies (cp.async) run on a GPU only."),
-    (r"\bnvcuda\b|\bwmma\b", "wmma (tensor cores) runs on a GPU only."),
+    (r"\bnvcuda\b|\bwmma\s*::", "wmma (tensor cores) runs on a GPU only."),
     (r"\b__cluster_dims__\b|\bthis_cluster\b|\bcluster_group\b|\bcudaLaunchKernelEx\w*",
      "thread block clusters run on a GPU only."),
     (r"\btex(?:1D|2D|3D|Cubemap)\w*\s*[<(]|\bcudaTextureObject_t\b|\btexture\s*<|\bsurf[123]D\w*",

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -170,6 +171,32 @@ def test_dynamic_shared_memory_at_file_scope(lib):
     out = zeros(64, dtype=np.int32)
     lib.run("file_scope", out)
     np.testing.assert_array_equal(out, np.roll(np.arange(64), -1))
+
+
+cuda(r"""
+__device__ int block_max(int value) {
+    static __shared__ int best;
+    __shared__ alignas(16) int seen[4];
+    __shared__ static volatile int turn;
+    if (threadIdx.x == 0) best = seen[1] = turn = 0;
+    __syncthreads();
+    atomicMax(&best, value);
+    __syncthreads();
+    return best + seen[1] + turn;
+}
+__global__ void block_max_kernel(const int* in, int* out) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    out[i] = block_max(in[i]);
+}
+EXPORT block_maxima(const Arrays& a) { block_max_kernel<<<50, 64>>>(a.at<int>(0), a.at<int>(1)); }
+""")
+
+
+def test_shared_memory_belongs_to_a_block(lib):
+    values = np.random.default_rng(4).integers(0, 9999, (50, 64)).astype(np.int32)
+    out = zeros(50, 64, dtype=np.int32)
+    lib.run("block_maxima", values, out)
+    np.testing.assert_array_equal(out, np.repeat(values.max(1)[:, None], 64, axis=1))
 
 
 cuda(r"""
@@ -364,7 +391,8 @@ EXPORT atomics(const Arrays& a) {
     double all[] = {double(t->i), double(t->u), double(t->ull), t->d, t->f, t->f2.x, t->f2.y,
         t->f4.x, t->f4.w, float(t->h), float(t->h2.y), float(t->b), float(t->b2.y),
         double(t->least), double(t->most), double(t->lowest), double(t->bits_and),
-        double(t->bits_or), double(t->bits_xor), double(t->sub), double(t->inc), double(t->dec), double(t->cas16)};
+        double(t->bits_or), double(t->bits_xor), double(t->sub), double(t->inc),
+        double(t->dec), double(t->cas16)};
     for (double x : all) *out++ = x;
     cudaFree(t);
 }
@@ -812,6 +840,17 @@ assert os.waitpid(child, 0)[1] == 0
 """
     path = lib._library._name
     subprocess.run([sys.executable, "-c", script, path], check=True, timeout=60)
+
+
+def test_several_threads_may_launch_at_once(lib):
+    def add(n):
+        a, out = floats(n), zeros(n)
+        for _ in range(20):
+            lib.run("add", a, a, out)
+        return (out == a + a).all()
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(add, [10, 100_000, 3000, 50_000]))
 
 
 def test_needed_tools_are_named():

@@ -1,6 +1,7 @@
 """What a kernel does wrong on the CPU backend: an error that names the place, and no harm."""
 
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -100,6 +101,11 @@ __global__ void adds(float* x, int i) {
     atomicAdd(&x[i], 1.0f);  // line: atomic
 }
 EXPORT add_at(const Arrays& a) { adds<<<1, 1>>>(a.at<float>(0), *a.at<int>(1)); }
+
+__global__ void shifts(float4* x) {
+    x[1] = *(float4*)((float*)x + 1);  // line: misaligned
+}
+EXPORT misaligned(const Arrays& a) { shifts<<<1, 1>>>(a.at<float4>(0)); }
 
 __global__ void divides(int* x, int n) {
     x[threadIdx.x] = x[threadIdx.x] % n;  // line: modulo
@@ -299,6 +305,12 @@ def test_a_read_past_the_end_and_before_the_start(lib):
     assert f"line {line('atomic')}: " in message and "0 bytes past its end" in message
     message = error_of(lib, "read_null", out)
     assert "reads address" in message and "where there is no memory" in message
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors allow it")
+def test_a_vector_that_is_not_aligned(lib):
+    message = error_of(lib, "misaligned", torch.zeros(64))
+    assert f"line {line('misaligned')}: accesses a misaligned address" in message
 
 
 def test_tensors_work_as_before(lib):

@@ -83,7 +83,7 @@ def test_configurations(configuration):
         ("return ", ";"),
         ("f(), ", ", g();"),
         ("/* k<<<1, 2>>>(x) */ ", "; // k<<<1, 2>>>(x)"),
-        ("const char* s = \"k<<<1, 2>>>(x)\"; ", ";"),
+        ('const char* s = "k<<<1, 2>>>(x)"; ', ";"),
         ('auto s = R"x(k<<<1, 2>>>("))x"; ', ";"),
         ("int million = 1'000'000; ", ";"),
         ("char c = '\"'; ", "; c = '\\'';"),

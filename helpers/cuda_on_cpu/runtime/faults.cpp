@@ -4,7 +4,9 @@
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
+#if defined(__linux__)
 #include <ucontext.h>
+#endif
 
 #include <chrono>
 #include <cstdio>
@@ -20,13 +22,12 @@ static struct sigaction previous[64];
 static bool passed_on[64];
 
 static void* code_address(void* context) {
-    auto* machine = &static_cast<ucontext_t*>(context)->uc_mcontext;
 #if defined(__linux__) && defined(__x86_64__)
-    return reinterpret_cast<void*>(machine->gregs[REG_RIP]);
+    return reinterpret_cast<void*>(static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP]);
 #elif defined(__linux__) && defined(__aarch64__)
-    return reinterpret_cast<void*>(machine->pc);
+    return reinterpret_cast<void*>(static_cast<ucontext_t*>(context)->uc_mcontext.pc);
 #else
-    (void)machine;
+    (void)context;
     return nullptr;
 #endif
 }

@@ -117,7 +117,7 @@ void Fiber::switch_to(Fiber& to) { switch_stacks(&stack_pointer_, to.stack_point
 
 // Linux allows a process some 65,000 mappings, and a guarded stack takes two of them. Past this
 // many stacks (16 cores with full blocks) go without a guard.
-static std::atomic<int> guards_left{16 * 1024};
+static std::atomic<long> guards_left{16 * 1024};
 
 // With its guard a stack takes an odd number of pages. Were it a power of two, all stacks would
 // compete for a few entries of the address-translation buffer: a third of the speed.
@@ -127,6 +127,11 @@ Stacks::Stacks(std::size_t count)
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     base_ = static_cast<char*>(memory);
+}
+
+Stacks::~Stacks() {
+    munmap(base_, count_ * stride_);
+    guards_left += long(guarded_);
 }
 
 char* Stacks::usable(std::size_t i, std::size_t* bytes) {

@@ -6,6 +6,9 @@
 
 #if defined(CUDA_ON_CPU_UCONTEXT) || !(defined(__x86_64__) || defined(__aarch64__))
 #define CUDA_ON_CPU_PORTABLE_SWITCH 1
+#if defined(__APPLE__)
+#define _XOPEN_SOURCE 600  // or there is no ucontext
+#endif
 #include <ucontext.h>
 #endif
 
@@ -32,6 +35,7 @@ constexpr std::size_t STACK_BYTES = 256 * 1024;  // of address space; memory onl
 class Stacks {
 public:
     explicit Stacks(std::size_t count);
+    ~Stacks();
     char* usable(std::size_t i, std::size_t* bytes);    // guards the page below on first use
     bool contains(const void* address) const;
 

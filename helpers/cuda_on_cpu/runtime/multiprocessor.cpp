@@ -1,13 +1,14 @@
 #include "multiprocessor.h"
 
-#include "faults.h"
-
 #include <sched.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
+#include <memory>
 #include <stdexcept>
+
+#include "faults.h"
 
 // The built-in variables of the CUDA string that runs on this operating-system thread.
 CUDA_ON_CPU_BUILT_IN uint3 threadIdx, blockIdx, blockDim, gridDim;
@@ -24,7 +25,11 @@ static CUDA_ON_CPU_THREAD_LOCAL Multiprocessor* running_here = nullptr;
 
 Multiprocessor& Multiprocessor::mine() {
     static CUDA_ON_CPU_THREAD_LOCAL Multiprocessor* of_this_thread = nullptr;
-    if (!of_this_thread) of_this_thread = new Multiprocessor;  // kept for the next launch
+    if (!of_this_thread) {
+        static thread_local std::unique_ptr<Multiprocessor> owner;  // kept for the next launch
+        owner.reset(new Multiprocessor);
+        of_this_thread = owner.get();
+    }
     return *of_this_thread;
 }
 
@@ -58,6 +63,8 @@ Multiprocessor::Multiprocessor() : os_thread_(pthread_self()), position_(&positi
     free_.reserve(MAX_THREADS);
     prepare_fault_stack();
 }
+
+Multiprocessor::~Multiprocessor() { std::free(shared_); }
 
 void Multiprocessor::run_blocks(Grid& grid, std::uint64_t chunk, std::uint64_t chunks) {
     grid_ = &grid;

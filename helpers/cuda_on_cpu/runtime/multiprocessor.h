@@ -58,7 +58,7 @@ struct WarpRequest {
     std::uint64_t value, result;
 };
 
-struct Thread {
+struct alignas(64) Thread {  // a cache line
     Fiber* fiber;  // where a started thread that is not running stopped
     uint3 index;   // its threadIdx
     int line;      // where it waits
@@ -77,6 +77,7 @@ struct Warp {
 
 class Multiprocessor {
 public:
+    ~Multiprocessor();
     static Multiprocessor& mine();     // of this operating-system thread
     static Multiprocessor* running();  // likewise; null outside a kernel
 
@@ -107,22 +108,24 @@ private:
     static void fiber_main();
 
     void run_block(std::uint64_t block);
-    Fiber& free_fiber();
+    [[gnu::noinline]] Fiber& free_fiber();
     void leave_plain_calls();
     void start_next_thread();
-    void suspend(unsigned successor = NOBODY);
-    void switch_away(Fiber& from);
-    void resume(unsigned thread, Fiber& from);
+    // Inlined into what waits, for a thread that waits keeps a stack frame for every call on its
+    // way here, and the frames of a thousand threads compete for the cache.
+    [[gnu::always_inline]] inline void suspend(unsigned successor = NOBODY);
+    [[gnu::always_inline]] inline void switch_away(Fiber& from);
+    [[gnu::always_inline]] inline void resume(unsigned thread, Fiber& from);
     unsigned ready_in_warp(unsigned thread) const;
     unsigned ready_elsewhere(unsigned thread) const;
 
-    void open_barrier();
+    [[gnu::noinline]] void open_barrier();
     void wait_for_the_grid();
     std::string barrier_name() const;
 
     void complete_warp_groups(unsigned warp);
     void complete_group(unsigned warp, std::uint32_t group);
-    bool complete_convergence(unsigned warp);
+    [[gnu::noinline]] bool complete_convergence(unsigned warp);
     std::string operation_name(unsigned thread) const;
 
     // Out of line, so that their strings do not swell the stack frames of the waiting threads.

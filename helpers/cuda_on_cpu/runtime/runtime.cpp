@@ -1,9 +1,10 @@
 // The runtime library in one translation unit: its headers are then read once, which builds it
-// three times as fast and lets the compiler inline across the parts.
+// three times as fast, and barrier.cpp and warp.cpp can inline what multiprocessor.cpp defines.
+#include "multiprocessor.cpp"
+
 #include "barrier.cpp"
 #include "device.cpp"
 #include "faults.cpp"
 #include "fiber.cpp"
 #include "memory.cpp"
-#include "multiprocessor.cpp"
 #include "warp.cpp"
