@@ -15,6 +15,8 @@ from helpers.device import CACHE
 from helpers.install import how_to_get
 
 TOOLKIT_PARTS = "cccl,crt,cudart,nvcc,nvvm"
+SYSTEM_CUDA = Path("/usr/local/cuda")
+DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 
 
 class ToolMissing(RuntimeError):
@@ -96,7 +98,7 @@ def compute_sanitizer() -> Path:
 def ncu() -> Path:
     """Return ncu, the profiler of kernels, if it may read the GPU's counters."""
     found = _cuda_tool("ncu", how_to_get("nsight-compute", "nsight-compute"))
-    driver = Path("/proc/driver/nvidia/params")
+    driver = DRIVER_PARAMETERS
     only_root = driver.exists() and "RmProfilingAdminOnly: 1" in driver.read_text()
     if only_root and os.geteuid() != 0:
         option = "options nvidia NVreg_RestrictProfilingToAdminUsers=0"
@@ -190,11 +192,11 @@ def identity() -> str:
 def raise_if_known(output: str):
     """Raise ToolMissing if a build's output says that a tool, not the string, is to blame."""
     if found := re.search(r"Unsupported gpu architecture '(\w+)'", output):
-        raise ToolMissing(f"this nvcc is too old for the GPU ({found[1]}).", _toolkit())
+        raise ToolMissing(f"This nvcc is too old for the GPU ({found[1]}).", _toolkit())
     if "Python.h: No such file" in output:
         python_headers()
     if "No space left on device" in output:
-        raise ToolMissing("the disk is full.", "make clean")
+        raise ToolMissing("The disk is full.", "make clean")
 
 
 def nvcc_version(home: Path) -> str:
@@ -209,7 +211,7 @@ def _cuda_homes():
             yield Path(os.environ[variable])
     if found := shutil.which("nvcc"):
         yield Path(found).resolve().parent.parent
-    yield Path("/usr/local/cuda")
+    yield SYSTEM_CUDA
     for directory in _site_packages():
         yield from sorted(directory.glob("nvidia/cu*"), reverse=True)
 

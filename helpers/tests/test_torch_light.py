@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from helpers import torch_light
-from helpers.compiler import compile_cuda
+from helpers.compiler import CompileError, compile_cuda
+from helpers.cuda_source import host_functions
 from helpers.device import BACKEND, DEVICE
 
 # One string that uses everything, so that it is compiled once. It must build with PyTorch's own
@@ -97,12 +98,12 @@ torch::Tensor wrong_type(torch::Tensor inp) {
 }
 """
 
-ALL = re.findall(r"^[\w:<>, ]+ (\w+)\([^)]*\) \{", EVERYTHING, re.MULTILINE)
+ALL = [function.name for function in host_functions(EVERYTHING) if not function.hidden]
 
 
 @pytest.fixture(scope="module")
 def mod():
-    return compile_cuda(EVERYTHING, [name for name in ALL if not name.endswith("_kernel")])
+    return compile_cuda(EVERYTHING, ALL)
 
 
 def message(function, *args) -> str:
@@ -229,8 +230,6 @@ def test_autograd_does_not_look_inside(mod):
 
 
 def test_element_types_are_checked_when_compiling():
-    from helpers.compiler import CompileError
-
     source = "void f(torch::Tensor x) {\n  x.data_ptr<unsigned long long>();\n}"
     with pytest.raises(CompileError, match="line 2: static assertion failed: not a PyTorch"):
         compile_cuda(source)

@@ -1,0 +1,314 @@
+"""Every tool that may be missing: one sentence, and the line that mends it."""
+
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+import torch
+
+from helpers import compiler, doctor, toolchain
+from helpers.device import ROOT
+from helpers.toolchain import ToolMissing
+
+REAL_COMPILER = str(toolchain.host_compiler())
+
+
+@pytest.fixture
+def bare(monkeypatch, tmp_path):
+    """A machine without tools: an empty directory that is all of PATH, and no CUDA anywhere."""
+    bin_directory = tmp_path / "bin"
+    bin_directory.mkdir()
+    for variable in ("CXX", "CC", "CUDA_HOME", "CUDA_PATH", "LIBRARY_PATH"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("PATH", str(bin_directory))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python" / "python"))
+    monkeypatch.setattr(toolchain, "SYSTEM_CUDA", tmp_path / "no_cuda")
+    monkeypatch.setattr(toolchain, "_site_packages", lambda: {tmp_path / "site"})
+    monkeypatch.setattr(toolchain.sysconfig, "get_path", lambda name: str(tmp_path / name))
+    return bin_directory
+
+
+def program(path: Path, says: str = "") -> Path:
+    """Make a program that prints a text."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho '{says}'\n")
+    path.chmod(0o755)
+    return path
+
+
+def toolkit(home: Path, version: str = "13.0") -> Path:
+    """Make a CUDA toolkit with an nvcc that knows its version."""
+    program(home / "bin" / "nvcc", f"Cuda compilation tools, release {version}, V{version}.88")
+    (home / "include").mkdir()
+    (home / "include" / "cuda_runtime.h").touch()
+    return home
+
+
+def problem(function, *args) -> ToolMissing:
+    with pytest.raises(ToolMissing) as caught:
+        function(*args)
+    assert str(caught.value) == f"{caught.value.sentence}\n  To mend it: {caught.value.mend}"
+    assert "\n" not in caught.value.sentence + caught.value.mend
+    return caught.value
+
+
+# ---------------------------------------------------------------------------------------- ninja
+
+
+def test_ninja_beside_the_interpreter_is_put_on_path(bare):
+    ninja = program(Path(sys.executable).parent / "ninja")
+    assert toolchain.ninja() == ninja
+    assert shutil.which("ninja") == str(ninja)
+
+
+def test_no_ninja(bare):
+    error = problem(toolchain.ninja)
+    assert error.sentence == "ninja, which runs the build, is not installed."
+    assert error.mend == f"{sys.executable} -m pip install ninja"
+
+
+# --------------------------------------------------------------------------------- C++ compiler
+
+
+def test_a_compiler_of_another_name(bare):
+    found = program(bare / "clang++")
+    assert toolchain.host_compiler() == found
+    assert os.environ["CXX"] == "clang++"  # or load_inline would look for c++
+
+
+def test_no_compiler(bare):
+    error = problem(toolchain.host_compiler)
+    assert error.sentence == "There is no C++ compiler on PATH."
+    assert "g++" in error.mend or "xcode-select" in error.mend
+
+
+def test_a_compiler_that_is_not_there(bare, monkeypatch):
+    program(bare / "c++")
+    monkeypatch.setenv("CXX", "g++-99")
+    error = problem(toolchain.host_compiler)
+    assert error.sentence == "CXX names 'g++-99', and there is no such compiler."
+    assert error.mend == "unset CXX"
+
+
+def test_no_python_headers(monkeypatch, tmp_path):
+    monkeypatch.setattr(toolchain.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    assert "Python.h" in problem(toolchain.python_headers).sentence
+    said = "fatal error: Python.h: No such file or directory"
+    assert "Python.h" in problem(toolchain.raise_if_known, said).sentence
+
+
+# ----------------------------------------------------------------------------------------- CUDA
+
+
+def test_no_nvcc(bare, monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    error = problem(toolchain.cuda_home)
+    assert error.sentence == "There is no nvcc, the compiler for CUDA."
+    assert error.mend.endswith('-m pip install "cuda-toolkit[cccl,crt,cudart,nvcc,nvvm]==13.0.*"')
+
+
+def test_cuda_home_is_found_where_it_is_not_set(bare, monkeypatch, tmp_path):
+    wheels = toolkit(tmp_path / "site" / "nvidia" / "cu13")
+    assert toolchain.cuda_home() == wheels
+    assert os.environ.pop("CUDA_HOME") == str(wheels)
+    on_path = toolkit(tmp_path / "cuda")
+    (bare / "nvcc").symlink_to(on_path / "bin" / "nvcc")
+    assert toolchain.cuda_home() == on_path
+    set_by_hand = toolkit(tmp_path / "mine")
+    monkeypatch.setenv("CUDA_HOME", str(set_by_hand))
+    assert toolchain.cuda_home() == set_by_hand
+
+
+def test_a_cuda_home_without_nvcc_does_not_hide_another(bare, monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "gone"))
+    there = toolkit(tmp_path / "site" / "nvidia" / "cu13")
+    assert toolchain.cuda_home() == there
+
+
+def test_cuda_versions_that_differ(bare, monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    old = toolkit(tmp_path / "old", "12.4")
+    error = problem(toolchain.cuda_fits_torch, old)
+    assert error.sentence == f"nvcc in {old} is of CUDA 12.4, PyTorch of CUDA 13.0."
+    assert error.mend.endswith('nvvm]==13.0.*"')
+    newer = toolkit(tmp_path / "site" / "nvidia" / "cu13", "13.2")
+    assert toolchain.cuda_fits_torch(newer) == "13.2"  # another minor version is no problem
+    monkeypatch.setenv("CUDA_HOME", str(old))
+    assert toolchain.cuda_home() == newer  # the one that fits comes first
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "expected"),
+    [
+        ("g++", "c++ (Debian 99.1.0-3) 99.1.0", "works with g++ up to 15;"),
+        ("clang", "Debian clang version 99.0.6", "works with clang up to 20;"),
+    ],
+)
+def test_a_compiler_that_is_too_new_for_nvcc(bare, tmp_path, name, says, expected):
+    program(bare / "c++", says)
+    error = problem(toolchain.compiler_fits_nvcc, toolkit(tmp_path / "cuda"))
+    assert expected in error.sentence and error.sentence.endswith("is 99.")
+    assert f"export CXX={'g++' if name == 'g++' else 'clang++'}-" in error.mend
+
+
+def test_a_compiler_that_fits_nvcc(bare, tmp_path):
+    program(bare / "c++", "c++ (Debian 12.2.0-14) 12.2.0")
+    assert toolchain.compiler_fits_nvcc(toolkit(tmp_path / "cuda")) == "g++ 12"
+
+
+def test_libcudart_under_its_versioned_name_can_be_linked(bare, monkeypatch, tmp_path):
+    monkeypatch.setattr(toolchain, "CACHE", tmp_path / "cache")
+    home = toolkit(tmp_path / "cuda")
+    (home / "lib").mkdir()
+    (home / "lib" / "libcudart.so.13").write_text("cudart")
+    for _ in range(2):
+        toolchain._make_linkable(home)
+    [directory] = {part for part in os.environ["LIBRARY_PATH"].split(":") if part}
+    assert Path(directory, "libcudart.so").read_text() == "cudart"
+
+
+def test_an_nvcc_that_is_too_old_for_the_gpu():
+    said = "nvcc fatal   : Unsupported gpu architecture 'compute_120'"
+    error = problem(toolchain.raise_if_known, said)
+    assert error.sentence == "This nvcc is too old for the GPU (compute_120)."
+
+
+def test_a_full_disk():
+    error = problem(toolchain.raise_if_known, "ld: write error: No space left on device")
+    assert error.sentence == "The disk is full." and error.mend == "make clean"
+
+
+def test_ncu_without_permission(bare, monkeypatch, tmp_path):
+    program(bare / "ncu")
+    parameters = tmp_path / "params"
+    monkeypatch.setattr(toolchain, "DRIVER_PARAMETERS", parameters)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert toolchain.ncu() == bare / "ncu"
+    parameters.write_text("RmProfilingAdminOnly: 1\n")
+    error = problem(toolchain.ncu)
+    assert "may not read the GPU's counters" in error.sentence
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in error.mend
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert toolchain.ncu() == bare / "ncu"
+
+
+def test_a_tool_in_tritons_wheel(bare, tmp_path):
+    assert "There is no cuobjdump." in problem(toolchain.cuobjdump).sentence
+    there = program(tmp_path / "site/triton/backends/nvidia/bin/cuobjdump")
+    assert toolchain.cuobjdump() == there
+
+
+# ------------------------------------------------------------------------- compile_cuda says them
+
+
+def compile_something():
+    compiler.compile_cuda(f"torch::Tensor f(torch::Tensor x) {{ return x; }}  // {uuid.uuid4()}")
+
+
+def test_compile_cuda_without_a_compiler(bare):
+    error = problem(compile_something)
+    assert error.sentence == "There is no C++ compiler on PATH."
+    assert error._render_traceback_() == [f"ToolMissing: {error}"]  # in a notebook, no more
+
+
+def test_compile_cuda_without_ninja(bare, monkeypatch):
+    monkeypatch.setenv("CXX", REAL_COMPILER)
+    assert "ninja" in problem(compile_something).sentence
+
+
+def test_compile_cuda_without_nvcc(bare, monkeypatch):
+    monkeypatch.setenv("CXX", REAL_COMPILER)
+    program(bare / "ninja")
+    monkeypatch.setattr(compiler, "BACKEND", "cuda")
+    monkeypatch.setattr(compiler, "gpu_arch", lambda source: "90")
+    assert "There is no nvcc" in problem(compile_something).sentence
+
+
+def test_compile_cuda_with_another_cuda(bare, monkeypatch, tmp_path):
+    monkeypatch.setenv("CXX", REAL_COMPILER)
+    program(bare / "ninja")
+    toolkit(tmp_path / "no_cuda", "12.4")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(compiler, "BACKEND", "cuda")
+    monkeypatch.setattr(compiler, "gpu_arch", lambda source: "90")
+    assert "is of CUDA 12.4, PyTorch of CUDA 13.0." in problem(compile_something).sentence
+
+
+# --------------------------------------------------------------------------------------- doctor
+
+
+def test_the_report():
+    done = subprocess.run(
+        [sys.executable, "-m", "helpers.doctor"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    *rows, blank, last = done.stdout.splitlines()
+    names = [name for name, _, _ in doctor.CHECKS]
+    assert [name for name in names if any(name in row for row in rows)] == names
+    assert f"PyTorch           {torch.__version__.split('+')[0]}" in done.stdout
+    assert "a kernel ran on the" in rows[-1] and blank == ""
+    assert last.startswith("The notebooks run")
+
+
+def missing():
+    raise ToolMissing("There is no hammer.", "buy hammer")
+
+
+@pytest.mark.parametrize(
+    ("need", "code", "row", "last"),
+    [
+        (doctor.ALWAYS, 1, "  MISSING  hammer            There is no hammer.", "do not run yet"),
+        (doctor.FOR_SOME, 0, "  missing  hammer            There is no hammer.", "need: hammer."),
+        (doctor.ON_A_GPU, 0, "  -        hammer            There is no hammer. It is of", "run."),
+    ],
+)
+def test_what_is_missing_decides_the_exit_code(monkeypatch, capsys, need, code, row, last):
+    monkeypatch.setattr(doctor, "CHECKS", [("hammer", missing, need), ("nail", lambda: "1", need)])
+    assert doctor.main() == code
+    printed = capsys.readouterr().out
+    assert row in printed and "  ok       nail              1" in printed
+    assert ("buy hammer" in printed) == (need != doctor.ON_A_GPU)
+    assert last in printed.splitlines()[-1]
+
+
+def test_the_wrong_build_of_pytorch(monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(doctor, "find_gpu", lambda: True)
+    error = problem(doctor.pytorch)
+    assert "build for the CPU, but this machine has an NVIDIA GPU" in error.sentence
+    assert f"torch==={torch.__version__.split('+')[0]}" in error.mend
+    monkeypatch.setattr(doctor, "find_gpu", lambda: False)
+    assert doctor.pytorch().endswith("built for the CPU")
+
+
+def test_a_driver_that_does_not_answer(monkeypatch):
+    monkeypatch.setattr(doctor, "BACKEND", "cpu")
+    monkeypatch.setattr(doctor, "find_gpu", lambda: True)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(doctor, "_why_no_cuda", lambda: "The NVIDIA driver is too old")
+    error = problem(doctor.gpu)
+    expected = "PyTorch for CUDA 13.0 does not reach the GPU: The NVIDIA driver is too old"
+    assert error.sentence == expected
+
+
+def test_a_gpu_that_is_too_old(monkeypatch):
+    monkeypatch.setattr(doctor, "BACKEND", "cuda")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla P100")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (6, 0))
+    assert "Tesla P100 is older than" in problem(doctor.gpu).sentence
+
+
+def test_no_room(monkeypatch):
+    monkeypatch.setattr(doctor, "DISK_GB", 1e9)
+    assert problem(doctor.disk).mend == "make clean"
+
+
+def test_a_backend_that_does_not_build(monkeypatch):
+    monkeypatch.setattr(doctor, "compile_cuda", lambda source: missing())
+    error = problem(doctor.backend)
+    assert error.sentence == "A kernel cannot be compiled: There is no hammer."
+    assert error.mend == "buy hammer"
