@@ -13,6 +13,7 @@ import importlib.util
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -74,10 +75,13 @@ def compile_cuda(src: str | Path, functions: list[str] | None = None) -> Compile
     """Compile a CUDA string, or a .cu file, and return its host functions as attributes.
 
     `functions` names the functions to bind; by default every host function at file scope that
-    takes or returns a torch::Tensor. With a GPU the string goes through nvcc, for that GPU;
-    without one through g++ and the CPU backend. A string that was built before comes from the
-    cache. A string that includes PyTorch's headers itself is built with all of them, which takes
-    ten times as long.
+    takes or returns a torch::Tensor, and otherwise what Python can give: numbers, bool,
+    std::string, torch::ScalarType, and std::optional, std::vector, std::tuple of these.
+
+    With a GPU the string goes through nvcc, for that GPU; without one through g++ and the CPU
+    backend. What was built before comes from the cache. A string that includes PyTorch's headers
+    itself, or whose named functions have other types, is built with all of PyTorch's headers,
+    which takes ten times as long.
 
     Raises CompileError if the string does not compile, ToolMissing if a tool is not there.
     """
@@ -102,6 +106,8 @@ def _choose(found: list[Function], names) -> list[Function]:
     chosen = [f for f in for_python if f.uses_tensors]
     if names is None and not chosen:
         raise CompileError("no host function in the string takes or returns a torch::Tensor")
+    # a helper such as check(torch::Tensor, const char*) is for the string itself
+    chosen = [f for f in chosen if f.schema] or chosen
     if names is not None:
         names = [names] if isinstance(names, str) else names
         listed = ", ".join(f.name for f in for_python) or "none"
@@ -155,7 +161,7 @@ def _cpu_module(numbered, label, chosen):
 def _cpu_flags():
     return {
         "extra_include_paths": [str(cuda_on_cpu.INCLUDE), str(torch_light.INCLUDE)],
-        "extra_cflags": cuda_on_cpu.flags(str(toolchain.host_compiler())),
+        "extra_cflags": cuda_on_cpu.flags(toolchain.host_compiler()),
         "extra_ldflags": [str(cuda_on_cpu.runtime_library())],
     }
 
@@ -179,7 +185,9 @@ def _gpu_module(numbered, label, chosen):
 def _gpu_flags(source, *more):
     arch = gpu_arch(source)
     chip = f"-gencode=arch=compute_{arch},code=sm_{arch}"
-    return {"extra_cuda_cflags": ["-O3", "-lineinfo", chip, *more]}
+    # two strings may name their kernels alike: hidden, none can stand in for another
+    hidden = "-Xcompiler=-fvisibility=hidden"
+    return {"extra_cuda_cflags": ["-O3", "-lineinfo", hidden, chip, *more]}
 
 
 @functools.cache
@@ -269,7 +277,7 @@ def _tensor_object() -> Path:
     path = BUILDS / f"torch_light_{key}.o"
     if not path.exists():
         private = path.with_suffix(f".{os.getpid()}.o")
-        command = [toolchain.host_compiler(), *flags, "-c", torch_light.SOURCE]
+        command = [*shlex.split(toolchain.host_compiler()), *flags, "-c", torch_light.SOURCE]
         done = subprocess.run([*command, "-o", private], capture_output=True, text=True)
         toolchain.raise_if_known(done.stderr)
         if done.returncode:

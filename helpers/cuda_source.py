@@ -104,7 +104,7 @@ def _parse_header(header, source, offset):
     words = set(re.findall(r"\w+", header))
     if words & NOT_HOST or words & {"namespace", "struct", "class", "union", "enum"}:
         return None
-    clean = re.sub(r"\[\[.*?\]\]|\b__host__\b", lambda found: " " * len(found[0]), header)
+    clean = re.sub(r"\[\[.*?\]\]|\b(?:__host__|extern)\b", lambda word: _blank(word[0]), header)
     opening = _outside_angles(clean, "(")
     if opening is None or "=" in clean[:opening]:
         return None

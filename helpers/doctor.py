@@ -129,7 +129,7 @@ CHECKS: list[tuple[str, Callable, str]] = [
     ("Python", python, ALWAYS),
     ("PyTorch", pytorch, FOR_SOME),
     ("GPU", gpu, FOR_SOME),
-    ("C++ compiler", lambda: str(toolchain.host_compiler()), ALWAYS),
+    ("C++ compiler", toolchain.host_compiler, ALWAYS),
     ("ninja", lambda: str(toolchain.ninja()), ALWAYS),
     ("Python headers", lambda: str(toolchain.python_headers()), ALWAYS),
     ("nvcc", lambda: str(toolchain.cuda_home() / "bin" / "nvcc"), WITH_GPU),

@@ -3,6 +3,7 @@
 import functools
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -41,18 +42,17 @@ def ninja() -> Path:
     raise ToolMissing("ninja, which runs the build, is not installed.", _pip("ninja"))
 
 
-def host_compiler() -> Path:
-    """Return the C++ compiler: $CXX, else the first of c++, g++, clang++ on PATH."""
-    chosen = os.environ.get("CXX")
-    if chosen:
-        if found := shutil.which(chosen):
-            return Path(found)
+def host_compiler() -> str:
+    """Return the command of the C++ compiler: $CXX, else the first of c++, g++, clang++ on PATH."""
+    if chosen := os.environ.get("CXX"):
+        if shutil.which(shlex.split(chosen)[0]):  # it may be "ccache g++"
+            return chosen
         raise ToolMissing(f"CXX names {chosen!r}, and there is no such compiler.", "unset CXX")
     for name in ("c++", "g++", "clang++"):
         if found := shutil.which(name):
             if name != "c++":  # load_inline looks for c++ alone
                 os.environ["CXX"] = name
-            return Path(found)
+            return shlex.quote(found)
     raise ToolMissing(
         "There is no C++ compiler on PATH.", how_to_get("g++", "gcc-c++", "xcode-select --install")
     )
@@ -165,7 +165,7 @@ def compiler_fits_nvcc(home: Path) -> str:
     from torch.utils import cpp_extension
 
     compiler = host_compiler()
-    said = _run_version(str(compiler), "--version")
+    said = _run_version(*shlex.split(compiler), "--version")
     kind = "clang" if "clang" in said else "g++"
     version = int(re.search(r"(\d+)\.\d+", said)[1])
     known = "CUDA_CLANG_VERSIONS" if kind == "clang" else "CUDA_GCC_VERSIONS"
@@ -183,7 +183,7 @@ def compiler_fits_nvcc(home: Path) -> str:
 
 def identity() -> str:
     """Return what changes when a compiler is exchanged, without running it: for hashes."""
-    tools = [shutil.which(os.environ.get("CXX", "c++"))]
+    tools = [shutil.which(word) for word in shlex.split(os.environ.get("CXX", "c++"))]
     tools += [home / "bin" / "nvcc" for home in _cuda_homes()]
     there = [Path(tool) for tool in tools if tool and Path(tool).exists()]
     return repr([(str(tool), tool.stat().st_size, int(tool.stat().st_mtime)) for tool in there])

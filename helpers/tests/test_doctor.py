@@ -14,7 +14,7 @@ from helpers import compiler, doctor, toolchain
 from helpers.device import ROOT
 from helpers.toolchain import ToolMissing
 
-REAL_COMPILER = str(toolchain.host_compiler())
+REAL_COMPILER = toolchain.host_compiler()
 
 
 @pytest.fixture
@@ -23,7 +23,8 @@ def bare(monkeypatch, tmp_path):
     bin_directory = tmp_path / "bin"
     bin_directory.mkdir()
     for variable in ("CXX", "CC", "CUDA_HOME", "CUDA_PATH", "LIBRARY_PATH"):
-        monkeypatch.delenv(variable, raising=False)
+        monkeypatch.setenv(variable, "")  # so that what a test sets is taken back
+        monkeypatch.delenv(variable)
     monkeypatch.setenv("PATH", str(bin_directory))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python" / "python"))
     monkeypatch.setattr(toolchain, "SYSTEM_CUDA", tmp_path / "no_cuda")
@@ -76,7 +77,7 @@ def test_no_ninja(bare):
 
 def test_a_compiler_of_another_name(bare):
     found = program(bare / "clang++")
-    assert toolchain.host_compiler() == found
+    assert toolchain.host_compiler() == str(found)
     assert os.environ["CXX"] == "clang++"  # or load_inline would look for c++
 
 
@@ -92,6 +93,13 @@ def test_a_compiler_that_is_not_there(bare, monkeypatch):
     error = problem(toolchain.host_compiler)
     assert error.sentence == "CXX names 'g++-99', and there is no such compiler."
     assert error.mend == "unset CXX"
+
+
+def test_a_compiler_behind_ccache(bare, monkeypatch, tmp_path):
+    program(bare / "ccache", "g++ (Debian 12.2.0-14) 12.2.0")
+    monkeypatch.setenv("CXX", "ccache g++")
+    assert toolchain.host_compiler() == "ccache g++"
+    assert toolchain.compiler_fits_nvcc(toolkit(tmp_path / "cuda")) == "g++ 12"
 
 
 def test_no_python_headers(monkeypatch, tmp_path):
