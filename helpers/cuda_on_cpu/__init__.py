@@ -4,6 +4,10 @@
 <cuda_runtime.h>` (and behind PyTorch's headers, if it wants those) with `flags()`; link it with
 `runtime_library()`. A kernel's faults arrive as std::runtime_error. `install_allocator()` makes
 faults of reads and writes past the end of a tensor.
+
+To see how a kernel runs, read include/cuda_on_cpu/launch.h (what <<<...>>> becomes), then in
+runtime/: multiprocessor.cpp (a block and its threads), barrier.cpp, warp.cpp, fiber.cpp (how a
+thread waits), device.cpp (a grid and the cores), memory.cpp and faults.cpp (what goes wrong).
 """
 
 from .build import (

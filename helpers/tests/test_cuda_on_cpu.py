@@ -795,6 +795,11 @@ EXPORT host(const Arrays& a) {
     out[6] = cudaSetDevice(3), out[7] = cudaGetLastError(), out[8] = cudaGetLastError();
 }
 EXPORT refused_call(const Arrays&) { C10_CUDA_CHECK(cudaSetDevice(3)); }
+EXPORT large_copy(const Arrays& a) {
+    float* device;
+    cudaMalloc(&device, 100);
+    C10_CUDA_CHECK(cudaMemcpy(device, a.at<float>(0), 104, cudaMemcpyHostToDevice));
+}
 """)
 
 
@@ -807,6 +812,8 @@ def test_host_calls(lib):
     np.testing.assert_array_equal(out[1:], [1, 32, 7, 1024, np.inf, 101, 101, 0])
     with pytest.raises(RuntimeError, match="CUDA error: invalid device ordinal"):
         lib.run("refused_call")
+    with pytest.raises(RuntimeError, match="CUDA error: invalid argument"):
+        lib.run("large_copy", floats(1000))
 
 
 cuda(r"""

@@ -22,7 +22,7 @@ public:
     void run(Grid& grid, unsigned helpers, std::uint64_t chunk, std::uint64_t chunks) {
         {
             std::lock_guard<std::mutex> lock(mutex_);
-            while (size_ < helpers) start(size_++);
+            for (; size_ < helpers; size_++) start(size_);
             grid_ = &grid;
             chunk_ = chunk;
             chunks_ = chunks;
@@ -47,7 +47,11 @@ private:
                 Grid& grid = *grid_;
                 std::uint64_t chunk = chunk_, chunks = chunks_;
                 lock.unlock();
-                Multiprocessor::mine().run_blocks(grid, chunk, chunks);
+                try {
+                    Multiprocessor::mine().run_blocks(grid, chunk, chunks);
+                } catch (const std::bad_alloc&) {
+                    grid.stop({grid.launch.kernel, 0, nullptr, "no memory for its threads' stacks."});
+                }
                 lock.lock();
                 if (--busy_ == 0) finished_.notify_one();
             }
@@ -133,12 +137,13 @@ int blocks_per_multiprocessor(std::uint64_t threads, std::size_t shared_bytes) {
 // Waking the other cores takes some microseconds, so the first block tells whether it is worth it.
 static void run(Grid& grid) {
     using Clock = std::chrono::steady_clock;
-    constexpr auto WORTH_WAKING = std::chrono::microseconds(40);
+    constexpr double WORTH_WAKING = 40e-6;  // seconds
     Multiprocessor& mine = Multiprocessor::mine();
     auto start = Clock::now();
     mine.run_blocks(grid, 1, 1);
     std::uint64_t left = grid.blocks - 1;
-    if (cores() == 1 || left < 1 || (Clock::now() - start) * left < WORTH_WAKING)
+    std::chrono::duration<double> first = Clock::now() - start;
+    if (cores() == 1 || first.count() * double(left) < WORTH_WAKING)
         return mine.run_blocks(grid, grid.blocks, 1);
     unsigned helpers = unsigned(std::min<std::uint64_t>(cores() - 1, left));
     std::uint64_t chunk = std::max<std::uint64_t>(1, left / (16 * (helpers + 1)));

@@ -119,6 +119,8 @@ struct Watchdog {
     Grid* grid = nullptr;
     Clock::time_point begun;
     bool catches_interrupts = false;
+    bool asleep = false;  // nothing to watch for a while
+    std::condition_variable wake;
 };
 static Watchdog* watchdog = nullptr;  // never destroyed: its thread outlives main()
 
@@ -147,6 +149,10 @@ static void watch(Watchdog& dog) {
         lock.lock();
         Grid* grid = dog.grid;
         Clock::time_point now = Clock::now();
+        if (!grid && now - dog.begun > 10 * PERIOD) {
+            dog.asleep = true;
+            dog.wake.wait(lock, [&] { return !dog.asleep; });
+        }
         if (!grid || now - dog.begun < PERIOD) continue;
         if (!dog.catches_interrupts) {
             struct sigaction ours {};
@@ -182,6 +188,10 @@ Watched::Watched(Grid& grid) {
     std::lock_guard<std::mutex> lock(watchdog->mutex);
     watchdog->grid = &grid;
     watchdog->begun = Clock::now();
+    if (watchdog->asleep) {
+        watchdog->asleep = false;
+        watchdog->wake.notify_one();
+    }
 }
 
 Watched::~Watched() {

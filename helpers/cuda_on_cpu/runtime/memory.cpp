@@ -130,6 +130,13 @@ void release(void* array) {
     }
 }
 
+bool fits(const void* array, std::size_t bytes) {
+    Memory& m = memory();
+    std::lock_guard<std::mutex> lock(m.mutex);
+    auto found = m.arrays.find(const_cast<void*>(array));
+    return found == m.arrays.end() || bytes <= found->second.bytes;
+}
+
 std::string describe_overrun(const void* address) {
     Memory& m = memory();
     std::lock_guard<std::mutex> lock(m.mutex);

@@ -141,11 +141,15 @@ void Multiprocessor::fiber_main() {
     Multiprocessor& self = *running_here;
     for (;;) {
         const Launch& launch = self.grid_->launch;
+        std::string thrown;
         try {
             launch.run_threads(launch.arguments);
         } catch (const std::exception& error) {
-            self.fail(std::string("an exception left the kernel: ") + error.what());
+            thrown = error.what();
+        } catch (...) {
+            thrown = "of an unknown type";
         }
+        if (!thrown.empty()) self.fail_at(0, nullptr, "an exception left the kernel: " + thrown);
         Fiber& idle = *self.running_;
         self.free_.push_back(&idle);
         self.switch_away(idle);
@@ -194,10 +198,14 @@ void Multiprocessor::start_next_thread() {
 
 // ---------------------------------------------------------------- which thread goes on
 
-void Multiprocessor::suspend(unsigned successor) {
+void Multiprocessor::remember_where_it_stops() {
     Thread& thread = thread_[position.thread];
     thread.index = threadIdx;
     thread.fiber = running_;
+}
+
+void Multiprocessor::suspend(unsigned successor) {
+    remember_where_it_stops();
     if (successor == NOBODY)
         switch_away(*running_);
     else
@@ -213,16 +221,17 @@ void Multiprocessor::switch_away(Fiber& from) {
     unsigned thread = ready_in_warp(position.thread);
     if (thread == NOBODY && complete_convergence(position.thread / WARP_SIZE))
         thread = ready_in_warp(position.thread);
-    if (thread == NOBODY && started_ < threads_) {
-        start_next_thread();
-        running_ = &free_fiber();
-        if (running_ != &from) from.switch_to(*running_);
-        return;
-    }
+    if (thread == NOBODY && started_ < threads_) return start_on_free_fiber(from);
     if (thread == NOBODY) thread = ready_elsewhere(position.thread);
     if (thread != NOBODY) return resume(thread, from);
     if (returned_ == threads_) return from.switch_to(scheduler_);
     report_stuck();
+}
+
+void Multiprocessor::start_on_free_fiber(Fiber& from) {
+    start_next_thread();
+    running_ = &free_fiber();
+    if (running_ != &from) from.switch_to(*running_);
 }
 
 void Multiprocessor::resume(unsigned thread, Fiber& from) {
@@ -255,9 +264,9 @@ void Multiprocessor::yield() {
     position.patience = PATIENCE;
     if (grid_->stopped) abandon();
     leave_plain_calls();
-    unsigned thread = position.thread;
+    unsigned thread = position.thread, next = NOBODY;
     if (started_ == threads_) {
-        unsigned next = ready_in_warp(thread);
+        next = ready_in_warp(thread);
         // Only a later lane: two lanes that spin must not keep the other warps from running.
         if (next == NOBODY || next < thread) {
             unsigned elsewhere = ready_elsewhere(thread);
@@ -267,17 +276,10 @@ void Multiprocessor::yield() {
             sched_yield();
             return;
         }
-        warp_[thread / WARP_SIZE].ready |= 1u << thread % WARP_SIZE;
-        suspend(next);
-    } else {
-        Thread& self = thread_[thread];
-        self.index = threadIdx;
-        self.fiber = running_;
-        warp_[thread / WARP_SIZE].ready |= 1u << thread % WARP_SIZE;
-        start_next_thread();
-        running_ = &free_fiber();
-        self.fiber->switch_to(*running_);
     }
+    warp_[thread / WARP_SIZE].ready |= 1u << thread % WARP_SIZE;
+    remember_where_it_stops();
+    next == NOBODY ? start_on_free_fiber(*running_) : resume(next, *running_);
 }
 
 // ---------------------------------------------------------------- the end of a faulty kernel

@@ -111,9 +111,11 @@ private:
     [[gnu::noinline]] Fiber& free_fiber();
     void leave_plain_calls();
     void start_next_thread();
+    void remember_where_it_stops();
+    void start_on_free_fiber(Fiber& from);
     // Inlined into what waits, for a thread that waits keeps a stack frame for every call on its
     // way here, and the frames of a thousand threads compete for the cache.
-    [[gnu::always_inline]] inline void suspend(unsigned successor = NOBODY);
+    [[gnu::always_inline]] inline void suspend(unsigned successor = NOBODY);  // the running thread
     [[gnu::always_inline]] inline void switch_away(Fiber& from);
     [[gnu::always_inline]] inline void resume(unsigned thread, Fiber& from);
     unsigned ready_in_warp(unsigned thread) const;

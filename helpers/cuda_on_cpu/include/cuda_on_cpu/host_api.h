@@ -101,6 +101,8 @@ inline cudaError_t cudaMallocAsync(T** pointer, std::size_t bytes, cudaStream_t)
 inline cudaError_t cudaFreeAsync(void* pointer, cudaStream_t) { return cudaFree(pointer); }
 
 inline cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
+    if (!cuda_on_cpu::fits(to, bytes) || !cuda_on_cpu::fits(from, bytes))
+        return cuda_on_cpu::result(cudaErrorInvalidValue);
     if (!cuda_on_cpu::stays_inside(to, bytes) || !cuda_on_cpu::stays_inside(from, bytes))
         return cuda_on_cpu::result(cudaErrorInvalidValue);
     memmove(to, from, bytes);
@@ -119,6 +121,7 @@ inline cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from
     return cudaSuccess;
 }
 inline cudaError_t cudaMemset(void* pointer, int byte, std::size_t bytes) {
+    if (!cuda_on_cpu::fits(pointer, bytes)) return cuda_on_cpu::result(cudaErrorInvalidValue);
     if (!cuda_on_cpu::stays_inside(pointer, bytes))
         return cuda_on_cpu::result(cudaErrorInvalidValue);
     memset(pointer, byte, bytes);
@@ -385,18 +388,18 @@ inline cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, Ker
 namespace cuda_on_cpu {
 // arguments[i] points to the i-th argument.
 template <class... Parameters, std::size_t... I>
-inline void launch_function(bool cooperative, void (*kernel)(Parameters...), dim3 grid, dim3 block,
-                            void** arguments, std::size_t shared_bytes,
+inline void launch_function(bool cooperative, int line, void (*kernel)(Parameters...), dim3 grid,
+                            dim3 block, void** arguments, std::size_t shared_bytes,
                             std::index_sequence<I...>) {
-    Configuration({"the kernel", 0, grid, block, shared_bytes, cooperative, nullptr, nullptr})(
+    Configuration({"the kernel", line, grid, block, shared_bytes, cooperative, nullptr, nullptr})(
         kernel, *static_cast<std::decay_t<Parameters>*>(arguments[I])...);
 }
 }  // namespace cuda_on_cpu
 template <class... Parameters>
 inline cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block,
                                     void** arguments, std::size_t shared_bytes = 0,
-                                    cudaStream_t = nullptr) {
-    cuda_on_cpu::launch_function(false, kernel, grid, block, arguments, shared_bytes,
+                                    cudaStream_t = nullptr, int line = __builtin_LINE()) {
+    cuda_on_cpu::launch_function(false, line, kernel, grid, block, arguments, shared_bytes,
                                  std::index_sequence_for<Parameters...>());
     return cudaSuccess;
 }
@@ -404,8 +407,9 @@ inline cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, di
 template <class... Parameters>
 inline cudaError_t cudaLaunchCooperativeKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block,
                                                void** arguments, std::size_t shared_bytes = 0,
-                                               cudaStream_t = nullptr) {
-    cuda_on_cpu::launch_function(true, kernel, grid, block, arguments, shared_bytes,
+                                               cudaStream_t = nullptr,
+                                               int line = __builtin_LINE()) {
+    cuda_on_cpu::launch_function(true, line, kernel, grid, block, arguments, shared_bytes,
                                  std::index_sequence_for<Parameters...>());
     return cudaSuccess;
 }

@@ -66,6 +66,7 @@ CUDA_ON_CPU_API int blocks_per_multiprocessor(std::uint64_t threads, std::size_t
 // owner names it in the error: "a tensor". Returns null if there is no memory.
 CUDA_ON_CPU_API void* allocate(std::size_t bytes, const char* owner);
 CUDA_ON_CPU_API void release(void*);
+CUDA_ON_CPU_API bool fits(const void* array, std::size_t bytes);  // or is no array from here
 // False if `bytes` from `start` on leave the array that `start` lies in, as far as it is known.
 CUDA_ON_CPU_API bool stays_inside(const void* start, std::size_t bytes);
 CUDA_ON_CPU_API std::size_t memory_bytes(bool free_only);  // of this machine
