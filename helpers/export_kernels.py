@@ -14,7 +14,7 @@ from pathlib import Path
 
 import nbformat
 
-from helpers.device import ROOT
+from helpers.install import ROOT
 
 NOTEBOOKS = ROOT / "notebooks"
 KERNELS = ROOT / "kernels"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import nbformat
 
-from helpers.device import ROOT
 from helpers.export_kernels import NOTEBOOKS, kernel_sources, notebook_paths
+from helpers.install import ROOT
 from helpers.recorded import RECORDS
 
 README = ROOT / "README.md"

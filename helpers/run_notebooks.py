@@ -13,10 +13,10 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbconvert import HTMLExporter
 
-from helpers.device import CACHE, ROOT
 from helpers.export_kernels import notebook_paths
+from helpers.install import ROOT
 
-HTML = CACHE / "html"
+HTML = ROOT / ".cache" / "html"
 CELL_LIMIT_S = 1200
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 

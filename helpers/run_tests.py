@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.device import ROOT
 from helpers.export_kernels import notebook_paths
+from helpers.install import ROOT
 
 AT_ONCE = min(2, os.cpu_count() or 1)  # more would only disturb each other's timings
 LIMIT_S = 900
