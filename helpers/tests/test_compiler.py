@@ -88,7 +88,7 @@ def test_a_file_and_its_name_in_messages(tmp_path):
     x = torch.randn(5, device=DEVICE)
     assert torch.equal(compile_cuda(path).square(x), x * x)
     path.write_text(SQUARE.replace("numel()", "numbers()"))
-    assert compile_error(path).startswith("line 13: 'class torch::Tensor' has no member")
+    assert re.match("line 13: .*no member named", compile_error(path))
 
 
 FUNCTIONS = r"""
@@ -244,38 +244,37 @@ LAUNCH = "    square_kernel<<<(n + 255) / 256, 256>>>("
 @on_cpu
 def test_an_unknown_name():
     said = compile_error(SQUARE.replace("inp[i] * inp[i]", "inp[i] * imp[i]"))
-    expected = (
-        "line 7: 'imp' was not declared in this scope; did you mean 'inp'?\n"
-        "  7 |   if (i < n) out[i] = inp[i] * imp[i];\n"
-        "    |                                ^"
-    )
-    assert said == expected
+    assert re.match("line 7: .*'imp'.*did you mean 'inp'", said)
+    assert said.splitlines()[1:] == [
+        "  7 |   if (i < n) out[i] = inp[i] * imp[i];",
+        "    |                                ^",
+    ]
 
 
 @on_cpu
 def test_a_rewritten_launch_is_shown_as_it_was_written():
     said = compile_error(SQUARE.replace(LAUNCH + "out.", LAUNCH + "outt."))
     line = SQUARE.splitlines()[15].replace("(out.", "(outt.")
-    assert said.startswith("line 16: 'outt' was not declared in this scope")
+    assert re.match("line 16: .*'outt'", said)
     assert said.splitlines()[1:3] == [f"  16 | {line}", f"     | {' ' * line.index('outt')}^"]
 
 
 @on_cpu
 def test_a_missing_semicolon_is_shown_where_it_is_missing():
     said = compile_error(SQUARE.replace("inp.numel();", "inp.numel()"))
-    assert "\n  13 |   int64_t n = inp.numel()\n  14 |   if (n == 0)" in said
+    assert "\n  13 |   int64_t n = inp.numel()\n" in said  # g++ complains of line 14
 
 
 @on_cpu
 def test_a_header_that_is_not_there():
     said = compile_error("#include <cutlass.h>\n" + SQUARE)
-    assert said.startswith("line 1: cutlass.h: No such file or directory\n  1 | #include <cutla")
+    assert re.match("line 1: .*cutlass.h.*(No such|not found).*\n  1 . #include <cutlass.h>", said)
 
 
 @on_cpu
 def test_a_name_that_only_the_full_headers_have():
     said = compile_error("void f(torch::Tensor x) {\n  torch::stft(x, 3);\n}")
-    assert said.startswith("line 2: 'stft' is not a member of 'torch'")
+    assert re.match("line 2: .*'stft'.*'torch'", said)
     assert "Hint: if PyTorch has it, put #include <torch/extension.h>" in said
 
 

@@ -26,7 +26,7 @@ static_assert(int(ScalarType::UInt64) == int(FullType::UInt64));
 // ----------------------------------------------------------------------------- between the types
 
 // Every call of the C interface says by its result whether it failed.
-static void must(AOTITorchError error, const char* what) {
+static void must(AOTITorchError error, [[maybe_unused]] const char* what) {
   if (error == TORCH_SUCCESS) return;
 #ifdef TORCH_VERSION_2_13_0
   raise(torch_exception_get_what_without_backtrace());
