@@ -19,11 +19,7 @@ from pathlib import Path
 OLDEST, NEWEST = (3, 11), (3, 14)  # Python versions that every pinned package has wheels for
 CUDA_MAJOR = 13  # of the torch build that a machine with a GPU gets
 UV = "uv==0.13.8"
-TOOLKIT = [  # nvcc of torch's own CUDA version, and the tools that read and check its output
-    "cuda-toolkit[cccl,crt,cudart,nvcc,nvvm,sanitizer]==13.0.3",
-    "nvidia-cuda-cuobjdump==13.2.51",
-    "nvidia-cuda-nvdisasm==13.2.51",
-]
+TOOLKIT = "cuda-toolkit[cccl,crt,cudart,nvcc,nvvm,sanitizer]==13.0.3"  # of torch's own CUDA
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -164,8 +160,8 @@ def install(gpu):
         say(f"PyTorch with CUDA {CUDA_MAJOR} (about 2.5 GB)")
         pip(torch.replace("==", "==="))
         if not find_nvcc():
-            say("nvcc and its tools (about 300 MB)")
-            pip(*TOOLKIT)
+            say("nvcc (about 300 MB)")
+            pip(TOOLKIT)
             link_libraries()
     elif sys.platform == "darwin":
         say("PyTorch (about 100 MB)")
