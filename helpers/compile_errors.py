@@ -5,6 +5,8 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
+from helpers.cuda_source import mask
+
 SHOWN = 3  # errors; later ones are mostly consequences of the first
 
 GNU = re.compile(
@@ -76,7 +78,7 @@ def diagnostics(output: str, source: str, label: str) -> list[Diagnostic]:
         elif match := LINKER.search(line):
             name = demangle(match["symbol"])
             what = f"{name} is declared but never defined"
-            found.setdefault(what, Diagnostic(what, *_first_use(name, source)))
+            found.setdefault(what, Diagnostic(what, *_first_use(name, mask(source))))
             continue
         else:
             continue
@@ -163,13 +165,14 @@ def _caret(at, seen, line):
 def _named(what, source):
     """Return where the kernel, function or instruction stands that the assembler names."""
     if symbol := MANGLED.search(what):
-        return _first_use(demangle(symbol[0]), source)
+        return _first_use(demangle(symbol[0]), mask(source))
     if quoted := re.search(r"'(\w+)", what):
         return _first_use(quoted[1], source)
     return 0, 0
 
 
 def _first_use(name, source):
+    """Return line and column of the first place that names a function: `scale<float>(int)`."""
     bare = re.match(r"(?:void )?([\w:~]+)", name)
     word = bare[1].split("::")[-1] if bare else name
     if found := re.search(rf"\b{re.escape(word)}\b", source):

@@ -248,7 +248,8 @@ def _call_load_inline(library: str, build: Build, directory: Path):
         define = f'-DTORCH_LIGHT_LIBRARY=\\"{library}\\"'
         for flags in {"extra_cflags", "extra_cuda_cflags"} & arguments.keys():
             arguments[flags] = [*arguments[flags], define]
-        arguments["extra_ldflags"] = [str(_tensor_object()), *arguments.get("extra_ldflags", [])]
+        linked = arguments.get("extra_ldflags", [])
+        arguments["extra_ldflags"] = [str(_tensor_object(directory)), *linked]
     try:
         module = load_inline(
             library,
@@ -266,7 +267,7 @@ def _call_load_inline(library: str, build: Build, directory: Path):
     return module if build.is_module else getattr(torch.ops, library)
 
 
-def _tensor_object() -> Path:
+def _tensor_object(directory: Path) -> Path:
     """Return tensor.cpp compiled: once for this PyTorch and compiler, linked into every library."""
     from torch.utils.cpp_extension import include_paths
 
@@ -276,7 +277,7 @@ def _tensor_object() -> Path:
     key = digest(torch_light.text(), toolchain.identity(), repr(flags), torch.__version__)
     path = BUILDS / f"torch_light_{key}.o"
     if not path.exists():
-        private = path.with_suffix(f".{os.getpid()}.o")
+        private = directory / path.name
         command = [*shlex.split(toolchain.host_compiler()), *flags, "-c", torch_light.SOURCE]
         done = subprocess.run([*command, "-o", private], capture_output=True, text=True)
         toolchain.raise_if_known(done.stderr)
@@ -306,9 +307,9 @@ def _guard_tensors():
     """Let the CPU backend notice kernels that run over the end of a tensor made from now on."""
     try:
         toolchain.host_compiler()
-    except ToolMissing:
-        return  # compile_cuda will say it
-    cuda_on_cpu.install_allocator()
+        cuda_on_cpu.install_allocator()
+    except RuntimeError:  # a compiler is missing or fails: compile_cuda will say it
+        pass
 
 
 if BACKEND == "cpu":
