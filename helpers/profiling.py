@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from helpers.tool_output import parse_ncu, parse_sanitizer, short_name
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch 2.13's profiler talks to stderr
 
 TIME_LIMIT_S = 300  # for a script under ncu or compute-sanitizer
+OURS = re.compile(r"^cuda_[0-9a-f]{20}::")  # compile_cuda's name for a compiled string
 # rows that come from profiling, not from what is profiled
 PROFILERS_OWN = {
     "Activity Buffer Request",
@@ -164,7 +166,7 @@ def _profile_rows(events: Sequence) -> list[dict]:
             continue  # a record_function block: its kernels have rows of their own
         rows.append(
             {
-                "name": short_name(event.key) if kernel else event.key,
+                "name": short_name(event.key) if kernel else OURS.sub("", event.key),
                 "on": "GPU" if kernel else "CPU",
                 "calls": event.count,
                 "cpu_us": None if kernel else event.self_cpu_time_total,

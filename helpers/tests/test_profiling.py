@@ -194,6 +194,15 @@ def test_kernel_names_are_cut_to_what_one_reads(name, short):
     assert short_name(name) == short and len(short) <= 60
 
 
+def test_a_compiled_function_shows_under_its_own_name():
+    library = torch.library.Library("cuda_" + "0" * 20, "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: x + x, "CompositeExplicitAutograd")
+    twice = getattr(torch.ops, "cuda_" + "0" * 20).twice
+    names = [row["name"] for row in profile_table(lambda: twice(torch.ones(9))).rows]
+    assert "twice" in names
+
+
 @pytest.mark.parametrize("name, opener", [("t.json", open), ("t.json.gz", gzip.open)])
 def test_a_chrome_trace_can_be_opened(tmp_path, name, opener):
     trace = chrome_trace(two_operators, tmp_path / name)
