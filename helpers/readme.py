@@ -50,7 +50,7 @@ def results_table(folder: Path = RECORDS) -> str:
             number, _, name = path.stem.partition("_")
             row = [number, name.replace("_", " "), _candidates(value["rows"])]
             machines.setdefault(machine, []).append(row)
-    header = ["notebook", "what", "median time of a call, and speed relative to the first"]
+    header = ["notebook", "what", "median time of a call, speed relative to the first"]
     parts = [f"{machine}\n\n{_table([header, *rows])}" for machine, rows in machines.items()]
     return "\n".join(parts) or "Nothing is recorded yet.\n"
 
@@ -66,14 +66,18 @@ def _title_and_goals(cell: str) -> tuple[str, str]:
 
 
 def _candidates(rows: list[dict]) -> str:
-    """Return the candidates of a comparison with their times, each against the first."""
-    texts = [f"{row['name']} {_time(row['median_ms'])} ({row['ratio']:.2f}×)" for row in rows]
-    texts[0] = texts[0].rpartition(" (")[0]
-    return ", ".join(texts)
+    """Return the candidates of a comparison with their times, a line each."""
+    lines = [f"{row['name']}: {_time(row['median_ms'])}, {_ratio(row['ratio'])}" for row in rows]
+    lines[0] = lines[0].rpartition(",")[0]
+    return "<br>".join(lines)
 
 
 def _time(ms: float) -> str:
     return f"{ms:.3g} ms" if ms >= 1 else f"{ms * 1000:.3g} µs"
+
+
+def _ratio(ratio: float) -> str:
+    return f"{ratio:.2f}×" if ratio >= 0.1 else f"{ratio:.1g}×"
 
 
 def _table(rows: list[list[str]]) -> str:

@@ -61,7 +61,7 @@ def test_results_by_machine(tmp_path):
     write_record(tmp_path, "01_profile", [["aten::mul", 3]])
     lines = results_table(tmp_path).splitlines()
     assert lines[0] == "NVIDIA H200 · CUDA 13.0 · torch 2.11.0"
-    assert lines[4] == "| 03 | matmul | PyTorch 21.3 µs, ours 2.5 ms (0.01×) |"
+    assert lines[4] == "| 03 | matmul | PyTorch: 21.3 µs<br>ours: 2.5 ms, 0.009× |"
     assert lines[6] == "NVIDIA T4 · CUDA 13.0 · torch 2.11.0"
-    assert lines[10] == "| 04 | gelu | eager 1 ms |"
+    assert lines[10] == "| 04 | gelu | eager: 1 ms |"
     assert not any("profile" in line for line in lines)
