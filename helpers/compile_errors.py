@@ -15,6 +15,7 @@ GNU = re.compile(
 NVCC = re.compile(
     r"(?P<file>[^()]+)\((?P<line>\d+)\): (?:catastrophic )?error(?: #\S+)?: (?P<what>.*)"
 )
+END = re.compile(r"At end of source: error(?: #\S+)?: (?P<what>.*)")
 ASSEMBLER = re.compile(r"(?:ptxas|nvlink)(?: .*?;)? *(?:error|fatal) *: (?P<what>.*)")
 LINKER = re.compile(r"undefined (?:symbol: |reference to [`'])(?P<symbol>[^'\s]+)")
 MANGLED = re.compile(r"_Z\w+")
@@ -69,8 +70,9 @@ def diagnostics(output: str, source: str, label: str) -> list[Diagnostic]:
     lines = output.splitlines()
     found = {}
     for i, line in enumerate(lines):
-        if match := GNU.match(line) or NVCC.match(line):
-            where = _place(match, lines, i, label)
+        if match := END.match(line) or GNU.match(line) or NVCC.match(line):
+            where = "}" in match["what"] and _opening(lines, i, label)
+            where = where or _place(match, lines, i, label)
         elif match := ASSEMBLER.match(line):
             if match["what"].endswith("aborted due to errors"):
                 continue
@@ -118,8 +120,20 @@ def demangle(symbol: str) -> str:
     return symbol
 
 
+def _opening(lines, i, label):
+    """Return where the bracket stands that is never closed, if the error is of that kind."""
+    note = rf"{re.escape(label)}[:(](\d+)(?:\)|:(\d+)): note.*: to match this"
+    for j in range(i + 1, min(i + 5, len(lines))):  # clang prints a line and a caret between
+        if found := re.match(note, lines[j]):
+            column = (int(found[2]), None) if found[2] else _nvcc_caret(lines, j)
+            return int(found[1]), *column
+    return None
+
+
 def _place(match, lines, i, label):
     """Return line, column, text of an error in the string, even if it was noticed in a header."""
+    if match.re is END:
+        return 0, 0
     if match["file"] == label:
         if match.re is NVCC:
             return int(match["line"]), *_nvcc_caret(lines, i)

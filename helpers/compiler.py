@@ -25,7 +25,7 @@ import torch
 
 from helpers import cuda_on_cpu, toolchain, torch_light
 from helpers.compile_errors import CompileError, Diagnostic, explain, show
-from helpers.cuda_source import Function, digest, host_functions
+from helpers.cuda_source import Function, brackets_match, digest, host_functions
 from helpers.device import BACKEND, CACHE
 from helpers.device_code import gpu_arch, ptx, resource_usage, sass
 from helpers.toolchain import ToolMissing
@@ -80,8 +80,7 @@ def compile_cuda(src: str | Path, functions: list[str] | None = None) -> Compile
 
     With a GPU the string goes through nvcc, for that GPU; without one through g++ and the CPU
     backend. What was built before comes from the cache. A string that includes PyTorch's headers
-    itself, or whose named functions have other types, is built with all of PyTorch's headers,
-    which takes ten times as long.
+    itself is built with all of them and pybind11, which takes ten times as long.
 
     Raises CompileError if the string does not compile, ToolMissing if a tool is not there.
     """
@@ -89,43 +88,56 @@ def compile_cuda(src: str | Path, functions: list[str] | None = None) -> Compile
         label, source = src.name, src.read_text()
     else:
         label, source = "cell", src
-    chosen = _choose(host_functions(source), functions)
+    chosen, problem = _choose(host_functions(source), functions)
+    if problem and brackets_match(source):
+        raise CompileError(problem)
     build = _plan(source, label, chosen)
     library = build.library
     if library not in _loaded:
         _loaded[library] = _load(library, build) or _build(library, build)
+    if problem:  # not even the compiler minds the brackets
+        raise CompileError(problem)
+    left_out = [f for f in chosen if f.name not in build.names]
+    if left_out and (functions or not build.names):
+        raise CompileError(_why_left_out(left_out[0]))
     return _loaded[library]
 
 
 # ------------------------------------------------------------------------------- what to build
 
 
-def _choose(found: list[Function], names) -> list[Function]:
-    """Return the functions to bind, all of them or the ones named."""
+def _choose(found: list[Function], names) -> tuple[list[Function], str | None]:
+    """Return the functions to bind, all of them or the ones named, and what is wrong with that."""
     for_python = [f for f in found if not f.hidden]
-    chosen = [f for f in for_python if f.uses_tensors]
-    if names is None and not chosen:
-        raise CompileError("no host function in the string takes or returns a torch::Tensor")
-    # a helper such as check(torch::Tensor, const char*) is for the string itself
-    chosen = [f for f in chosen if f.schema] or chosen
-    if names is not None:
+    problem = None
+    if names is None:
+        chosen = [f for f in for_python if f.uses_tensors]
+        if not chosen:
+            problem = "no host function in the string takes or returns a torch::Tensor"
+    else:
         names = [names] if isinstance(names, str) else names
-        listed = ", ".join(f.name for f in for_python) or "none"
-        for name in names:
-            if name not in [f.name for f in for_python]:
-                hidden = [f.line for f in found if f.name == name]
-                why = f" (line {hidden[0]}: hidden from Python)" if hidden else ""
-                raise CompileError(f"no function {name} in the string{why}; found: {listed}")
         chosen = [f for f in for_python if f.name in names]
+        listed = ", ".join(f.name for f in for_python) or "none"
+        for name in set(names) - {f.name for f in chosen}:
+            hidden = [f.line for f in found if f.name == name]
+            why = f" (line {hidden[0]}: hidden from Python)" if hidden else ""
+            problem = f"no function {name} in the string{why}; found: {listed}"
     for i, function in enumerate(chosen):
         if function.name in [f.name for f in chosen[:i]]:
-            raise CompileError(f"line {function.line}: {function.name} is there twice; rename one")
-    return chosen
+            problem = f"line {function.line}: {function.name} is there twice; rename one"
+    return chosen, problem
+
+
+def _why_left_out(function: Function) -> str:
+    return (
+        f"line {function.line}: {function.name} has an argument or a result that Python has no "
+        "equal of; if pybind11 knows it, put #include <torch/extension.h> on top of the string"
+    )
 
 
 def _plan(source: str, label: str, chosen: list[Function]) -> Build:
-    is_module = not torch_light.is_enough_for(source) or any(f.schema is None for f in chosen)
-    names = [f.name for f in chosen]
+    is_module = not torch_light.is_enough_for(source)
+    bound = [f for f in chosen if is_module or f.schema]
     if BACKEND == "cuda":
         compiled = source
         arguments = _gpu_module if is_module else _gpu_operators
@@ -137,23 +149,24 @@ def _plan(source: str, label: str, chosen: list[Function]) -> Build:
         arguments = _cpu_module if is_module else _cpu_operators
     # `#line` gives the string its own line numbers
     numbered = f'#line 1 "{label}"\n{compiled}\n'
-    return Build(source, compiled, label, names, is_module, arguments(numbered, label, chosen))
+    names = [f.name for f in bound]
+    return Build(source, compiled, label, names, is_module, arguments(numbered, label, bound))
 
 
-def _bindings(label, chosen):
+def _bindings(label, bound):
     # an error in a binding is an error of the function's arguments, so it gets the function's line
     return "".join(
         f'#line {f.line} "{label}"\nTORCH_LIGHT_BIND(TORCH_LIGHT_LIBRARY, {f.name}, "{f.schema}")\n'
-        for f in chosen
+        for f in bound
     )
 
 
-def _cpu_operators(numbered, label, chosen):
-    unit = f"{torch_light.preamble(numbered)}{numbered}{_bindings(label, chosen)}"
+def _cpu_operators(numbered, label, bound):
+    unit = f"{torch_light.preamble(numbered)}{numbered}{_bindings(label, bound)}"
     return {"cpp_sources": unit, "no_implicit_headers": True, **_cpu_flags()}
 
 
-def _cpu_module(numbered, label, chosen):
+def _cpu_module(numbered, label, bound):
     unit = f"{CUDA_MEANS_CPU}\n#include <cuda_runtime.h>\n{numbered}"
     return {"cpp_sources": unit, **_cpu_flags()}
 
@@ -166,8 +179,8 @@ def _cpu_flags():
     }
 
 
-def _gpu_operators(numbered, label, chosen):
-    unit = f"{torch_light.preamble(numbered)}{numbered}{_bindings(label, chosen)}"
+def _gpu_operators(numbered, label, bound):
+    unit = f"{torch_light.preamble(numbered)}{numbered}{_bindings(label, bound)}"
     return {
         "cpp_sources": "",
         "cuda_sources": unit,
@@ -177,8 +190,8 @@ def _gpu_operators(numbered, label, chosen):
     }
 
 
-def _gpu_module(numbered, label, chosen):
-    declarations = "\n".join(f"{f.declaration};" for f in chosen)
+def _gpu_module(numbered, label, bound):
+    declarations = "\n".join(f"{f.declaration};" for f in bound)
     return {"cpp_sources": declarations, "cuda_sources": numbered, **_gpu_flags(numbered)}
 
 

@@ -65,6 +65,12 @@ def includes(source: str) -> list[str]:
     return re.findall(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', comments_out, re.MULTILINE)
 
 
+def brackets_match(source: str) -> bool:
+    """Return whether as many brackets are closed as opened."""
+    code = mask(source)
+    return all(code.count(opening) == code.count(closing) for opening, closing in ("()", "{}"))
+
+
 def host_functions(source: str) -> list[Function]:
     """Return the functions that the source defines at file scope for the host, in order."""
     code = mask(source)

@@ -174,7 +174,7 @@ def test_warm_in_a_new_process():
 
 def test_whatever_changes_the_library_changes_its_name(monkeypatch):
     def name():
-        functions = compiler._choose(compiler.host_functions(SQUARE), None)
+        functions, _ = compiler._choose(compiler.host_functions(SQUARE), None)
         return compiler._plan(SQUARE, "cell", functions).library
 
     before = name()
@@ -191,7 +191,8 @@ def test_whatever_changes_the_library_changes_its_name(monkeypatch):
 
 def test_a_library_that_no_longer_loads_is_built_again():
     source = unique(SQUARE)
-    build = compiler._plan(source, "cell", compiler._choose(compiler.host_functions(source), None))
+    functions, _ = compiler._choose(compiler.host_functions(source), None)
+    build = compiler._plan(source, "cell", functions)
     broken = BUILDS / f"{build.library}.so"
     broken.write_bytes(b"not a library")
     x = torch.randn(5, device=DEVICE)
@@ -290,6 +291,28 @@ def test_a_rewritten_launch_is_shown_as_it_was_written():
 def test_a_missing_semicolon_is_shown_where_it_is_missing():
     said = compile_error(SQUARE.replace("inp.numel();", "inp.numel()"))
     assert "\n  13 |   int64_t n = inp.numel()\n" in said  # g++ complains of line 14
+
+
+@on_cpu
+@pytest.mark.parametrize(
+    ("right", "wrong", "line"),
+    [
+        ("< n) out", "< n out", 7),
+        ("return out;\n}", "return out;\n", 10),  # the { that is never closed
+        ("torch::Tensor square", "torch::Tenor square", 10),
+    ],
+)
+def test_what_the_scanner_cannot_read_is_left_to_the_compiler(right, wrong, line):
+    said = compile_error(SQUARE.replace(right, wrong))
+    assert re.match(f"line {line}: ", said) and "no host function" not in said
+
+
+def test_types_that_python_does_not_have():
+    source = "void f(torch::Tensor x, float* p) {}\nvoid g(torch::Tensor x) {}"
+    assert vars(compile_cuda(source)).keys() == {"g"}
+    assert re.match("line 1: f has an argument or a result that", compile_error(source, ["f"]))
+    only = source.split("\n")[0]
+    assert re.match("line 1: f has an argument or a result that", compile_error(only))
 
 
 @on_cpu
