@@ -2,7 +2,7 @@
 // Batch normalisation of images: out = (inp - mean) / sqrt(var + eps) * weight + bias,
 // mean and variance of each channel over the batch (training) or any others given.
 // inp, out: (N, C, H, W); mean, var, weight, bias: (C); float32, contiguous, below 2^24
-// pixels a plane. Reads inp once for the statistics and once more for out.
+// pixels a plane. Bytes an element: statistics 4, out 8, gradients 20.
 // Notebook: 17_mnist_cnn. Algorithm: Ioffe and Szegedy 2015; the variance of a channel
 // from those of its planes and of their means.
 //
@@ -219,7 +219,8 @@ std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> batch_norm2d_backward(
     CHECK_INPUT(weight, inp, C);
     c10::cuda::CUDAGuard guard(inp.device());
     torch::Tensor dinp = torch::empty_like(inp);
-    torch::Tensor dweight = torch::empty_like(weight), dbias = torch::empty_like(weight);
+    torch::Tensor dweight = torch::empty_like(weight);
+    torch::Tensor dbias = torch::empty_like(weight);
     if (inp.numel() == 0) return {dinp, dweight.zero_(), dbias.zero_()};
     torch::Tensor plane_dweight = torch::empty({N, C}, inp.options());
     torch::Tensor plane_dbias = torch::empty({N, C}, inp.options());
