@@ -236,7 +236,8 @@ def _header_and_lines(rows: list[dict]) -> tuple[list[str], list[list[str]]]:
         line = [row["name"], *(f"{time:,.{decimals}f}" for time in times)]
         line += [f"{row['gbps']:,.0f}"] if gbps else []
         line += [f"{row['tflops']:,.{tflops_decimals}f}"] if tflops else []
-        lines.append([*line, f"{row['ratio']:.2f}×"])
+        ratio = row["ratio"]
+        lines.append([*line, f"{ratio:.2f}×" if ratio >= 0.1 else f"{ratio:.2g}×"])
     return header, lines
 
 
