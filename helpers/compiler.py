@@ -156,7 +156,8 @@ def _plan(source: str, label: str, chosen: list[Function]) -> Build:
 def _bindings(label, bound):
     # an error in a binding is an error of the function's arguments, so it gets the function's line
     return "".join(
-        f'#line {f.line} "{label}"\nTORCH_LIGHT_BIND(TORCH_LIGHT_LIBRARY, {f.name}, "{f.schema}")\n'
+        f'#line {f.line} "{label}"\n'
+        f'TORCH_LIGHT_BIND(TORCH_LIGHT_LIBRARY, {f.name}, "{f.schema}", {f.pointer})\n'
         for f in bound
     )
 

@@ -41,6 +41,7 @@ class Function:
     name: str
     line: int
     declaration: str  # "torch::Tensor square(torch::Tensor inp)"
+    pointer: str  # "torch::Tensor (*)(torch::Tensor)": tells it from functions of CUDA's like `exp`
     schema: str | None  # "square(Tensor inp) -> Tensor"; None: a type that operators do not take
     uses_tensors: bool
     hidden: bool  # a template, static or inline: C++ alone can call it
@@ -130,6 +131,7 @@ def _parse_header(header, source, offset):
         name=name[1],
         line=source.count("\n", 0, offset + name.start(1)) + 1,
         declaration=" ".join(f"{returns} {name[1]}({listed})".split()),
+        pointer=" ".join(f"{returns} (*)({', '.join(kind for kind, _ in parameters)})".split()),
         schema=_schema(name[1], parameters, returns),
         uses_tensors=any(re.search(r"\bTensor\b", kind) for kind in types),
         hidden=hidden,

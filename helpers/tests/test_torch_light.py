@@ -250,3 +250,24 @@ def test_the_headers_compile_without_a_warning(tmp_path):
         [*command, f"-I{torch_light.INCLUDE}", unit], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_function_may_be_called_like_one_of_cuda():
+    maths = compile_cuda(r"""
+__global__ void exp_kernel(float* out, const float* inp, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = expf(inp[i]);
+}
+torch::Tensor exp(const torch::Tensor& inp) {
+    auto out = torch::empty_like(inp);
+    int n = inp.numel();
+    exp_kernel<<<(n + 255) / 256, 256>>>(out.data_ptr<float>(), inp.data_ptr<float>(), n);
+    return out;
+}
+std::tuple<torch::Tensor, double> max(torch::Tensor inp, std::optional<double> all) {
+    return {exp(inp), all.value_or(1.0)};
+}
+""")
+    x = torch.randn(1823, device=DEVICE)
+    out, one = maths.max(x, None)
+    assert torch.allclose(maths.exp(x), x.exp()) and torch.equal(out, maths.exp(x)) and one == 1

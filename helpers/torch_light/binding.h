@@ -100,11 +100,12 @@ struct Convert<std::vector<T>> {
   }
 };
 
-// Boxed<&square>::call is the function that PyTorch calls for `square`.
-template <auto function>
+// Box<Tensor (*)(Tensor), &square>::call is the function that PyTorch calls for `square`. The type
+// stands there because CUDA has functions of such names as `exp` and `max`: it says which is meant.
+template <class Pointer, Pointer function>
 struct Box;
 template <class Result, class... Args, Result (*function)(Args...)>
-struct Box<function> {
+struct Box<Result (*)(Args...), function> {
   static void call(Value* stack, uint64_t, uint64_t) {
     call(stack, std::index_sequence_for<Args...>());
   }
@@ -127,7 +128,9 @@ struct Box<function> {
 
 }  // namespace torch_light
 
-#define TORCH_LIGHT_BIND(LIBRARY, NAME, SCHEMA)                                              \
-  [[maybe_unused]] static const bool torch_light_bound_##NAME =                              \
-      (::torch_light::register_operator(LIBRARY, SCHEMA, #NAME, &::torch_light::Box<&NAME>::call), \
+// The pointer's type stands last because it may hold commas.
+#define TORCH_LIGHT_BIND(LIBRARY, NAME, SCHEMA, ...)                                  \
+  [[maybe_unused]] static const bool torch_light_bound_##NAME =                      \
+      (::torch_light::register_operator(LIBRARY, SCHEMA, #NAME,                      \
+                                        &::torch_light::Box<__VA_ARGS__, &NAME>::call), \
        true);
