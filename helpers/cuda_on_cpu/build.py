@@ -45,8 +45,10 @@ def flags(cxx: str | None = None) -> list[str]:
         # nvcc turns a * b + c into one instruction and knows no errno either.
         "-ffp-contract=fast",
         "-fno-math-errno",
-        # A null pointer is an error to report, not a promise that the code is never reached.
+        # A null pointer is an error to report, not a promise that the code is never reached,
         "-fno-delete-null-pointer-checks",
+        # and a loop that never ends an error as well, not one to leave out.
+        "-fno-finite-loops",
         # Line numbers for the errors of a kernel; no more, because debug information takes time.
         "-g1",
         # Kernels of two strings may have the same name: none may stand in for another.

@@ -1,4 +1,4 @@
-"""Turn CUDA C++ into C++: launches and dynamic shared memory, the only two things that are not.
+"""Turn CUDA C++ into C++: launches, shared memory and volatile, the only things that are not.
 
 Everything else that CUDA adds to C++ (`__global__`, `threadIdx`, `__syncthreads`, ...) is a macro,
 a variable or a function of the headers in `include/`. The text keeps its lines.
@@ -24,6 +24,8 @@ def translate(src: str) -> str:
     if unsupported:
         raise TranslateError(*unsupported)
     src = _rewrite_words(src)
+    src = _rewrite_volatile(src)
+    src = _limit_static_shared(src)
     src = _rewrite_launch_calls(src)
     src = _rewrite_dynamic_shared(src)
     return _rewrite_launches(src)
@@ -71,6 +73,63 @@ def _rewrite_words(src: str) -> str:
     )
     aligned = r"\b__shared__(\s+)(alignas\s*\((?:[^()]|\([^()]*\))*\))"
     return _replace(src, aligned, lambda found, own: f"{found[2]}{found[1]}__shared__")
+
+
+def _rewrite_volatile(src: str) -> str:
+    """volatile T* and volatile __shared__ T: memory through which threads wait for each other."""
+    element = (
+        r"(?P<type>(?:const\s+)?(?:(?:unsigned|signed|long|short)\b(?:\s+(?:long|int|char|short)\b)*"
+        r"|(?!(?:const|unsigned|signed|long|short)\b)[\w:]+(?:<[^<>;{}]*>)?))"
+    )
+    qualified = rf"(?P<const>\bconst\s+)?\bvolatile\s+{element}\s*\*[ \t]*"
+
+    def pointer(found, own):
+        const = "const " if found.groupdict().get("const") else ""
+        return f"::cuda_on_cpu::VolatilePointer<{const}{found['type']}> " + _newlines(own)
+
+    # reinterpret_cast does not make objects, and that is what the pointer becomes.
+    src = _replace(src, rf"\breinterpret_cast\s*<\s*{qualified}\s*>", pointer)
+    src = _replace(src, qualified, pointer)
+    src = _replace(src, rf"\b{element}\s+volatile\s*\*[ \t]*", pointer)
+
+    def variable(found, own):
+        words = " ".join(word for word in found["words"].split() if word != "volatile")
+        return f"{words} ::cuda_on_cpu::Volatile<{found['type']}>" + _newlines(own)
+
+    word = r"(?:(?:extern|static|volatile|__shared__|__device__)\b\s*)"
+    words = rf"\b(?P<words>(?={word}*volatile)(?={word}*__(?:shared|device)__){word}+)"
+    return _replace(src, rf"{words}{element}(?=\s+\w+\s*[\[;=,])", variable)
+
+
+# What nvcc allows in one kernel; the same figure as SHARED_WITHOUT_REQUEST in runtime.h.
+_STATIC_SHARED = 48 * 1024
+
+
+def _limit_static_shared(src: str) -> str:
+    """Let the compiler count the bytes of the shared arrays that a function declares."""
+    code = blank(src)
+    defines = _defines(code)
+    visible = [[]]  # for each open brace: the arrays declared behind it
+    parts, end = [], 0
+    for found in re.finditer(r"[{}]|\b__shared__\b[^;{}=]*;", code):
+        if found[0] == "{":
+            visible.append([])
+        elif found[0] == "}":
+            visible = visible[:-1] or [[]]
+        elif len(visible) > 1 and not any(a < found.start() < b for a, b in defines):
+            names = re.findall(r"(\w+)\s*\[[^,;]*(?=[,;])", found[0])
+            if names and not re.search(r"\[\s*\]", found[0]):  # extern arrays have no size
+                visible[-1] += names
+                sizes = " + ".join(f"sizeof({name})" for scope in visible for name in scope)
+                parts += [src[end : found.end()], _TOO_MUCH_SHARED.format(sizes)]
+                end = found.end()
+    return "".join(parts) + src[end:]
+
+
+_TOO_MUCH_SHARED = (
+    f' static_assert({{}} <= {_STATIC_SHARED}, "a block has {_STATIC_SHARED // 1024} KB of shared '
+    'memory; for more, use extern __shared__ and cudaFuncSetAttribute");'
+)
 
 
 def _rewrite_launch_calls(src: str) -> str:
@@ -130,16 +189,19 @@ def _file_scope(code: str):
     return lambda position: not any(first < position < last for first, last in inside)
 
 
+def _defines(code: str) -> list[tuple[int, int]]:
+    """Return where macros are defined: the start and end of each."""
+    found = re.finditer(r"^[ \t]*#[ \t]*define\b(?:\\\n|[^\n])*", code, re.MULTILINE)
+    return [(macro.start(), macro.end()) for macro in found]
+
+
 # --- launches -------------------------------------------------------------------------------------
 
 
 def _rewrite_launches(src: str) -> str:
     """kernel<<<configuration>>>(arguments), inside out, from the last one to the first."""
     code = blank(src)
-    defines = [
-        (found.start(), found.end())
-        for found in re.finditer(r"^[ \t]*#[ \t]*define\b(?:\\\n|[^\n])*", code, re.MULTILINE)
-    ]
+    defines = _defines(code)
     starts = [
         found.start()
         for found in re.finditer(r"<<<", code)

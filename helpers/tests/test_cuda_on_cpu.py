@@ -428,6 +428,48 @@ def test_a_thread_may_spin_until_another_has_run(lib):
     np.testing.assert_array_equal(order, np.arange(7, -1, -1))
 
 
+cuda(r"""
+__device__ void last_steps(volatile float* s, int i) {
+    s[i] += s[i + 32];
+    s[i] += s[i + 16];
+    s[i] += s[i + 8];
+    s[i] += s[i + 4];
+    s[i] += s[i + 2];
+    s[i] += s[i + 1];
+}
+__global__ void warp_in_step_kernel(const float* x, float* out) {
+    extern __shared__ float s[];
+    s[threadIdx.x] = x[blockIdx.x * blockDim.x + threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x < 64) s[threadIdx.x] += s[threadIdx.x + 64];
+    __syncthreads();
+    if (threadIdx.x < 32) last_steps(s, threadIdx.x);
+    if (threadIdx.x == 0) out[blockIdx.x] = s[0];
+}
+__global__ void turns_kernel(int* out) {
+    volatile __shared__ int turn;
+    if (threadIdx.x == 0) turn = 0;
+    __syncthreads();
+    int warp = threadIdx.x / 32;
+    if (threadIdx.x % 32 == 0) {
+        while (turn != 3 - warp) {}
+        out[warp] = turn++;
+    }
+}
+EXPORT in_step(const Arrays& a) {
+    warp_in_step_kernel<<<5, 128, 128 * sizeof(float)>>>(a.at<float>(0), a.at<float>(1));
+    turns_kernel<<<1, 128>>>(a.at<int>(2));
+}
+""")
+
+
+def test_volatile_memory_lets_the_other_threads_run(lib):
+    x, sums, turns = np.arange(640, dtype=np.float32), zeros(5), zeros(4, dtype=np.int32)
+    lib.run("in_step", x, sums, turns)
+    np.testing.assert_array_equal(sums, x.reshape(5, 128).sum(1))
+    np.testing.assert_array_equal(turns, [3, 2, 1, 0])
+
+
 # --- the language ---------------------------------------------------------------------------------
 
 cuda(r"""

@@ -84,6 +84,14 @@ EXPORT large_shared(const Arrays& a) {
     writes_all_shared<<<1, 32, 4 * n>>>(a.at<int>(0), n);
 }
 
+__global__ void shares(float* x) {
+    extern __shared__ float s[];
+    s[threadIdx.x] = x[threadIdx.x];  // line: shares
+    __syncthreads();
+    x[threadIdx.x] = s[0];
+}
+EXPORT little_shared(const Arrays& a) { shares<<<1, 64, 32 * sizeof(float)>>>(a.at<float>(0)); }
+
 __device__ void store(float* x, int i) {
     x[i] = 1;  // line: store
 }
@@ -131,6 +139,10 @@ __global__ void spins(volatile int* flag) {
     while (*flag == 0) {}
 }
 EXPORT spin(const Arrays& a) { spins<<<4, 2>>>(a.at<int>(0)); }
+__global__ void spins_blindly(int* flag) {
+    while (*flag == 0) {}
+}
+EXPORT spin_blindly(const Arrays& a) { spins_blindly<<<4, 2>>>(a.at<int>(0)); }
 __global__ void never_agrees(int* x) {
     while (!__syncthreads_or(x[0])) {}
 }
@@ -272,6 +284,13 @@ def test_much_shared_memory_has_to_be_asked_for(lib, tmp_path):
     assert "60000 bytes of dynamic shared memory need cudaFuncSetAttribute(" in done.stdout
 
 
+def test_too_little_dynamic_shared_memory(lib):
+    message = error_of(lib, "little_shared", X)
+    assert f"thread (32,0,0), line {line('shares')}: writes byte 128 of dynamic shared memory of " in (
+        message
+    )
+
+
 def test_a_launch_in_a_kernel(lib):
     assert "a kernel cannot launch kernels here" in error_of(lib, "nested", ints(0))
 
@@ -303,6 +322,10 @@ def test_a_read_past_the_end_and_before_the_start(lib):
     assert "reads 12 bytes before the start of a tensor of 4096 bytes" in message
     message = error_of(lib, "add_at", x, ints(1024))
     assert f"line {line('atomic')}: " in message and "0 bytes past its end" in message
+    three = torch.ones(3)
+    for index in (-1, 3):  # the rest of a page does not fault: a NaN shows the error
+        lib.run("read_at", three.numpy(), ints(index), out.numpy())
+        assert out.isnan()
     message = error_of(lib, "read_null", out)
     assert "reads address" in message and "where there is no memory" in message
 
@@ -311,6 +334,15 @@ def test_a_read_past_the_end_and_before_the_start(lib):
 def test_a_vector_that_is_not_aligned(lib):
     message = error_of(lib, "misaligned", torch.zeros(64))
     assert f"line {line('misaligned')}: accesses a misaligned address" in message
+
+
+def test_a_library_that_was_renamed_since_it_was_loaded(lib):
+    loaded = lib._library._name
+    os.rename(loaded, loaded + ".renamed")
+    try:
+        assert f"line {line('atomic')}: " in error_of(lib, "add_at", torch.zeros(8), ints(8))
+    finally:
+        os.rename(loaded + ".renamed", loaded)
 
 
 def test_tensors_work_as_before(lib):
@@ -349,9 +381,10 @@ def test_trap(lib):
     assert f"thread (6,0,0), line {line('trap')}: __trap()" in message
 
 
-def test_a_loop_that_never_ends(lib, short_patience):
-    message = error_of(lib, "spin", ints(0))
-    assert re.match(r"spins \(launched at line \d+\), block \(\d,0,0\): no thread of", message)
+@pytest.mark.parametrize("name", ["spin", "spin_blindly"])
+def test_a_loop_that_never_ends(lib, short_patience, name):
+    message = error_of(lib, name, ints(0))
+    assert re.match(r"spins\w* \(launched at line \d+\), block \(\d,0,0\): no thread of", message)
     assert "for 0.3 s" in message
 
 

@@ -128,7 +128,7 @@ def test_a_launch_in_a_macro_keeps_its_continuation_lines():
         ),
         (
             "extern volatile __shared__ int s[ ];",
-            "auto* s = ::cuda_on_cpu::dynamic_shared<volatile int>();",
+            "auto* s = ::cuda_on_cpu::dynamic_shared<::cuda_on_cpu::Volatile<int>>();",
         ),
         (
             "extern __shared__ T s[][32];",
@@ -147,9 +147,38 @@ def test_dynamic_shared_memory(declaration, new):
     assert f"static ::cuda_on_cpu::DynamicShared<{element}> " in at_file_scope
 
 
-def test_static_shared_memory_and_comments_stay():
-    src = "void k() { __shared__ float s[3]; /* extern __shared__ float x[]; */ }"
+def test_single_shared_variables_and_comments_stay():
+    src = "void k() { __shared__ float s; /* extern __shared__ float x[]; */ }"
     assert translate(src) == src
+
+
+def test_shared_arrays_are_counted():
+    new = translate("void k() { __shared__ int a[3], b[N][(N) + 1];\n{ __shared__ T c[2]; }\n"
+                    "__shared__ T d[2]; }\n#define M() { __shared__ int e[9]; }\n")  # fmt: skip
+    counted = re.findall(r"static_assert\((.*?) <= 49152", new)
+    assert counted == [
+        "sizeof(a) + sizeof(b)",
+        "sizeof(a) + sizeof(b) + sizeof(c)",
+        "sizeof(a) + sizeof(b) + sizeof(d)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "declaration, new",
+    [
+        ("void k(volatile float *p)", "void k(VolatilePointer<float> p)"),
+        ("void k(const volatile float* p)", "void k(VolatilePointer<const float> p)"),
+        ("f(unsigned long long volatile* p)", "f(VolatilePointer<unsigned long long> p)"),
+        ("x = *(volatile T<4>*)p;", "x = *(VolatilePointer<T<4>> )p;"),
+        ("x = *reinterpret_cast<volatile int*>(p);", "x = *VolatilePointer<int> (p);"),
+        ("static __shared__ volatile int s;", " __shared__ Volatile<int> s;"),
+        ("__device__ volatile int flag = 0;", "__device__ Volatile<int> flag = 0;"),
+        ("volatile int i = 3; /* volatile int* */", "volatile int i = 3; /* volatile int* */"),
+        ("__device__ volatile int f(int);", "__device__ volatile int f(int);"),
+    ],
+)
+def test_volatile(declaration, new):
+    assert translate(declaration).replace("::cuda_on_cpu::", "") == new
 
 
 def test_casts_of_kernels_and_noinline():

@@ -30,6 +30,7 @@
 #include "cuda_on_cpu/host_api.h"
 #include "cuda_on_cpu/math.h"
 #include "cuda_on_cpu/sync.h"
+#include "cuda_on_cpu/volatile.h"
 #include "cuda_on_cpu/warp.h"
 
 #include "assert.h"

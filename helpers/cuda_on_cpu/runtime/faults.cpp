@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <thread>
 
 #include "memory.h"
@@ -205,15 +206,34 @@ void forget_watchdog() { watchdog = nullptr; }
 
 // ---------------------------------------------------------------- lines
 
+// The file that the code at this address was loaded from. The loader remembers the name it had
+// then; Linux also knows the one it has now, if it was renamed since.
+static std::string file_of(void* code_address, const Dl_info& module) {
+    if (FILE* maps = std::fopen("/proc/self/maps", "r")) {
+        char line[4096];
+        std::string found;
+        while (found.empty() && std::fgets(line, sizeof line, maps)) {
+            std::size_t first, end;
+            const char* path = std::strchr(line, '/');
+            if (path && std::sscanf(line, "%zx-%zx", &first, &end) == 2 &&
+                std::size_t(code_address) - first < end - first)
+                found.assign(path, std::strcspn(path, "\n"));
+        }
+        std::fclose(maps);
+        if (!found.empty()) return found;
+    }
+    return module.dli_fname ? module.dli_fname : "";
+}
+
 // addr2line comes with the linker. Of the frames that were inlined into one, the innermost that
-// is not one of our headers is the learner's.
+// is not one of ours is the learner's.
 int source_line(void* code_address) {
     Dl_info module;
-    if (!code_address || !dladdr(code_address, &module) || !module.dli_fname) return 0;
+    if (!code_address || !dladdr(code_address, &module)) return 0;
     char command[4096];
     auto offset = static_cast<char*>(code_address) - static_cast<char*>(module.dli_fbase);
     int length = std::snprintf(command, sizeof command, "addr2line -i -e '%s' 0x%zx 2>/dev/null",
-                               module.dli_fname, std::size_t(offset));
+                               file_of(code_address, module).c_str(), std::size_t(offset));
     if (length >= int(sizeof command)) return 0;
     FILE* output = popen(command, "r");
     if (!output) return 0;
@@ -223,7 +243,7 @@ int source_line(void* code_address) {
         std::string frame = text;
         std::size_t colon = frame.rfind(':');
         if (colon == std::string::npos || line) continue;
-        if (frame.find("/cuda_on_cpu/include/") != std::string::npos || frame[0] == '?') continue;
+        if (frame.find("/cuda_on_cpu/") != std::string::npos || frame[0] == '?') continue;
         if (frame.compare(0, 5, "/usr/") == 0) continue;
         line = std::atoi(frame.c_str() + colon + 1);
     }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
@@ -19,6 +20,11 @@ namespace cuda_on_cpu {
 // aligned to 16). Guards are address space without memory, so they may be large: an index that is
 // off by some rows is caught as well.
 constexpr std::size_t GUARD = 256 * 1024, ALIGNMENT = 16;
+
+// What is left of the array's first and last page does not fault. A kernel that reads there gets
+// bytes which are a NaN in every floating type; zeros would make many a wrong kernel look right.
+constexpr int NOT_A_NUMBER = 0xff;
+constexpr std::size_t PAGE = 4096;  // or more, on some systems
 
 // Pages that an array has left are kept for the next one of about their size: mapping new ones
 // takes microseconds, and their first use much more.
@@ -104,6 +110,10 @@ void* allocate(std::size_t bytes, const char* owner) {
     }
     char* array = pages + page_bytes - room;
     m.arrays[array] = {pages, page_bytes, bytes, owner};
+    lock.unlock();
+    std::size_t in_front = std::size_t(array - pages) % PAGE;
+    std::memset(array - in_front, NOT_A_NUMBER, in_front);
+    std::memset(array + bytes, NOT_A_NUMBER, room - bytes);
     return array;
 }
 

@@ -64,7 +64,7 @@ Multiprocessor::Multiprocessor() : os_thread_(pthread_self()), position_(&positi
     prepare_fault_stack();
 }
 
-Multiprocessor::~Multiprocessor() { std::free(shared_); }
+Multiprocessor::~Multiprocessor() { release(shared_); }
 
 void Multiprocessor::run_blocks(Grid& grid, std::uint64_t chunk, std::uint64_t chunks) {
     grid_ = &grid;
@@ -78,10 +78,10 @@ void Multiprocessor::run_blocks(Grid& grid, std::uint64_t chunk, std::uint64_t c
     blockDim = launch.block;
     threads_ = launch.block.x * launch.block.y * launch.block.z;
     warps_ = (threads_ + WARP_SIZE - 1) / WARP_SIZE;
-    if (shared_bytes_ < launch.shared_bytes) {
-        std::free(shared_);
-        shared_bytes_ = (launch.shared_bytes + 1023) & ~std::size_t{1023};
-        shared_ = std::aligned_alloc(1024, shared_bytes_);
+    if (shared_bytes_ != launch.shared_bytes) {
+        release(shared_);
+        shared_bytes_ = launch.shared_bytes;
+        shared_ = allocate(shared_bytes_, "dynamic shared memory");
     }
     position.dynamic_shared = shared_;
 

@@ -120,6 +120,18 @@ inline cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from
                 static_cast<const char*>(from) + row * from_pitch, width);
     return cudaSuccess;
 }
+inline cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
+                                     std::size_t from_pitch, std::size_t width, std::size_t rows,
+                                     cudaMemcpyKind kind, cudaStream_t = nullptr) {
+    return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, rows, kind);
+}
+// Rows that begin at multiples of 512 bytes.
+template <class T>
+inline cudaError_t cudaMallocPitch(T** pointer, std::size_t* pitch, std::size_t width,
+                                   std::size_t rows) {
+    *pitch = (width + 511) / 512 * 512;
+    return cudaMalloc(pointer, *pitch * rows);
+}
 inline cudaError_t cudaMemset(void* pointer, int byte, std::size_t bytes) {
     if (!cuda_on_cpu::fits(pointer, bytes)) return cuda_on_cpu::result(cudaErrorInvalidValue);
     if (!cuda_on_cpu::stays_inside(pointer, bytes))
@@ -130,6 +142,13 @@ inline cudaError_t cudaMemset(void* pointer, int byte, std::size_t bytes) {
 inline cudaError_t cudaMemsetAsync(void* pointer, int byte, std::size_t bytes,
                                    cudaStream_t = nullptr) {
     return cudaMemset(pointer, byte, bytes);
+}
+inline cudaError_t cudaHostRegister(void*, std::size_t, unsigned) { return cudaSuccess; }
+inline cudaError_t cudaHostUnregister(void*) { return cudaSuccess; }
+template <class T>
+inline cudaError_t cudaHostGetDevicePointer(T** device, void* host, unsigned) {
+    *device = static_cast<T*>(host);
+    return cudaSuccess;
 }
 inline cudaError_t cudaMemPrefetchAsync(const void*, std::size_t, int, cudaStream_t = nullptr) {
     return cudaSuccess;
@@ -199,6 +218,12 @@ inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) 
     return cudaSuccess;
 }
 inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+inline cudaError_t cudaDeviceReset() { return cudaSuccess; }
+// What the host is to do when the stream has come so far.
+inline cudaError_t cudaLaunchHostFunc(cudaStream_t, void (*function)(void*), void* data) {
+    function(data);
+    return cudaSuccess;
+}
 
 inline cudaError_t cudaEventCreate(cudaEvent_t* event) {
     *event = new CUevent_st{};

@@ -1,0 +1,69 @@
+// volatile: memory that other threads change while this one looks at it. The translator turns
+//     volatile float* p           into  VolatilePointer<float> p
+//     volatile __shared__ int s   into  __shared__ Volatile<int> s
+//
+// After every access the other threads have their turn. So a thread may spin until another one
+// sets a flag, and the lanes of a warp that all do the same run in step, which reductions from
+// before 2017 rely on. (Since Volta, GPUs do not promise that: __syncwarp() says it outright.)
+#pragma once
+#include <type_traits>
+
+#include "runtime.h"
+
+namespace cuda_on_cpu {
+
+template <class T>
+struct Volatile {
+    using Value = std::remove_const_t<T>;
+    T memory;
+
+    Volatile() = default;
+    Volatile(Value value) : memory(value) {}
+    Volatile(const Volatile&) = default;
+    operator Value() const {
+        Value value = memory;
+        yield();
+        return value;
+    }
+    Value operator=(Value value) {
+        memory = value;
+        yield();
+        return value;
+    }
+    Value operator=(const Volatile& other) { return *this = Value(other); }
+    Value operator++() { return *this = Value(memory + 1); }
+    Value operator--() { return *this = Value(memory - 1); }
+    Value operator++(int) { return ++*this - 1; }
+    Value operator--(int) { return --*this + 1; }
+    // The right side is worked out, and its accesses done, before the left side is read.
+    Value operator+=(Value value) { return *this = Value(memory + value); }
+    Value operator-=(Value value) { return *this = Value(memory - value); }
+    Value operator*=(Value value) { return *this = Value(memory * value); }
+    Value operator/=(Value value) { return *this = Value(memory / value); }
+    Value operator&=(Value value) { return *this = Value(memory & value); }
+    Value operator|=(Value value) { return *this = Value(memory | value); }
+    Value operator^=(Value value) { return *this = Value(memory ^ value); }
+};
+
+template <class T>
+class VolatilePointer {
+    Volatile<T>* pointer_ = nullptr;
+
+public:
+    VolatilePointer() = default;
+    VolatilePointer(std::nullptr_t) {}
+    VolatilePointer(T* pointer) : pointer_(reinterpret_cast<Volatile<T>*>(pointer)) {}
+    VolatilePointer(Volatile<T>* pointer) : pointer_(pointer) {}
+    template <class U>
+    explicit VolatilePointer(U* pointer) : pointer_((Volatile<T>*)pointer) {}
+    template <class U>
+    explicit operator U*() const { return (U*)pointer_; }
+    Volatile<T>& operator*() const { return *pointer_; }
+    Volatile<T>& operator[](std::ptrdiff_t i) const { return pointer_[i]; }
+    VolatilePointer operator+(std::ptrdiff_t i) const { return pointer_ + i; }
+    VolatilePointer operator-(std::ptrdiff_t i) const { return pointer_ - i; }
+    VolatilePointer& operator+=(std::ptrdiff_t i) { return *this = *this + i; }
+    VolatilePointer& operator-=(std::ptrdiff_t i) { return *this = *this - i; }
+};
+
+}  // namespace cuda_on_cpu
