@@ -286,9 +286,8 @@ def test_much_shared_memory_has_to_be_asked_for(lib, tmp_path):
 
 def test_too_little_dynamic_shared_memory(lib):
     message = error_of(lib, "little_shared", X)
-    assert f"thread (32,0,0), line {line('shares')}: writes byte 128 of dynamic shared memory of " in (
-        message
-    )
+    place = f"block (0,0,0), thread (32,0,0), line {line('shares')}: "
+    assert place + "writes byte 128 of dynamic shared memory of 128 bytes: 0 bytes" in message
 
 
 def test_a_launch_in_a_kernel(lib):
@@ -327,7 +326,7 @@ def test_a_read_past_the_end_and_before_the_start(lib):
         lib.run("read_at", three.numpy(), ints(index), out.numpy())
         assert out.isnan()
     message = error_of(lib, "read_null", out)
-    assert "reads address" in message and "where there is no memory" in message
+    assert "reads through a null pointer, or shared memory that the launch did not" in message
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors allow it")
@@ -395,9 +394,7 @@ def test_barriers_that_go_on_for_ever(lib, short_patience):
 def test_an_interrupt_stops_a_kernel(lib):
     begun = time.monotonic()
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-    with pytest.raises((KeyboardInterrupt, RuntimeError)):
-        lib.run("spin", ints(0))
-        time.sleep(1)  # where Python notices the signal
+    assert error_of(lib, "spin", ints(0)) == "spins: interrupted."
     assert time.monotonic() - begun < 10
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

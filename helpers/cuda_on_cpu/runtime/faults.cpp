@@ -61,6 +61,11 @@ static std::string describe_fault(int number, const siginfo_t* info, void* conte
     if (info->si_code == SI_KERNEL)
         return "accesses a misaligned address (or one that cannot exist).";
 #endif
+    if (std::size_t(info->si_addr) < 4096)
+        return std::string(access_kind(context)) + "through a null pointer" +
+               (multiprocessor.launch().shared_bytes
+                    ? "."
+                    : ", or shared memory that the launch did not ask for (its third argument).");
     char address[32];
     std::snprintf(address, sizeof address, "%p", info->si_addr);
     return std::string(access_kind(context)) + "address " + address + ", where there is no memory.";
@@ -131,13 +136,7 @@ static struct sigaction interrupt_before;
 
 extern "C" CUDA_ON_CPU_API void cuda_on_cpu_set_time_limit(double seconds) { time_limit = seconds; }
 
-static void handle_interrupt(int number, siginfo_t* info, void* context) {
-    interrupted = 1;
-    if (interrupt_before.sa_flags & SA_SIGINFO)
-        interrupt_before.sa_sigaction(number, info, context);
-    else if (interrupt_before.sa_handler != SIG_DFL && interrupt_before.sa_handler != SIG_IGN)
-        interrupt_before.sa_handler(number);
-}
+static void handle_interrupt(int) { interrupted = 1; }
 
 // Looks at the grid a few times a second.
 static void watch(Watchdog& dog) {
@@ -157,8 +156,8 @@ static void watch(Watchdog& dog) {
         if (!grid || now - dog.begun < PERIOD) continue;
         if (!dog.catches_interrupts) {
             struct sigaction ours {};
-            ours.sa_sigaction = handle_interrupt;
-            ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
+            ours.sa_handler = handle_interrupt;
+            ours.sa_flags = SA_ONSTACK | SA_RESTART;
             sigemptyset(&ours.sa_mask);
             interrupted = 0;
             sigaction(SIGINT, &ours, &interrupt_before);
@@ -197,9 +196,12 @@ Watched::Watched(Grid& grid) {
 
 Watched::~Watched() {
     std::lock_guard<std::mutex> lock(watchdog->mutex);
+    bool stopped = watchdog->grid->stopped;
     watchdog->grid = nullptr;
-    if (watchdog->catches_interrupts) sigaction(SIGINT, &interrupt_before, nullptr);
+    if (!watchdog->catches_interrupts) return;
     watchdog->catches_interrupts = false;
+    sigaction(SIGINT, &interrupt_before, nullptr);
+    if (interrupted && !stopped) raise(SIGINT);  // it came too late for the grid
 }
 
 void forget_watchdog() { watchdog = nullptr; }
