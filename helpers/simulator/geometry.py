@@ -80,8 +80,12 @@ def _sizes(what, given, limits):
         try:
             size = operator.index(value)
         except TypeError:
-            advice = "; cdiv(n, block) rounds up" if isinstance(value, float) else ""
-            raise LaunchError(f"{what}.{axis} is {value!r}, not an integer{advice}") from None
+            if not isinstance(value, float):
+                kind = type(value).__name__
+                advice = "the call is launch(kernel, grid, block, arguments …)"
+                raise LaunchError(f"{what}.{axis} is a {kind}, not an integer; {advice}") from None
+            advice = "cdiv(n, block) rounds up"
+            raise LaunchError(f"{what}.{axis} is {value}, not an integer; {advice}") from None
         if not 1 <= size <= limit:
             raise LaunchError(f"{what}.{axis} is {size}, it can be 1 to {limit}")
         sizes.append(size)
