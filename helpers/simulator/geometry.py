@@ -80,12 +80,12 @@ def _sizes(what, given, limits):
         try:
             size = operator.index(value)
         except TypeError:
-            if not isinstance(value, float):
+            if isinstance(value, float):
+                problem = f"{value}, not an integer; cdiv(n, block) rounds up"
+            else:
                 kind = type(value).__name__
-                advice = "the call is launch(kernel, grid, block, arguments …)"
-                raise LaunchError(f"{what}.{axis} is a {kind}, not an integer; {advice}") from None
-            advice = "cdiv(n, block) rounds up"
-            raise LaunchError(f"{what}.{axis} is {value}, not an integer; {advice}") from None
+                problem = f"a {kind}, not an integer; call launch(kernel, grid, block, *args)"
+            raise LaunchError(f"{what}.{axis} is {problem}") from None
         if not 1 <= size <= limit:
             raise LaunchError(f"{what}.{axis} is {size}, it can be 1 to {limit}")
         sizes.append(size)

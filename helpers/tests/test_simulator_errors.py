@@ -440,6 +440,9 @@ def test_a_shared_array_of_impossible_dtype():
 # ---- launches
 
 
+NOT_AN_INTEGER = "not an integer; call launch(kernel, grid, block, *args)"
+
+
 def fill_kernel(out, value):
     out[threadIdx.x] = value
 
@@ -456,8 +459,8 @@ def fill_kernel(out, value):
         ((1, 1, 65536), 1, "grid.z is 65536, it can be 1 to 65535"),
         (dim3(2**31), 1, "grid.x is 2147483648, it can be 1 to 2147483647"),
         (2.5, 1, "grid.x is 2.5, not an integer; cdiv(n, block) rounds up"),
-        (1, "32", "block.x is a str, not an integer"),
-        (torch.ones(9), 1, "grid.x is a Tensor, not an integer; the call is launch(kernel, grid,"),
+        (1, "32", f"block.x is a str, {NOT_AN_INTEGER}"),
+        (torch.ones(9), 1, f"grid.x is a Tensor, {NOT_AN_INTEGER}"),
         ((1, 2, 3, 4), 1, "grid has 4 sizes, CUDA knows x, y and z"),
         ((), 1, "grid has 0 sizes, CUDA knows x, y and z"),
     ],
