@@ -35,7 +35,12 @@ __all__ = ["CompileError", "ToolMissing", "compile_cuda", "ptx", "resource_usage
 BUILDS = CACHE / "compiled"
 
 # With PyTorch's full headers, "CUDA" means the CPU backend's device as it does with the light ones.
-CUDA_MEANS_CPU = "#define is_cuda is_cpu\n#define kCUDA kCPU"
+# They have the traits for packed accessors under nvcc only.
+CUDA_MEANS_CPU = """#define is_cuda is_cpu
+#define kCUDA kCPU
+namespace at {
+template <class T> struct RestrictPtrTraits { using PtrType = T* __restrict__; };
+}"""
 
 
 class CompiledFunctions:

@@ -506,17 +506,32 @@ assert torch.equal(square(x), x * x)
 """
 
 
+PACKED = r"""
+template <class T>
+__global__ void twice_kernel(torch::PackedTensorAccessor32<T, 2, torch::RestrictPtrTraits> x) {
+    x[blockIdx.x][threadIdx.x] *= 2;
+}
+void twice(torch::Tensor x) {
+    twice_kernel<float><<<x.size(0), x.size(1)>>>(
+        x.packed_accessor32<float, 2, torch::RestrictPtrTraits>());
+}
+"""
+
+
 @on_cpu
 def test_plain_load_inline_takes_the_same_string(tmp_path, monkeypatch):
     """Slow, 20 s: PyTorch's own headers, in a plain load_inline and at the same time in ours."""
     plain = python(PLAIN.format(folder=str(tmp_path)), wait=False)
     quick = [*cuda_on_cpu.flags(), "-O0"]
     monkeypatch.setattr(cuda_on_cpu, "flags", lambda compiler: quick)
-    square = compile_cuda("#include <torch/extension.h>\n" + SQUARE).square
-    x = torch.randn(7, 37)
+    both = compile_cuda("#include <torch/extension.h>\n" + SQUARE + PACKED)
+    square, x = both.square, torch.randn(7, 37)
     assert torch.equal(square(x), x * x)
     with pytest.raises(RuntimeError, match="expected a contiguous inp"):
         square(x.t())
+    doubled = x.clone()
+    both.twice(doubled)
+    assert torch.equal(doubled, 2 * x)
     _, errors = plain.communicate(timeout=600)
     assert plain.returncode == 0, errors
 
