@@ -41,8 +41,8 @@ constexpr cuda_on_cpu::Mixed<A, B> max(A a, B b) {
     using T = std::common_type_t<A, B>;
     return max(T(a), T(b));
 }
-inline int umin(unsigned a, unsigned b) { return int(min(a, b)); }
-inline int umax(unsigned a, unsigned b) { return int(max(a, b)); }
+inline unsigned umin(unsigned a, unsigned b) { return min(a, b); }
+inline unsigned umax(unsigned a, unsigned b) { return max(a, b); }
 
 // ---------------------------------------------------------------- functions of one real number
 
@@ -75,7 +75,7 @@ inline double cosine_of_pi(double x) {
     if (r > 1) r = 2 - r;
     return r == 0.5 ? 0 : r <= 0.25 ? cos(PI * r) : r >= 0.75 ? -cos(PI * (1 - r)) : sin(PI * (0.5 - r));
 }
-// Newton's method on erf, from a first guess by Giles (2010).
+// Newton's method on erf, from a first guess by Winitzki (2008).
 inline double inverse_erf(double y) {
     if (fabs(y) >= 1) return fabs(y) == 1 ? copysign(HUGE_VAL, y) : NAN;
     double w = log((1 - y) * (1 + y)), a = 2 / (PI * 0.147) + w / 2;
