@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from helpers import toolchain
-from helpers.compiler import compile_cuda
+from helpers.compiler import CompileError, compile_cuda
 from helpers.device import BACKEND, CACHE, DEVICE
 from helpers.install import find_gpu
 from helpers.toolchain import ToolMissing
@@ -113,13 +113,17 @@ def disk() -> str:
 def backend() -> str:
     """Compile and run a kernel, and return where it ran."""
     start = time.perf_counter()
-    x = torch.randn(1000, device=DEVICE)
     try:
+        x = torch.randn(1000, device=DEVICE)
         y = compile_cuda(SQUARE).square(x)
+        is_right = torch.equal(y, x * x)  # waits for the GPU, so its errors arrive here
     except ToolMissing as problem:
         sentence = "A kernel cannot be compiled: " + problem.sentence
         raise ToolMissing(sentence, problem.mend) from None
-    if not torch.equal(y, x * x):
+    except (CompileError, RuntimeError, OSError) as error:  # a tool is there, and broken
+        first = str(error).strip().partition("\n")[0]
+        raise ToolMissing(f"A kernel does not run: {first}", "make clean && make doctor") from None
+    if not is_right:
         raise ToolMissing("A kernel ran and its result is wrong.", "make clean && make doctor")
     where = "the GPU" if BACKEND == "cuda" else "the CPU backend"
     return f"a kernel ran on {where}, compiled and loaded in {time.perf_counter() - start:.1f} s"

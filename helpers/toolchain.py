@@ -193,7 +193,7 @@ def raise_if_known(output: str):
     """Raise ToolMissing if a build's output says that a tool, not the string, is to blame."""
     if found := re.search(r"Unsupported gpu architecture '(\w+)'", output):
         raise ToolMissing(f"This nvcc is too old for the GPU ({found[1]}).", _toolkit())
-    if "Python.h: No such file" in output:
+    if re.search(r"Python\.h: No such file|'Python\.h' file not found", output):
         python_headers()
     if "No space left on device" in output:
         raise ToolMissing("The disk is full.", "make clean")

@@ -105,8 +105,9 @@ def test_a_compiler_behind_ccache(bare, monkeypatch, tmp_path):
 def test_no_python_headers(monkeypatch, tmp_path):
     monkeypatch.setattr(toolchain.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
     assert "Python.h" in problem(toolchain.python_headers).sentence
-    said = "fatal error: Python.h: No such file or directory"
-    assert "Python.h" in problem(toolchain.raise_if_known, said).sentence
+    for said in ("Python.h: No such file or directory", "'Python.h' file not found"):
+        error = problem(toolchain.raise_if_known, f"fatal error: {said}")
+        assert "Python.h" in error.sentence
 
 
 # ----------------------------------------------------------------------------------------- CUDA
@@ -320,3 +321,12 @@ def test_a_backend_that_does_not_build(monkeypatch):
     error = problem(doctor.backend)
     assert error.sentence == "A kernel cannot be compiled: There is no hammer."
     assert error.mend == "buy hammer"
+
+
+@pytest.mark.parametrize("kind", [doctor.CompileError, RuntimeError])
+def test_a_backend_that_is_broken(monkeypatch, kind):
+    def fail(source):
+        raise kind("the compiler gave up\nand much more")
+
+    monkeypatch.setattr(doctor, "compile_cuda", fail)
+    assert problem(doctor.backend).sentence == "A kernel does not run: the compiler gave up"
