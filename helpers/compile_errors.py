@@ -35,7 +35,7 @@ class CompileError(Exception):
     """A CUDA string does not compile; says so with its line, a caret and one sentence."""
 
     def _render_traceback_(self):  # what IPython prints instead of a traceback
-        return [f"CompileError: {self}"]
+        return [f"CompileError: {self}", *getattr(self, "__notes__", [])]
 
 
 @dataclass

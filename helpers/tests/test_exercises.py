@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from helpers.checks import check_close
+from helpers.compile_errors import CompileError
 from helpers.device import ROOT
 from helpers.exercises import ExerciseError, exercise
 from helpers.simulator import OutOfRangeError, launch, threadIdx
@@ -167,6 +168,13 @@ def test_other_errors_pass_through_with_the_hint():
         exercise("guard", kernel, check, hint="compare with n")
     assert caught.value.__notes__ == ["Hint: compare with n"]
     assert caught.value._render_traceback_()[-1] == "Hint: compare with n"
+
+    def refuse(source):
+        raise CompileError("line 1: no")
+
+    with pytest.raises(CompileError) as caught:
+        exercise("guard", "a", refuse, hint="count again")
+    assert caught.value._render_traceback_() == ["CompileError: line 1: no", "Hint: count again"]
     with pytest.raises(ZeroDivisionError):
         exercise("guard", kernel, lambda _: 1 / 0)
 
