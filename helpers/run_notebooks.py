@@ -32,7 +32,8 @@ def run_notebook(path: Path, html: Path = HTML) -> bool:
 
     def on_done(cell, cell_index, execute_reply):
         seconds = time.perf_counter() - started[cell_index]
-        print(f"  {code.index(cell_index) + 1:3}/{len(code)} {seconds:6.1f} s  {_title(cell)}")
+        place = f"{code.index(cell_index) + 1:3}/{len(code)}"
+        print(f"  {place} {seconds:6.1f} s  {_title(cell)}", flush=True)
 
     client = NotebookClient(
         notebook,
