@@ -70,6 +70,7 @@ class Build:
     @property
     def library(self) -> str:
         parts = [repr(self.arguments), repr(self.names), torch.__version__, sys.version]
+        parts += [_processor()] if BACKEND == "cpu" else []
         return "cuda_" + digest(*parts, _headers(), toolchain.identity())
 
 
@@ -216,6 +217,16 @@ def _headers() -> str:
     return torch_light.text() + "".join(path.read_text() for path in backend)
 
 
+@functools.cache
+def _processor() -> str:
+    """Return what the processor can do: -march=native builds for that, and a cache may move."""
+    info = Path("/proc/cpuinfo")
+    if not info.exists():
+        return platform.machine()
+    with info.open() as lines:
+        return next((s for s in lines if s.startswith(("flags", "Features"))), platform.machine())
+
+
 # ------------------------------------------------------------------------------ build and load
 
 
@@ -313,9 +324,11 @@ def _builder(pid: int | str) -> str:
 def _remove_dead_builds():
     """Remove what builds left behind whose process was killed."""
     for directory in BUILDS.glob(f"building.{platform.node()}.*"):
-        pid = int(directory.name.removeprefix(_builder("")).split(".")[0])
+        pid = directory.name.removeprefix(_builder("")).split(".")[0]
+        if not pid.isdecimal():  # of another machine, whose name begins with this one's
+            continue
         try:
-            os.kill(pid, 0)  # signal 0 only asks whether the process is there
+            os.kill(int(pid), 0)  # signal 0 only asks whether the process is there
         except ProcessLookupError:
             shutil.rmtree(directory, ignore_errors=True)
         except PermissionError:  # somebody else's, and alive

@@ -1,6 +1,8 @@
 """What nvcc makes of a kernel: PTX, SASS, registers. Needs nvcc, but no GPU."""
 
+import os
 import re
+import shutil
 import subprocess
 import tempfile
 from dataclasses import astuple, dataclass
@@ -89,9 +91,13 @@ def resource_usage(src: str | Path, arch: str | None = None) -> ResourceUsage:
 
 
 def gpu_arch(source: str) -> str:
-    """Return the GPU's architecture, "90", or "90a" if the string uses what only that chip has."""
+    """Return the GPU's architecture, "90", or "90a" if the string uses what only that chip has.
+
+    Chips before sm_90 have nothing of the kind: there the assembler refuses the instruction.
+    """
     major, minor = torch.cuda.get_device_capability() if BACKEND == "cuda" else DEFAULT_ARCH
-    return f"{major}{minor}" + ("a" if re.search("wgmma|setmaxnreg|tcgen05", source) else "")
+    special = int(major) >= 9 and re.search("wgmma|setmaxnreg|tcgen05", source)
+    return f"{major}{minor}" + ("a" if special else "")
 
 
 def _arch_number(arch, source):
@@ -111,6 +117,9 @@ def _compile(src, arch, kind) -> Path:
     ]
     if is_light:
         arguments += [f"-I{torch_light.CUDA}", f"-I{torch_light.INCLUDE}"]
+    compiler = os.environ.get("CC", "")
+    if shutil.which(compiler):  # PyTorch lets nvcc work with it as well
+        arguments += ["-ccbin", compiler]
     key = digest(unit, repr(arguments), torch_light.text(), toolchain.identity())
     path = CODE / f"{key}{kind.replace('-', '.')}"
     if path.exists():

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from helpers import compile_errors, compiler, cuda_on_cpu, toolchain, torch_light
+from helpers import compile_errors, compiler, cuda_on_cpu, device_code, toolchain, torch_light
 from helpers.compiler import BUILDS, CompileError, compile_cuda, ptx, resource_usage, sass
 from helpers.device import BACKEND, DEVICE, ROOT
 from helpers.tests.test_torch_light import EVERYTHING
@@ -187,6 +187,21 @@ def test_whatever_changes_the_library_changes_its_name(monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(toolchain, "identity", lambda: "another compiler")
     assert name() != before
+    monkeypatch.undo()
+    monkeypatch.setattr(compiler, "_processor", lambda: "another processor")
+    assert (name() != before) == (BACKEND == "cpu")
+
+
+@pytest.mark.parametrize(
+    ("chip", "arch"), [((7, 5), "75"), ((8, 0), "80"), ((9, 0), "90a"), ((10, 0), "100a")]
+)
+def test_only_chips_that_have_special_instructions_get_their_own_architecture(
+    monkeypatch, chip, arch
+):
+    monkeypatch.setattr(device_code, "BACKEND", "cuda")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: chip)
+    assert device_code.gpu_arch("wgmma.mma_async") == arch
+    assert device_code.gpu_arch("mma.sync") == arch.removesuffix("a")
 
 
 def test_a_library_that_no_longer_loads_is_built_again():
@@ -243,6 +258,14 @@ def test_an_interrupted_build_can_be_repeated(monkeypatch):
     x = torch.randn(5, device=DEVICE)
     assert torch.equal(compile_cuda(source).square(x), x * x)
     python(COMPILE.format(backend=BACKEND, source=source) + NOTHING_WAS_BUILT)
+
+
+def test_builds_of_a_machine_with_a_longer_name_are_left_alone(tmp_path, monkeypatch):
+    other = tmp_path / f"building.{compiler.platform.node()}.local.4711.abc"
+    other.mkdir()
+    monkeypatch.setattr(compiler, "BUILDS", tmp_path)
+    compiler._remove_dead_builds()
+    assert other.exists()
 
 
 def test_two_processes_build_the_same_string():
@@ -468,6 +491,17 @@ __global__ void __launch_bounds__(1024) k(double* a) {
 def test_ptx():
     text = ptx(TILE, "sm_75")
     assert ".target sm_75" in text and ".entry _Z11tile_kernel" in text and "bar.sync" in text
+
+
+@needs_nvcc
+def test_nvcc_works_with_the_compiler_that_cc_names(tmp_path, monkeypatch):
+    wrapper = tmp_path / "gcc"
+    gcc = shutil.which("gcc")
+    wrapper.write_text(f'#!/bin/sh\ntouch {tmp_path}/asked\nexec {gcc} "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("CC", str(wrapper))
+    assert ".target sm_75" in ptx(TILE, "sm_75")
+    assert (tmp_path / "asked").exists()
 
 
 @needs_nvcc
