@@ -219,6 +219,7 @@ def compile_something():
 
 
 def test_compile_cuda_without_a_compiler(bare):
+    program(bare / "ninja")  # which is looked for first
     error = problem(compile_something)
     assert error.sentence == "There is no C++ compiler on PATH."
     assert error._render_traceback_() == [f"ToolMissing: {error}"]  # in a notebook, no more
