@@ -1,0 +1,1 @@
+"""What a kernel's warps did, in Nsight Compute's terms, without a GPU."""

@@ -1,0 +1,81 @@
+"""What one launch did, warp by warp: the simulator and the CPU backend both write this record.
+
+The terms are those of Nsight Compute. A *request* is one memory instruction of one warp; it moves
+32-byte *sectors* of global memory, or takes *wavefronts* (passes) over the banks of shared memory.
+"""
+
+from dataclasses import dataclass, field
+
+Dim = tuple[int, int, int]
+
+
+@dataclass
+class Request:
+    """One request of a warp, kept as a sample for the pictures."""
+
+    block: Dim
+    warp: int
+    offsets: tuple[int | None, ...]  # 32: byte offset into the array by lane; None: lane inactive
+
+
+@dataclass
+class Access:
+    """All requests that one line made to one array by one kind of operation."""
+
+    line: int
+    text: str  # that line of the source
+    operation: str  # "load", "store" or "atomic"
+    space: str  # "global" or "shared"
+    array: str  # its name
+    bytes: int  # that one lane moves at a time: 1, 2, 4, 8 or 16
+    requests: int = 0
+    lanes: int = 0  # active, summed over the requests
+    sectors: int = 0  # global memory only
+    ideal_sectors: int = 0  # as many as hold the different bytes asked for, packed
+    wavefronts: int = 0  # shared memory only
+    ideal_wavefronts: int = 0  # without a bank conflict
+    same_address: int = 0  # atomics: most lanes that meet at one address, summed over the requests
+    samples: list[Request] = field(default_factory=list)  # the first few, in the order they came
+
+    @property
+    def bank_conflicts(self) -> int:
+        """Wavefronts beyond those that an access without a conflict takes."""
+        return self.wavefronts - self.ideal_wavefronts
+
+
+@dataclass
+class Line:
+    """How often a line ran."""
+
+    line: int
+    text: str
+    executions: int  # by warps
+    lanes: int  # active, summed over the executions
+    flops: int  # floating-point operations of all lanes; a * b + c is two
+
+
+@dataclass
+class Stage:
+    """What one warp of the first block did with one line between two barriers of the block."""
+
+    number: int  # 0 before the first barrier
+    warp: int
+    line: int
+    operation: str
+    space: str
+    requests: int
+
+
+@dataclass
+class Launch:
+    """One launch of a kernel."""
+
+    kernel: str
+    grid: Dim
+    block: Dim
+    shared_bytes: int  # of a block, static and dynamic
+    backend: str  # "simulator" or "CPU backend"
+    accesses: list[Access]
+    lines: list[Line]
+    stages: list[Stage]
+    registers: int | None = None  # of a thread, where nvcc has told
