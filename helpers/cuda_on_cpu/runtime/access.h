@@ -1,0 +1,30 @@
+// One access of a kernel to memory, as the checks and the counter get to know it.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace cuda_on_cpu {
+
+enum class AccessKind { load, store, atomic };
+
+// An array that the kernel can reach: a tensor (or other memory from allocate()) or a __shared__ array.
+struct Array {
+    std::uintptr_t begin;
+    std::size_t bytes;
+    bool shared;
+    const char* name;          // of the kernel's parameter, or of the shared array; "" if unknown
+    // ... what the index in a message needs (element size, extents): A1's to add
+};
+
+struct Access {
+    const void* code;          // return address of the hook: the instruction behind the access
+    std::uint64_t place;       // hash of the call path and of each open loop's iteration: lanes with the same code
+                               // and place belong to one request of their warp
+    std::uintptr_t address;
+    unsigned bytes;
+    AccessKind kind;
+    const Array* array;        // alive until the launch has ended
+    unsigned thread;           // in its block
+};
+
+}  // namespace cuda_on_cpu
