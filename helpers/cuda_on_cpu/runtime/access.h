@@ -7,23 +7,28 @@ namespace cuda_on_cpu {
 
 enum class AccessKind { load, store, atomic };
 
+constexpr unsigned MAX_RANK = 4;
+
 // An array that the kernel can reach: a tensor (or other memory from allocate()) or a __shared__ array.
-struct Array {
-    std::uintptr_t begin;
+struct KernelArray {
+    std::uintptr_t begin;        // of the tensor's storage, which may be before the kernel's pointer
     std::size_t bytes;
     bool shared;
-    const char* name;          // of the kernel's parameter, or of the shared array; "" if unknown
-    // ... what the index in a message needs (element size, extents): A1's to add
+    const char* name;            // of the kernel's parameter, or of the shared array; "" if unknown
+    std::uintptr_t first;        // the address of name[0]
+    std::size_t element_bytes;
+    unsigned rank;               // number of indices; a shared scalar has none
+    std::size_t extents[MAX_RANK];
 };
 
 struct Access {
     const void* code;          // return address of the hook: the instruction behind the access
-    std::uint64_t place;       // hash of the call path and of each open loop's iteration: lanes with the same code
-                               // and place belong to one request of their warp
+    std::uint64_t place;       // hash of the call path and of each open loop's iteration: lanes with
+                               // the same code and place belong to one request of their warp
     std::uintptr_t address;
     unsigned bytes;
     AccessKind kind;
-    const Array* array;        // alive until the launch has ended
+    const KernelArray* array;  // alive until the launch has ended
     unsigned thread;           // in its block
 };
 
