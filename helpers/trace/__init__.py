@@ -1,1 +1,5 @@
-"""What a kernel's warps did, in Nsight Compute's terms, without a GPU."""
+"""What a launch did, line by line: what is slow about it, and what would fit on a GPU."""
+
+from helpers.trace.occupancy import occupancy
+
+__all__ = ["occupancy"]

@@ -1,0 +1,188 @@
+"""How many blocks of a kernel one SM holds at a time, and what keeps it from holding more.
+
+The rules are those of the cuda_occupancy.h of CUDA 13, the figures of a compute capability those of
+the CUDA C++ Programming Guide ("Technical Specifications per Compute Capability"); how many SMs a
+chip has is what deviceQuery prints on it. The result is Nsight Compute's "Theoretical Occupancy".
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from helpers.device import BACKEND
+
+WARP_SIZE = 32
+THREADS_PER_BLOCK = 1024  # at most; this and what follows is the same on every chip below
+REGISTERS = 65536  # of an SM, and as many may go to one block
+REGISTERS_PER_THREAD = 255  # at most
+REGISTER_UNIT = 256  # registers are handed to a warp in portions of this many
+PARTITIONS = 4  # of an SM, each with a quarter of its registers and warps
+KB = 1024
+
+
+@dataclass(frozen=True)
+class Chip:
+    """What one chip has room for; blocks, warps and shared memory are those of one SM."""
+
+    name: str
+    arch: str  # "sm_90"
+    sms: int
+    blocks: int
+    warps: int
+    shared_bytes: int
+    shared_bytes_per_block: int  # at most, of which more than 48 KB only if asked for
+    reserved_bytes: int  # of shared memory, which the system takes for each block
+    shared_unit: int  # bytes: shared memory is handed out in portions of this size
+
+
+def _chips() -> dict[str, Chip]:
+    """Return the known chips by name."""
+    # arch: blocks, warps, shared memory of an SM, of a block at most, reserved a block, portion
+    figures = {
+        "sm_75": (16, 32, 64 * KB, 64 * KB, 0, 256),
+        "sm_80": (32, 64, 164 * KB, 163 * KB, KB, 128),
+        "sm_86": (16, 48, 100 * KB, 99 * KB, KB, 128),
+        "sm_89": (24, 48, 100 * KB, 99 * KB, KB, 128),
+        "sm_90": (32, 64, 228 * KB, 227 * KB, KB, 128),
+        "sm_100": (32, 64, 228 * KB, 227 * KB, KB, 128),
+        "sm_120": (24, 48, 100 * KB, 99 * KB, KB, 128),
+    }
+    sms = {
+        "T4": ("sm_75", 40),
+        "RTX 2080": ("sm_75", 46),
+        "A100": ("sm_80", 108),
+        "RTX 3090": ("sm_86", 82),
+        "A10": ("sm_86", 72),
+        "L4": ("sm_89", 58),
+        "RTX 4090": ("sm_89", 128),
+        "H100 SXM": ("sm_90", 132),
+        "H200": ("sm_90", 132),
+        "B200": ("sm_100", 148),
+        "RTX 5090": ("sm_120", 170),
+    }
+    return {name: Chip(name, arch, count, *figures[arch]) for name, (arch, count) in sms.items()}
+
+
+CHIPS = _chips()
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How many blocks one SM of a chip holds at a time.
+
+    `limits` says how many blocks each resource has room for: blocks, warps, registers, shared
+    memory. None stands for a resource that the kernel does not use, and for registers also if it is
+    not known how many a thread has.
+    """
+
+    chip: Chip
+    threads: int  # of a block
+    registers: int | None  # of a thread
+    limits: dict[str, int | None]
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of an SM; 0: not even one fits, and a launch fails."""
+        return min(limit for limit in self.limits.values() if limit is not None)
+
+    @property
+    def warps(self) -> int:
+        """Warps of an SM."""
+        return self.blocks * _warps(self.threads)
+
+    @property
+    def fraction(self) -> float:
+        """Occupancy: the SM's warps as a share of those it has room for, 0 to 1."""
+        return self.warps / self.chip.warps
+
+    @property
+    def limiters(self) -> list[str]:
+        """Which resources have no room for one more block."""
+        return [name for name, limit in self.limits.items() if limit == self.blocks]
+
+    @property
+    def free_registers(self) -> int:
+        """Registers that a thread may have before they allow fewer blocks than the rest does."""
+        others = [limit for name, limit in self.limits.items() if name != "registers"]
+        blocks = min(limit for limit in others if limit is not None)
+        counts = range(REGISTERS_PER_THREAD, 0, -1)
+        return next((n for n in counts if _register_limit(self.threads, n) >= blocks), 0)
+
+    def waves(self, blocks: int) -> float:
+        """Return in how many waves a grid of so many blocks runs; inf if no block fits.
+
+        A wave is all blocks that the chip holds at a time.
+        """
+        return blocks / (self.chip.sms * self.blocks) if self.blocks else math.inf
+
+    def last_wave(self, blocks: int) -> float:
+        """Return how full the last wave of the grid is, above 0 to 1; nan if no block fits."""
+        wave = self.chip.sms * self.blocks
+        return (blocks % wave or wave) / wave if wave else math.nan
+
+
+def occupancy(
+    chip: str | None, threads: int, shared_bytes: int = 0, registers: int | None = None
+) -> Occupancy:
+    """Return the theoretical occupancy of blocks of `threads` threads.
+
+    `shared_bytes` is a block's shared memory, static and dynamic, `registers` a thread's registers;
+    None: not known, and taken for no limit. `chip` is a name such as "H200" or "T4", None stands
+    for the GPU here, and for the H200 where there is none or it is not known. Raises ValueError for
+    another name, which lists the known ones, and for figures that no kernel has.
+    """
+    if chip is None:
+        chip = _chip_here()
+    if chip not in CHIPS:
+        raise ValueError(f"chip {chip!r} is not known; known are {', '.join(CHIPS)}")
+    if not 1 <= threads <= THREADS_PER_BLOCK:
+        raise ValueError(f"a block has 1 to {THREADS_PER_BLOCK} threads, not {threads}")
+    if shared_bytes < 0:
+        raise ValueError(f"shared memory of {shared_bytes} bytes")
+    if registers is not None and not 0 <= registers <= REGISTERS_PER_THREAD:
+        most = REGISTERS_PER_THREAD
+        raise ValueError(f"a thread has at most {most} registers, not {registers}")
+    figures = CHIPS[chip]
+    limits = {
+        "blocks": figures.blocks,
+        "warps": figures.warps // _warps(threads),
+        "registers": _register_limit(threads, registers) if registers else None,
+        "shared memory": _shared_limit(figures, shared_bytes) if shared_bytes else None,
+    }
+    return Occupancy(figures, threads, registers, limits)
+
+
+def _chip_here() -> str:
+    """Return the name of this machine's GPU if it is a known one, else that of the H200."""
+    if BACKEND == "cuda":
+        gpu = torch.cuda.get_device_properties()
+        for name, chip in CHIPS.items():
+            # the number of SMs as well: an RTX 2080 Ti is no RTX 2080, an H100 PCIe no H100 SXM
+            if name.removesuffix(" SXM") in gpu.name and chip.sms == gpu.multi_processor_count:
+                return name
+    return "H200"
+
+
+def _warps(threads: int) -> int:
+    return math.ceil(threads / WARP_SIZE)
+
+
+def _register_limit(threads: int, registers: int) -> int:
+    """Return for how many blocks an SM has registers."""
+    warps = _warps(threads)
+    per_warp = _round_up(registers * WARP_SIZE, REGISTER_UNIT)
+    if per_warp * _round_up(warps, PARTITIONS) > REGISTERS:
+        return 0
+    return REGISTERS // PARTITIONS // per_warp * PARTITIONS // warps
+
+
+def _shared_limit(chip: Chip, shared_bytes: int) -> int:
+    """Return for how many blocks an SM has shared memory."""
+    if shared_bytes > chip.shared_bytes_per_block:
+        return 0
+    return chip.shared_bytes // _round_up(shared_bytes + chip.reserved_bytes, chip.shared_unit)
+
+
+def _round_up(number: int, unit: int) -> int:
+    return math.ceil(number / unit) * unit
