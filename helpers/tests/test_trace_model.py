@@ -79,9 +79,7 @@ def test_lanes_at_one_address():
 def test_random_requests_against_counting_by_hand(size):
     for _ in range(200):
         reach = random.choice([2, 8, 32, 1000])
-        offsets = [
-            size * random.randrange(reach) if random.random() < 0.8 else None for _ in LANES
-        ]
+        offsets = [size * random.randrange(reach) if random.random() < 0.8 else None for _ in LANES]
         touched = [set(range(o, o + size)) for o in offsets if o is not None]
         everything = set().union(*touched)
         assert sectors(offsets, size) == len({byte // 32 for byte in everything})
