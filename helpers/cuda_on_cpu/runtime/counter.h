@@ -1,23 +1,152 @@
-// Counts what the accesses of a launch cost. Each multiprocessor has one, for the blocks it runs.
+// Counts what a GPU would do for a kernel's accesses: the requests of its warps, the sectors of
+// global memory that they move and the wavefronts over the banks of shared memory; and how often
+// each basic block of machine code runs. Each multiprocessor has a Counter for the blocks it runs.
 #pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
 #include "../include/cuda_on_cpu/runtime.h"
 #include "access.h"
 
 namespace cuda_on_cpu {
 
+constexpr unsigned LANES = 32;  // of a warp
+constexpr unsigned SAMPLES = 4;  // requests of an access that are kept for the pictures
+
+// The lanes of a warp that came to one instruction at one place. Lanes run one after the other and
+// mostly do the same, so each visit remembers which one a lane made after it.
+struct Visit {
+    static constexpr std::uint32_t NONE = ~0u;
+    const void* code;
+    std::uint64_t place;
+    std::uint32_t lanes = 0;     // bit i is lane i
+    std::uint32_t next = NONE;   // the visit that the last lane which was here made after it
+    std::uint32_t again = NONE;  // another one with this code and place: a lane came twice
+
+    Visit(const void* code, std::uint64_t place) : code(code), place(place) {}
+};
+
+struct MemoryRequest : Visit {
+    using Visit::Visit;
+    const KernelArray* array;  // of its first lane
+    unsigned bytes;            // that one lane moves
+    AccessKind kind;
+    std::uint64_t offset[LANES];  // from the array's start
+};
+
+// What the lanes of one warp have done since it was last counted, in the order of the first lane.
+template <class Entry>
+class WarpLog {
+public:
+    // The entry for this code and place, with this lane added; its only one if the entry is new.
+    Entry& visit(const void* code, std::uint64_t place, unsigned lane) {
+        std::uint32_t at = *successor(lane), bit = 1u << lane;
+        if (at == Visit::NONE || entries_[at].code != code || entries_[at].place != place ||
+            entries_[at].lanes & bit)
+            at = look_up(code, place, lane);
+        last_[lane] = at;
+        seen_ |= bit;
+        entries_[at].lanes |= bit;
+        return entries_[at];
+    }
+
+    std::vector<Entry>& entries() { return entries_; }
+    void clear();
+
+private:
+    std::uint32_t* successor(unsigned lane) {
+        return seen_ >> lane & 1 ? &entries_[last_[lane]].next : &first_;
+    }
+    [[gnu::noinline]] std::uint32_t look_up(const void* code, std::uint64_t place, unsigned lane);
+    std::uint32_t& slot(const void* code, std::uint64_t place);
+    void index_new_entries();
+
+    std::vector<Entry> entries_;
+    std::uint32_t seen_ = 0;  // lanes that have made a visit
+    std::uint32_t first_ = Visit::NONE, last_[LANES];
+    std::vector<std::uint32_t> slots_;  // hash table over code and place
+    std::size_t indexed_ = 0;           // entries in it: none as long as one lane is alone
+};
+
+struct RequestCost {
+    std::uint16_t sectors, ideal_sectors, wavefronts, ideal_wavefronts, same_address;
+};
+
+// All requests that one instruction made to one array.
+struct AccessSite {
+    const void* code;
+    const KernelArray* array;
+    unsigned bytes;
+    AccessKind kind;
+    std::uint64_t requests, lanes, sectors, ideal_sectors, wavefronts, ideal_wavefronts,
+        same_address;
+    unsigned samples;
+
+    RequestCost cost_of(MemoryRequest& request);
+
+private:
+    // The cost depends on the offsets relative to the first one and on where that lies in its
+    // sector. Most requests repeat the pattern of the one before, so its costs are kept.
+    std::uint32_t pattern_lanes_, known_;  // bit i of known_: costs_[i]
+    std::uint64_t pattern_[LANES];
+    RequestCost costs_[32];  // by the byte in its sector that the first lane's access begins at
+};
+
 class Counter {
 public:
-    // Whether the launch is to be counted; asked once a launch, and of each multiprocessor.
-    bool begin_launch(const Launch&) { return false; }
+    Counter();
+    ~Counter();
 
-    void begin_block(uint3) {}
-    void access(const Access&) {}
+    // Whether launches are to be counted; what follows is then called.
+    static bool is_on();
+
+    void begin_block(uint3 block);
+    void access(const Access& access);
     // A basic block of machine code begins, at `code`.
-    void executed(const void*, std::uint64_t, unsigned) {}
-    void barrier() {}  // of the block; it opens
-    void end_block() {}
+    void executed(const void* code, std::uint64_t place, unsigned thread);
+    void barrier();  // of the block; it opens
+    void end_block();
 
-    void end_launch() {}
+    std::string take();  // what it counted since the last time, as JSON; "" if nothing
+
+private:
+    struct Sample {
+        unsigned site, warp;
+        std::uint32_t lanes;
+        std::uint64_t offset[LANES];
+    };
+    struct Executions {
+        std::uint64_t warps, lanes;
+    };
+
+    void go_to_warp(unsigned warp);
+    void count_warp(unsigned warp);
+    void count_block();
+    void count(MemoryRequest& request, unsigned warp);
+    unsigned site_of(const MemoryRequest& request);
+    std::uint64_t offset_in_other_array(const Access& access);
+
+    WarpLog<MemoryRequest> requests_[LANES];  // by warp
+    WarpLog<Visit> visits_[LANES];
+    unsigned warp_ = 0;         // the one that runs
+    bool first_block_ = false;  // block (0,0,0), which the samples and stages are of
+    unsigned stage_ = 0;        // barriers that the block has passed
+    std::uintptr_t dynamic_shared_ = 0;
+
+    std::vector<std::unique_ptr<AccessSite>> sites_;
+    std::unordered_map<const void*, std::vector<unsigned>> sites_of_code_;
+    std::unordered_map<const void*, Executions> executions_;
+    std::vector<Sample> samples_;
+    std::map<std::array<unsigned, 3>, std::uint64_t> stages_;  // stage, warp, site: its requests
+    std::vector<const KernelArray*> other_arrays_;
 };
+
+// At the end of a launch that was counted: keeps what all Counters have, and clears them.
+void end_counted_launch(const Launch& launch);
 
 }  // namespace cuda_on_cpu

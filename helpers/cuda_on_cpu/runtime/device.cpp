@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "counter.h"
 #include "faults.h"
 #include "multiprocessor.h"
 
@@ -170,6 +171,7 @@ void launch(const Launch& launch) {
         Watched watched(grid);
         launch.cooperative ? run_cooperatively(grid) : run(grid);
     }
+    if (Counter::is_on()) end_counted_launch(launch);
     std::fflush(stdout);  // what the kernel printed shows before the cell ends
     if (grid.stopped) throw std::runtime_error(describe(grid.fault));
 }

@@ -208,9 +208,8 @@ void forget_watchdog() { watchdog = nullptr; }
 
 // ---------------------------------------------------------------- lines
 
-// The file that the code at this address was loaded from. The loader remembers the name it had
-// then; Linux also knows the one it has now, if it was renamed since.
-static std::string file_of(void* code_address, const Dl_info& module) {
+// The loader remembers the name that the file had then; Linux also knows the one it has now.
+std::string file_of(void* code_address, const Dl_info& module) {
     if (FILE* maps = std::fopen("/proc/self/maps", "r")) {
         char line[4096];
         std::string found;

@@ -1,6 +1,9 @@
 // What a kernel does wrong that only the hardware notices, and kernels that never end.
 #pragma once
+#include <dlfcn.h>
 #include <signal.h>
+
+#include <string>
 
 #include "multiprocessor.h"
 
@@ -24,6 +27,9 @@ public:
 
 // A child process has no watchdog thread; the next launch starts one.
 void forget_watchdog();
+
+// The file that the code at this address was loaded from; `module` is what dladdr says about it.
+std::string file_of(void* code_address, const Dl_info& module);
 
 // "line 12" of the CUDA string for an address in its machine code; 0 where it cannot be told.
 int source_line(void* code_address);

@@ -259,6 +259,11 @@ unsigned Multiprocessor::ready_elsewhere(unsigned thread) const {
     return NOBODY;
 }
 
+// Of a warp that has run, and is not the one that runs.
+bool Multiprocessor::is_through(unsigned warp) const {
+    return position.plain_end || !(warp_[warp].ready | warp_[warp].waiting);
+}
+
 void Multiprocessor::yield() {
     position.patience = PATIENCE;
     if (grid_->stopped) abandon();

@@ -96,6 +96,7 @@ public:
     const Launch& launch() const { return grid_->launch; }
     std::string place() const;                            // kernel and block, for messages
     std::string index_text(unsigned thread) const;
+    bool is_through(unsigned warp) const;                 // up to the next barrier of the block
     bool in_stacks(const void* address) const { return stacks_.contains(address); }
 
     // For the watchdog, which runs on another operating-system thread.

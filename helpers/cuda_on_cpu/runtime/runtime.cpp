@@ -3,6 +3,7 @@
 #include "multiprocessor.cpp"
 
 #include "barrier.cpp"
+#include "counter.cpp"
 #include "device.cpp"
 #include "faults.cpp"
 #include "fiber.cpp"

@@ -1,0 +1,421 @@
+#include "counter.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+
+#include "faults.h"
+#include "multiprocessor.h"
+
+namespace cuda_on_cpu {
+
+// ---------------------------------------------------------------- what the lanes of a warp do
+
+template <class Entry>
+void WarpLog<Entry>::clear() {
+    entries_.clear();
+    seen_ = 0;
+    first_ = Visit::NONE;
+    if (indexed_) std::fill(slots_.begin(), slots_.end(), Visit::NONE);
+    indexed_ = 0;
+}
+
+// The entry for a lane that does not do what the lane before it did.
+template <class Entry>
+std::uint32_t WarpLog<Entry>::look_up(const void* code, std::uint64_t place, unsigned lane) {
+    std::uint32_t bit = 1u << lane, at = Visit::NONE;
+    if (seen_ & ~bit) {
+        index_new_entries();
+        at = slot(code, place);
+        while (at != Visit::NONE && entries_[at].lanes & bit) at = entries_[at].again;
+    }
+    if (at == Visit::NONE) {
+        at = std::uint32_t(entries_.size());
+        entries_.emplace_back(code, place);
+    }
+    *successor(lane) = at;
+    return at;
+}
+
+template <class Entry>
+void WarpLog<Entry>::index_new_entries() {
+    if (slots_.size() < 2 * (entries_.size() + 1)) {
+        slots_.assign(std::max<std::size_t>(1024, 4 * slots_.size()), Visit::NONE);
+        while (slots_.size() < 2 * (entries_.size() + 1)) slots_.resize(2 * slots_.size(), Visit::NONE);
+        indexed_ = 0;
+    }
+    for (; indexed_ < entries_.size(); indexed_++) {
+        std::uint32_t* end = &slot(entries_[indexed_].code, entries_[indexed_].place);
+        while (*end != Visit::NONE && *end != indexed_) end = &entries_[*end].again;
+        *end = std::uint32_t(indexed_);
+    }
+}
+
+// Where the first entry with this code and place stands in the hash table, or would stand.
+template <class Entry>
+std::uint32_t& WarpLog<Entry>::slot(const void* code, std::uint64_t place) {
+    std::uint64_t hash = (place ^ reinterpret_cast<std::uintptr_t>(code)) * 0x9e3779b97f4a7c15u;
+    std::size_t mask = slots_.size() - 1, i = hash >> 32 & mask;
+    while (slots_[i] != Visit::NONE &&
+           (entries_[slots_[i]].code != code || entries_[slots_[i]].place != place))
+        i = (i + 1) & mask;
+    return slots_[i];
+}
+
+// ---------------------------------------------------------------- what a request costs
+
+// Sectors of 32 bytes and, packed, as many as hold the different bytes asked for. `offsets` ascend.
+static void count_sectors(const std::uint64_t* offsets, unsigned lanes, unsigned bytes,
+                          RequestCost& cost) {
+    std::uint64_t next_sector = 0, next_byte = 0, different_bytes = 0;
+    cost.sectors = 0;
+    for (unsigned i = 0; i < lanes; i++) {
+        std::uint64_t end = offsets[i] + bytes, end_sector = (end - 1) / 32 + 1;
+        cost.sectors += std::uint16_t(end_sector - std::max(next_sector, offsets[i] / 32));
+        different_bytes += end - std::max(next_byte, offsets[i]);
+        next_sector = end_sector;
+        next_byte = end;
+    }
+    cost.ideal_sectors = std::uint16_t((different_bytes + 31) / 32);
+}
+
+// Atomics move a sector once for each of the lanes that meet at one address in it.
+static unsigned atomic_sectors(const std::uint64_t* offsets, unsigned lanes) {
+    unsigned sectors = 0, most = 0, same = 0;
+    for (unsigned i = 0; i < lanes; i++) {
+        same = i && offsets[i] == offsets[i - 1] ? same + 1 : 1;
+        if (i && offsets[i] / 32 != offsets[i - 1] / 32) sectors += most, most = 0;
+        most = std::max(most, same);
+    }
+    return sectors + most;
+}
+
+static unsigned most_at_one_address(const std::uint64_t* offsets, unsigned lanes) {
+    unsigned most = 0, same = 0;
+    for (unsigned i = 0; i < lanes; i++) {
+        same = i && offsets[i] == offsets[i - 1] ? same + 1 : 1;
+        most = std::max(most, same);
+    }
+    return most;
+}
+
+// The wavefronts for some lanes that are served together: the most that one bank has to deliver,
+// in different words of 4 bytes; to atomics, one for each lane.
+static unsigned most_in_one_bank(const MemoryRequest& request, std::uint32_t lanes) {
+    std::vector<std::uint64_t> words;
+    words.reserve(2 * LANES);
+    for (; lanes; lanes &= lanes - 1) {
+        std::uint64_t offset = request.offset[__builtin_ctz(lanes)];
+        for (std::uint64_t word = offset / 4; word <= (offset + request.bytes - 1) / 4; word++)
+            words.push_back(word);
+    }
+    if (request.kind != AccessKind::atomic) {
+        std::sort(words.begin(), words.end());
+        words.erase(std::unique(words.begin(), words.end()), words.end());
+    }
+    unsigned in_bank[32] = {}, most = 0;
+    for (std::uint64_t word : words) most = std::max(most, ++in_bank[word % 32]);
+    return most;
+}
+
+// Whether each of the lanes reads the same address as its neighbour, or has none.
+static bool pairs_agree(const MemoryRequest& request, std::uint32_t lanes) {
+    std::uint32_t pairs = lanes & lanes >> 1 & 0x55555555;
+    for (; pairs; pairs &= pairs - 1) {
+        unsigned lane = __builtin_ctz(pairs);
+        if (request.offset[lane] != request.offset[lane + 1]) return false;
+    }
+    return true;
+}
+
+// 128 bytes are served at a time, so of 8-byte accesses half a warp, of 16-byte ones a quarter.
+// Two such parts of a load go together if its lanes agree in pairs.
+static void count_wavefronts(const MemoryRequest& request, RequestCost& cost) {
+    unsigned served = std::max(1u, LANES * 4 / std::max(4u, request.bytes));
+    cost.wavefronts = cost.ideal_wavefronts = 0;
+    for (unsigned first = 0; first < LANES; first += served) {
+        std::uint32_t part = request.lanes & ~lanes_below(first) & lanes_below(first + served);
+        std::uint32_t both = request.lanes & ~lanes_below(first) & lanes_below(first + 2 * served);
+        bool is_even = first / served % 2 == 0;
+        if (request.kind == AccessKind::load && served < LANES && is_even &&
+            pairs_agree(request, both)) {
+            part = both;
+            first += served;
+        }
+        if (!part) continue;
+        cost.wavefronts += std::uint16_t(most_in_one_bank(request, part));
+        cost.ideal_wavefronts++;
+    }
+}
+
+static RequestCost work_out(const MemoryRequest& request) {
+    std::uint64_t offsets[LANES];
+    unsigned lanes = 0;
+    for (std::uint32_t left = request.lanes; left; left &= left - 1)
+        offsets[lanes++] = request.offset[__builtin_ctz(left)];
+    if (!std::is_sorted(offsets, offsets + lanes)) std::sort(offsets, offsets + lanes);
+
+    RequestCost cost{};
+    if (request.array->shared)
+        count_wavefronts(request, cost);
+    else
+        count_sectors(offsets, lanes, request.bytes, cost);
+    if (request.kind == AccessKind::atomic) {
+        cost.same_address = std::uint16_t(most_at_one_address(offsets, lanes));
+        if (!request.array->shared) cost.sectors = std::uint16_t(atomic_sectors(offsets, lanes));
+    }
+    return cost;
+}
+
+RequestCost AccessSite::cost_of(MemoryRequest& request) {
+    std::uint64_t base = request.offset[__builtin_ctz(request.lanes)], different = 0;
+    for (std::uint32_t idle = ~request.lanes; idle; idle &= idle - 1)
+        request.offset[__builtin_ctz(idle)] = base;
+    for (unsigned i = 0; i < LANES; i++) different |= (request.offset[i] - base) ^ pattern_[i];
+    if (different || pattern_lanes_ != request.lanes) {
+        pattern_lanes_ = request.lanes;
+        known_ = 0;
+        for (unsigned i = 0; i < LANES; i++) pattern_[i] = request.offset[i] - base;
+    }
+    unsigned phase = unsigned(base % 32);
+    if (!(known_ >> phase & 1)) {
+        costs_[phase] = work_out(request);
+        known_ |= 1u << phase;
+    }
+    return costs_[phase];
+}
+
+// ---------------------------------------------------------------- a block
+
+void Counter::begin_block(uint3 block) {
+    for (auto& log : requests_) log.clear();  // of a block that was abandoned
+    for (auto& log : visits_) log.clear();
+    first_block_ = block.x == 0 && block.y == 0 && block.z == 0;
+    warp_ = stage_ = 0;
+    dynamic_shared_ = reinterpret_cast<std::uintptr_t>(position.dynamic_shared);
+}
+
+void Counter::barrier() {
+    count_block();
+    stage_++;
+}
+
+void Counter::end_block() { count_block(); }
+
+void Counter::access(const Access& access) {
+    unsigned lane = access.thread % LANES;
+    if (access.thread / LANES != warp_) go_to_warp(access.thread / LANES);
+    MemoryRequest& request = requests_[warp_].visit(access.code, access.place, lane);
+    if (request.lanes == 1u << lane) {
+        request.array = access.array;
+        request.bytes = access.bytes;
+        request.kind = access.kind;
+    }
+    request.offset[lane] = access.array == request.array ? access.address - access.array->begin
+                                                         : offset_in_other_array(access);
+}
+
+void Counter::executed(const void* code, std::uint64_t place, unsigned thread) {
+    if (thread / LANES != warp_) go_to_warp(thread / LANES);
+    visits_[warp_].visit(code, place, thread % LANES);
+}
+
+// Lanes of one request may reach different arrays, which share neither a sector nor a word.
+std::uint64_t Counter::offset_in_other_array(const Access& access) {
+    auto known = std::find(other_arrays_.begin(), other_arrays_.end(), access.array);
+    std::uint64_t number = std::uint64_t(known - other_arrays_.begin()) + 1;
+    if (known == other_arrays_.end()) other_arrays_.push_back(access.array);
+    return (number << 44) + (access.address - access.array->begin);
+}
+
+// A warp is counted as soon as it is through, to keep the logs small. One that only waits for a
+// thread of another warp is not.
+void Counter::go_to_warp(unsigned warp) {
+    if (Multiprocessor::running()->is_through(warp_)) count_warp(warp_);
+    warp_ = warp;
+}
+
+void Counter::count_block() {
+    for (unsigned warp = 0; warp < LANES; warp++) count_warp(warp);
+}
+
+void Counter::count_warp(unsigned warp) {
+    for (MemoryRequest& request : requests_[warp].entries()) count(request, warp);
+    for (const Visit& visit : visits_[warp].entries()) {
+        Executions& executions = executions_[visit.code];
+        executions.warps++;
+        executions.lanes += unsigned(__builtin_popcount(visit.lanes));
+    }
+    requests_[warp].clear();
+    visits_[warp].clear();
+}
+
+void Counter::count(MemoryRequest& request, unsigned warp) {
+    unsigned number = site_of(request);
+    AccessSite& site = *sites_[number];
+    if (first_block_) {
+        stages_[{stage_, warp, number}]++;
+        if (site.samples++ < SAMPLES) {
+            Sample& sample = samples_.emplace_back(Sample{number, warp, request.lanes, {}});
+            std::copy(request.offset, request.offset + LANES, sample.offset);
+        }
+    }
+    RequestCost cost = site.cost_of(request);
+    site.requests++;
+    site.lanes += unsigned(__builtin_popcount(request.lanes));
+    site.sectors += cost.sectors;
+    site.ideal_sectors += cost.ideal_sectors;
+    site.wavefronts += cost.wavefronts;
+    site.ideal_wavefronts += cost.ideal_wavefronts;
+    site.same_address += cost.same_address;
+}
+
+unsigned Counter::site_of(const MemoryRequest& request) {
+    std::vector<unsigned>& of_code = sites_of_code_[request.code];
+    for (unsigned number : of_code)
+        if (sites_[number]->array == request.array) return number;
+    of_code.push_back(unsigned(sites_.size()));
+    auto site = std::make_unique<AccessSite>();  // all zeros
+    site->code = request.code;
+    site->array = request.array;
+    site->bytes = request.bytes;
+    site->kind = request.kind;
+    sites_.push_back(std::move(site));
+    return of_code.back();
+}
+
+// ---------------------------------------------------------------- a launch, as JSON
+
+static std::string quoted(const std::string& text) {
+    std::string out = "\"";
+    for (char c : text) {
+        if (c == '"' || c == '\\') out += '\\';
+        out += c;
+    }
+    return out + '"';
+}
+
+static std::string number(std::uint64_t value) { return std::to_string(value); }
+static std::string number(const void* code) { return number(std::uint64_t(code)); }
+
+// "[item, item]" of what write(item) returns for each.
+template <class Items, class Write>
+static std::string list(const Items& items, Write write) {
+    std::string out = "[";
+    for (const auto& item : items) {
+        if (out.size() > 1) out += ",";
+        out += write(item);
+    }
+    return out + "]";
+}
+
+static std::string list(std::initializer_list<std::uint64_t> numbers) {
+    return list(numbers, [](std::uint64_t value) { return number(value); });
+}
+
+std::string Counter::take() {
+    if (executions_.empty() && sites_.empty()) return "";
+    std::string text = "{\"accesses\":" + list(sites_, [&](const auto& site) {
+        bool dynamic = site->array->begin == dynamic_shared_;
+        return "{\"code\":" + number(site->code) + ",\"array\":" + quoted(site->array->name) +
+               ",\"begin\":" + number(site->array->begin) +
+               ",\"array_bytes\":" + number(dynamic ? 0 : site->array->bytes) +
+               ",\"shared\":" + (site->array->shared ? "true" : "false") +
+               ",\"kind\":" + number(std::uint64_t(site->kind)) +
+               ",\"bytes\":" + number(site->bytes) + ",\"sums\":" +
+               list({site->requests, site->lanes, site->sectors, site->ideal_sectors,
+                     site->wavefronts, site->ideal_wavefronts, site->same_address}) + "}";
+    });
+    text += ",\"samples\":" + list(samples_, [](const Sample& sample) {
+        std::string offsets;
+        for (unsigned lane = 0; lane < LANES; lane++)
+            offsets += (lane ? "," : "") +
+                       (sample.lanes >> lane & 1 ? number(sample.offset[lane]) : "null");
+        return "[" + number(sample.site) + "," + number(sample.warp) + ",[" + offsets + "]]";
+    });
+    text += ",\"blocks\":" + list(executions_, [](const auto& entry) {
+        return "[" + number(entry.first) + "," + number(entry.second.warps) + "," +
+               number(entry.second.lanes) + "]";
+    });
+    text += ",\"stages\":" + list(stages_, [](const auto& entry) {
+        const auto& [stage, warp, site] = entry.first;
+        return list({stage, warp, site, entry.second});
+    });
+    sites_.clear();
+    sites_of_code_.clear();
+    executions_.clear();
+    samples_.clear();
+    stages_.clear();
+    other_arrays_.clear();
+    return text + "}";
+}
+
+// ---------------------------------------------------------------- a launch, and a trace of many
+
+struct Counts {
+    std::mutex mutex;
+    std::vector<Counter*> counters;
+    std::string launches;  // JSON, one after the other with commas between
+};
+
+static std::atomic<bool> counting{false};
+
+static Counts& counts() {
+    static auto* counts = new Counts;  // never destroyed: multiprocessors outlive main()
+    return *counts;
+}
+
+bool Counter::is_on() { return counting; }
+
+Counter::Counter() {
+    std::lock_guard<std::mutex> lock(counts().mutex);
+    counts().counters.push_back(this);
+}
+
+Counter::~Counter() {
+    std::lock_guard<std::mutex> lock(counts().mutex);
+    auto& all = counts().counters;
+    all.erase(std::find(all.begin(), all.end(), this));
+}
+
+void end_counted_launch(const Launch& launch) {
+    std::lock_guard<std::mutex> lock(counts().mutex);
+    auto* code = reinterpret_cast<void*>(launch.run_threads);  // in the kernel's library
+    Dl_info library{};
+    dladdr(code, &library);
+    auto dimensions = [](uint3 d) { return list({d.x, d.y, d.z}); };
+    std::string parts;
+    for (Counter* counter : counts().counters) {
+        std::string part = counter->take();
+        if (!part.empty()) parts += (parts.empty() ? "" : ",") + part;
+    }
+    std::string& launches = counts().launches;
+    launches += (launches.empty() ? "" : ",") + std::string("{\"kernel\":") +
+                quoted(launch.kernel) + ",\"line\":" + number(std::uint64_t(launch.line)) +
+                ",\"grid\":" + dimensions(launch.grid) + ",\"block\":" + dimensions(launch.block) +
+                ",\"dynamic_shared_bytes\":" + number(launch.shared_bytes) +
+                ",\"library\":" + quoted(file_of(code, library)) +
+                ",\"base\":" + number(library.dli_fbase) + ",\"counters\":[" + parts + "]}";
+}
+
+extern "C" {
+
+CUDA_ON_CPU_API void cuda_on_cpu_begin_counting() {
+    counts().launches.clear();
+    counting = true;
+}
+
+// The launches since, as a JSON list: valid until the next call.
+CUDA_ON_CPU_API const char* cuda_on_cpu_take_counts() {
+    static std::string text;
+    counting = false;
+    text = "[" + counts().launches + "]";
+    return text.c_str();
+}
+
+}
+
+}  // namespace cuda_on_cpu
