@@ -1,5 +1,44 @@
-"""What a launch did, line by line: what is slow about it, and what would fit on a GPU."""
+"""What a launch did, line by line: what is slow about it, and what would fit on a GPU.
+
+How it works, in the order to read it:
+    record             what both ways of running a kernel write down
+    model              what one request costs: sectors, wavefronts
+    from_simulator     records a Python kernel
+    from_cpu_backend   records a CUDA string
+    occupancy          how many blocks an SM holds
+    report, table      the report and its tables
+    pictures           the pictures
+"""
+
+import types
+from collections.abc import Callable
+from typing import Any
 
 from helpers.trace.occupancy import occupancy
+from helpers.trace.report import Trace
 
-__all__ = ["occupancy"]
+__all__ = ["Trace", "occupancy", "trace"]
+
+
+def trace(function: Callable, *args: Any, **kwargs: Any) -> Trace:
+    """Run a kernel once and report, line by line, what its warps did.
+
+    trace(kernel, grid, block, *args) runs a Python kernel on the simulator, as `launch` does;
+    trace(compiled.function, *args) calls a function from compile_cuda on the CPU backend and
+    reports on each kernel that it launches; its result is the report's `result`. Tensors may be on
+    a GPU. The counts are those that Nsight Compute shows for the same launch on a GPU.
+
+    Raises what the launch raises: an index out of range, a race, a barrier that not all reach.
+    TypeError if `function` is neither of the two.
+    """
+    if not callable(function):
+        wanted = "a Python kernel or a function from compile_cuda (compiled.name)"
+        raise TypeError(f"trace takes {wanted} first, not {function!r}")
+    if isinstance(function, types.FunctionType):
+        from helpers.trace import from_simulator
+
+        return Trace([from_simulator.record(function, *args, **kwargs)])
+    from helpers.trace import from_cpu_backend
+
+    result, launches = from_cpu_backend.record(function, *args, **kwargs)
+    return Trace(launches, result)

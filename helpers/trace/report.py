@@ -1,0 +1,239 @@
+"""The report on a traced call: a table for each kernel, the same figures for tests, and pictures.
+
+Launches of the same kernel with the same grid, block and shared memory are summed and shown once.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from html import escape
+from typing import Any
+
+from helpers.compile_errors import CompileError
+from helpers.device_code import gpu_arch, resource_usage
+from helpers.tables import Table
+from helpers.toolchain import ToolMissing
+from helpers.trace.occupancy import Occupancy, occupancy
+from helpers.trace.record import Access, Launch, Line
+from helpers.trace.table import bytes_moved, dim, excess, title_and_table
+
+NOTHING_RAN = "no kernel was launched"
+COUNTS = {
+    "requests", "lanes", "sectors", "ideal_sectors", "wavefronts", "ideal_wavefronts",
+    "same_address", "executions", "flops",
+}  # fmt: skip
+
+
+class Trace:
+    """What the kernels of one traced call did; shows itself as a table for each kernel.
+
+    `launches` are the launches in their order, `result` is what the traced function returned (None
+    for a Python kernel). `accesses`, `lines`, `bytes`, `flops` and `intensity` are about all of
+    them; `report.kernel("name")` is the report on one kernel alone. `report["load", "A"]` is one
+    access: any of its line, operation, space, array and bytes that are enough to tell it apart.
+    """
+
+    def __init__(self, launches: Iterable[Launch], result: Any = None, source: str | None = None):
+        """`source` is the CUDA string, None for a Python kernel."""
+        self.launches = list(launches)
+        self.result = result
+        self._source = source
+        alike: dict[tuple, list[Launch]] = {}
+        for launch in self.launches:
+            key = (launch.kernel, launch.grid, launch.block, launch.shared_bytes)
+            alike.setdefault(key, []).append(launch)
+        self._groups = list(alike.values())
+        self._sums = [_sum(group) for group in self._groups]
+
+    # ---- the figures ----------------------------------------------------------------------------
+
+    @property
+    def accesses(self) -> list[Access]:
+        """What each line did to each array, summed over launches that are alike."""
+        return [access for launch in self._sums for access in launch.accesses]
+
+    @property
+    def lines(self) -> list[Line]:
+        """How often each line ran, summed over launches that are alike."""
+        return [line for launch in self._sums for line in launch.lines]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of global memory that all sectors of all requests hold, read and written."""
+        return bytes_moved(self.accesses)
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations."""
+        return sum(line.flops for line in self.lines)
+
+    @property
+    def intensity(self) -> float:
+        """Arithmetic intensity: FLOPs for each byte moved; inf where no byte is."""
+        return self.flops / self.bytes if self.bytes else math.inf
+
+    @property
+    def lanes(self) -> float:
+        """Active lanes of the 32, the mean over all lines that warps ran; nan if none did."""
+        executions = sum(line.executions for line in self.lines)
+        return sum(line.lanes for line in self.lines) / executions if executions else math.nan
+
+    def __getitem__(self, key: Any) -> Access:
+        """Return the one access that `key` describes; KeyError lists those that there are."""
+        found = self._matching(key)
+        if len(found) != 1:
+            raise KeyError(f"{len(found)} accesses are {key!r}; there is {_list(self.accesses)}")
+        return found[0]
+
+    def kernel(self, which: str | int) -> "Trace":
+        """Return the report on one kernel alone, by its name or its place in the report, from 0."""
+        numbered = enumerate(self._groups)
+        groups = [group for i, group in numbered if which in (i, group[0].kernel)]
+        if not groups:
+            raise KeyError(f"no kernel {which!r} ran; there is {self._kernels()}")
+        return Trace([launch for group in groups for launch in group], self.result, self._source)
+
+    def occupancy(self, chip: str | None = None) -> Occupancy:
+        """Return how much of a chip the kernel's blocks occupy; by default of the GPU here.
+
+        Without a GPU, and on one that `helpers.trace.occupancy` does not know, it is the H200. A
+        CUDA kernel's registers are asked of nvcc; without it, and for a Python kernel, they are
+        taken for no limit. Raises ValueError for an unknown chip, or if several kernels ran.
+        """
+        launch = self._only()
+        threads = math.prod(launch.block)
+        fit = occupancy(chip, threads, launch.shared_bytes)
+        registers = launch.registers
+        if registers is None and self._source is not None:
+            registers = _registers(self._source, launch.kernel, fit.chip.arch)
+        return occupancy(fit.chip.name, threads, launch.shared_bytes, registers)
+
+    # ---- the tables -----------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        parts = [f"{title}\n{table}" for title, table in self._tables()]
+        return "\n\n".join(parts) or NOTHING_RAN
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        parts = [f"<p>{escape(title)}</p>{table._repr_html_()}" for title, table in self._tables()]
+        return "".join(parts) or f"<p>{NOTHING_RAN}</p>"
+
+    def _tables(self) -> list[tuple[str, Table]]:
+        return [title_and_table(self.kernel(i)) for i in range(len(self._sums))]
+
+    # ---- the pictures ---------------------------------------------------------------------------
+
+    def draw(self):
+        """Draw how many lanes each line keeps active, and the access that is furthest from ideal.
+
+        The other pictures take a line, an array or what else describes an access, as
+        `report[...]` does, and by default the access that is furthest from ideal.
+        """
+        self.draw_lanes()
+        if self.accesses:
+            worst = max(self.accesses, key=excess)
+            self.draw_addresses(worst) if worst.space == "global" else self.draw_banks(worst)
+
+    def draw_addresses(self, which: Any = ()):
+        """Draw which addresses of global memory the lanes of a request ask for."""
+        return _pictures().draw_addresses(self._worst("global", which))
+
+    def draw_lines(self, which: Any = ()):
+        """Draw which sectors and cache lines the requests of an access touch."""
+        return _pictures().draw_lines(self._worst("global", which))
+
+    def draw_banks(self, which: Any = ()):
+        """Draw which banks of shared memory the lanes of a request meet in."""
+        return _pictures().draw_banks(self._worst("shared", which))
+
+    def draw_lanes(self):
+        """Draw how many lanes each line keeps active."""
+        return _pictures().draw_lanes(self._only())
+
+    def draw_timeline(self):
+        """Draw what the warps of the first block do between its barriers."""
+        return _pictures().draw_timeline(self._only())
+
+    # ---------------------------------------------------------------------------------------------
+
+    def _only(self) -> Launch:
+        if len(self._sums) != 1:
+            raise ValueError(
+                f"{len(self._sums)} kernels or shapes of a launch: choose one with "
+                f"report.kernel(0), report.kernel(1) …, of {self._kernels()}"
+            )
+        return self._sums[0]
+
+    def _kernels(self) -> str:
+        names = (f"{launch.kernel} on {dim(launch.grid)} blocks" for launch in self._sums)
+        return ", ".join(names) or "none"
+
+    def _matching(self, key: Any) -> list[Access]:
+        wanted = key if isinstance(key, tuple) else (key,)
+        return [a for a in self.accesses if all(part in _names(a) for part in wanted)]
+
+    def _worst(self, space: str, which: Any) -> Access:
+        """Return the access in that space, of those that `which` describes, furthest from ideal."""
+        if isinstance(which, Access):
+            return which
+        found = [access for access in self._matching(which) if access.space == space]
+        if not found:
+            raise KeyError(f"no {space} access is {which!r}; there is {_list(self.accesses)}")
+        return max(found, key=excess)
+
+
+def _pictures():
+    from helpers.trace import pictures  # matplotlib: a second, so only if something is drawn
+
+    return pictures
+
+
+def _sum(group: list[Launch]) -> Launch:
+    """Return launches that are alike as one; samples and stages are the first one's."""
+    accesses = _totals(access for launch in group for access in launch.accesses)
+    lines = _totals(line for launch in group for line in launch.lines)
+    return replace(group[0], accesses=accesses, lines=lines)
+
+
+def _totals(records: Iterable) -> list:
+    """Add up the counts of records that agree in all else, and order them by line."""
+    totals: dict[tuple, Any] = {}
+    for record in records:
+        values = vars(record)
+        what = tuple(v for name, v in values.items() if name not in (*COUNTS, "samples"))
+        if what not in totals:
+            totals[what] = replace(record)
+            continue
+        for name in COUNTS & values.keys():
+            setattr(totals[what], name, getattr(totals[what], name) + values[name])
+    return sorted(totals.values(), key=lambda total: total.line)
+
+
+def _registers(source: str, kernel: str, arch: str) -> int | None:
+    """Return a thread's registers; None if nvcc cannot tell, or of which of several templates."""
+    is_here = arch == f"sm_{gpu_arch('')}"  # then the string may need its special instructions
+    try:
+        usage = resource_usage(source, None if is_here else arch)
+    except (ToolMissing, CompileError):
+        return None
+    for plain in (_without_namespace, lambda name: _without_namespace(name).split("<")[0]):
+        found = [usage[name].registers for name in usage if plain(name) == plain(kernel)]
+        if len(found) == 1:
+            return found[0]
+    return None
+
+
+def _without_namespace(kernel: str) -> str:
+    name, bracket, arguments = kernel.replace(" ", "").partition("<")
+    return name.split("::")[-1] + bracket + arguments
+
+
+def _names(access: Access) -> tuple:
+    return (access.line, access.operation, access.space, access.array, access.bytes)
+
+
+def _list(accesses: list[Access]) -> str:
+    names = (f"line {a.line}: {a.operation} {a.array} ({a.space})" for a in accesses)
+    return "; ".join(names) or "none"

@@ -1,0 +1,128 @@
+"""The text of a report: a kernel's table, and what is said below it."""
+
+import math
+from collections.abc import Iterable
+
+from helpers.tables import Table
+from helpers.trace.model import SECTOR_BYTES
+from helpers.trace.occupancy import WARP_SIZE, Occupancy
+from helpers.trace.record import Access
+
+HEADER = ["line", "source", "access", "array", "requests", "each", "ideal", "lanes", ""]
+LEGEND = (
+    "each: 32-byte sectors (global) or wavefronts (shared) a request, ideal: as few as could be;\n"
+    "lanes: active of 32"
+)
+WIDTH = 100  # characters that a table should take at most
+SHORTEST_TEXT = 20  # characters of a source line that are shown even if a table gets wider
+# from here on the table says that something is wrong
+MANY_SECTORS = 1.2  # times the ideal
+MANY_CONFLICTS = 0.1  # a request
+MANY_IDLE_LANES = 8
+
+
+def title_and_table(report) -> tuple[str, Table]:
+    """Return what a report on one kernel shows."""
+    launch = report.launches[0]
+    title = f"{launch.kernel}: grid {dim(launch.grid)}, block {dim(launch.block)}"
+    title += f", on the {launch.backend}"
+    if len(report.launches) > 1:
+        title += f", × {len(report.launches)} launches"
+    rows = [_row(access) for access in report.accesses]
+    widths = [max(map(len, column)) for column in zip(HEADER, *rows, strict=True)]
+    source = HEADER.index("source")
+    room = WIDTH - sum(widths) + widths[source] - 2 * (len(HEADER) - 1)
+    for row in rows:
+        row[source] = _shorten(row[source], max(room, SHORTEST_TEXT))
+    fit = _fit(report.occupancy(), math.prod(launch.grid))
+    caption = "\n".join([*([LEGEND] if rows else []), _work(report), fit])
+    return title, Table(HEADER, rows, caption)
+
+
+def bytes_moved(accesses: Iterable[Access]) -> int:
+    """Return the bytes of global memory that all sectors of all requests hold."""
+    return SECTOR_BYTES * sum(access.sectors for access in accesses)
+
+
+def excess(access: Access) -> float:
+    """Return how many times the ideal sectors or wavefronts the requests take."""
+    took, ideal = _needs(access)
+    return took / ideal
+
+
+def dim(size: tuple[int, int, int]) -> str:
+    """Write the size of a grid or block: 16 × 8."""
+    x, y, z = size
+    return f"{x} × {y} × {z}" if z > 1 else f"{x} × {y}" if y > 1 else f"{x}"
+
+
+def _work(report) -> str:
+    loaded, stored = (
+        bytes_moved(a for a in report.accesses if a.operation == operation)
+        for operation in ("load", "store")
+    )
+    atomic = report.bytes - loaded - stored
+    moved = f"{loaded:,} bytes loaded, {stored:,} stored"
+    moved += f", {atomic:,} by atomics" if atomic else ""
+    parts = [moved, f"{report.flops:,} FLOPs"]
+    parts += [f"{report.intensity:.3g} FLOPs a byte"] if report.bytes else []
+    parts += [f"{report.lanes:.3g} of 32 lanes active"] if report.lines else []
+    return " · ".join(parts)
+
+
+def _needs(access: Access) -> tuple[int, int]:
+    """Return what the requests took and would take ideally: sectors or wavefronts."""
+    if access.space == "global":
+        return access.sectors, access.ideal_sectors
+    return access.wavefronts, access.ideal_wavefronts
+
+
+def _row(access: Access) -> list[str]:
+    """Return an access as cells; the last says in words what is wrong, if anything is."""
+    count = access.requests
+    took, ideal = _needs(access)
+    cells = [str(access.line), access.text.strip(), f"{access.space} {access.operation}"]
+    cells += [access.array, f"{count:,}"]
+    cells += [f"{number / count:.3g}" for number in (took, ideal, access.lanes)]
+    return [*cells, _complaints(access)]
+
+
+def _complaints(access: Access) -> str:
+    complaints = []
+    if access.space == "global" and excess(access) >= MANY_SECTORS:
+        complaints.append(f"{excess(access):.3g} times the sectors it needs")
+    conflicts = access.bank_conflicts / access.requests
+    if access.space == "shared" and conflicts >= MANY_CONFLICTS:
+        count = f"{conflicts:.3g}"
+        complaints.append(f"{count} conflict{'' if count == '1' else 's'} a request")
+    meeting = access.same_address / access.requests
+    if access.operation == "atomic" and meeting >= 2:
+        complaints.append(f"{meeting:.3g} lanes at one address")
+    idle = WARP_SIZE - access.lanes / access.requests
+    if idle >= MANY_IDLE_LANES:
+        complaints.append(f"{idle:.3g} of 32 lanes idle")
+    return f"← {', '.join(complaints)}" if complaints else ""
+
+
+def _fit(fit: Occupancy, blocks: int) -> str:
+    """Say how a grid of so many blocks fits the chip: occupancy, its limiter, waves and tail."""
+    limiters = " and ".join(fit.limiters)
+    chip = fit.chip.name
+    if not fit.blocks:
+        return f"{chip}: not one block fits an SM, limited by {limiters}"
+    warps = fit.warps // fit.blocks
+    text = f"{chip}: {fit.fraction:.0%} occupancy, {fit.blocks} blocks of {warps} warps an SM"
+    text += "" if fit.fraction == 1 else f", limited by {limiters}"
+    if fit.registers is None:
+        text += f"\nregisters are not known: up to {fit.free_registers} a thread would not limit it"
+    else:
+        text += f"; {fit.registers} registers a thread"
+    wave = fit.chip.sms * fit.blocks
+    if blocks <= wave:
+        return f"{text}\n{blocks:,} of the {wave:,} blocks of one wave"
+    waves, last = fit.waves(blocks), fit.last_wave(blocks)
+    return f"{text}\n{waves:.3g} waves of {wave:,} blocks, the last one {last:.0%} full"
+
+
+def _shorten(text: str, room: int) -> str:
+    return text if len(text) <= room else text[: room - 1] + "…"
