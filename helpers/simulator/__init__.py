@@ -11,12 +11,15 @@
 
 Blocks run one after the other, x fastest; between two barriers the threads of a block run in
 order, thread 0 first. So a launch does the same thing every time, and what a GPU would leave
-undefined (a barrier that a thread skips, an index out of range) is an error with a name.
+undefined (a barrier that a thread skips, an index out of range, a data race, shared memory that
+nobody has written) is an error with a name.
 
 How it works, in the order to read it:
     geometry   dim3, threadIdx and its like, the limits of a launch
     arrays     tensors as a kernel sees them: checked, element by element; shared_array
     atomics    atomicAdd and its like
+    order      which accesses come before which: barriers, syncwarp, threadfence
+    watch      who touched each element of an array: data races, undefined elements
     meeting    barriers, shuffles, votes: where threads wait for each other
     rewrite    turns those calls into `yield`, so that a thread can be paused there
     block      runs the threads of a block and lets them meet
@@ -25,8 +28,8 @@ How it works, in the order to read it:
     errors     what can go wrong; `current` says where it did
 
 Where it differs from a GPU: numbers are Python's (ints do not overflow, floats have 64 bits) until
-they are stored in an array; threads take turns, so a race shows only the order written above; and
-a warp operation excuses lanes that have returned, but reading from one is an error.
+they are stored in an array; tensors that are not contiguous are copied, so a race between two of
+them in one memory is not seen; and a warp operation excuses lanes that have returned, but reading from one is an error.
 """
 
 from helpers.simulator.arrays import local_array, shared_array
@@ -48,8 +51,10 @@ from helpers.simulator.errors import (
     HostOnlyError,
     LaunchError,
     OutOfRangeError,
+    RaceError,
     SharedMemoryError,
     SimulatorError,
+    UninitializedError,
     WarpError,
 )
 from helpers.simulator.geometry import (
@@ -77,6 +82,7 @@ from helpers.simulator.meeting import (
     syncthreads_or,
     syncwarp,
 )
+from helpers.simulator.order import threadfence
 from helpers.simulator.running import launch
 
 __all__ = [
@@ -87,8 +93,10 @@ __all__ = [
     "HostOnlyError",
     "LaunchError",
     "OutOfRangeError",
+    "RaceError",
     "SharedMemoryError",
     "SimulatorError",
+    "UninitializedError",
     "WarpError",
     "activemask",
     "all_sync",
@@ -122,4 +130,5 @@ __all__ = [
     "syncthreads_or",
     "syncwarp",
     "threadIdx",
+    "threadfence",
 ]

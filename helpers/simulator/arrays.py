@@ -20,6 +20,7 @@ from helpers.simulator.errors import (
     OutOfRangeError,
     SharedMemoryError,
 )
+from helpers.simulator.watch import AliasWatch, LocalWatch, NoWatch, Watch
 
 SHARED_LIMIT = 227 * 1024  # bytes a block can have on an H100 or H200
 
@@ -59,7 +60,7 @@ class Array:
     one is out of range, as in CUDA.
     """
 
-    __slots__ = ("_data", "_name", "dtype", "shape", "size")
+    __slots__ = ("_data", "_name", "_quiet", "_watch", "dtype", "shape", "size")
 
     def __init__(self, name, memory, shape, dtype):
         """`memory`: bytes in C order; `name`: text, or where to look for it (see `name`)."""
@@ -69,13 +70,21 @@ class Array:
         self._data = view.cast("B").cast(element.code, shape) if self.size else memoryview(b"")
         if dtype in (torch.float16, torch.bfloat16):
             self._data = _HalfWords(self._data, dtype)
+        self.watch_with(NoWatch())
+
+    def watch_with(self, watch):
+        """Tell `watch` of every access, but for reads of the indices in its `quiet`."""
+        self._watch, self._quiet = watch, watch.quiet
 
     # The quick way first: a memoryview checks the upper bound and the type of an index by
     # itself. What it does not take is looked at again, slowly, to say what is wrong.
     def __getitem__(self, index):
         try:
             if min(index) >= 0:
-                return self._data[index]
+                value = self._data[index]
+                if index not in self._quiet:
+                    self._watch.read(index)
+                return value
         except (TypeError, IndexError, NotImplementedError):
             pass
         raise self._wrong_index(index)
@@ -84,16 +93,41 @@ class Array:
         try:
             if min(index) >= 0:
                 self._data[index] = value
+                self._watch.write(index)
                 return
         except (TypeError, IndexError, ValueError, NotImplementedError):
             pass
         self._store(index, value)
+        self._watch.write(index)
+
+    def change(self, index, new_value, reads=True):
+        """Replace an element by `new_value(element)` in one atomic step; return the old value."""
+        if (error := self._wrong_index(index)) is not None:
+            raise error
+        old = self._data[index]
+        self._store(index, new_value(old))
+        self._watch.atomic(index, reads)
+        return old
 
     def as_element(self, value):
         """Return `value` as it would be read back from this array."""
         one = _one_element(self.dtype)
         one[0] = value
         return one[0]
+
+    def element_text(self, index):
+        """Print one element: s[3]."""
+        parts = index if isinstance(index, tuple) else (index,)
+        return f"{self.name}[{', '.join(_index_text(part) for part in parts)}]"
+
+    def number(self, index):
+        """Number an element in C order, from 0."""
+        number = 0
+        for part, size in zip(
+            index if isinstance(index, tuple) else (index,), self.shape, strict=True
+        ):
+            number = number * size + part
+        return number
 
     @property
     def name(self):
@@ -143,7 +177,7 @@ class Array:
     def _wrong_index(self, index):
         """Return the error for an index, or None if nothing is wrong with it."""
         parts = index if isinstance(index, tuple) else (index,)
-        access = f"{self.name}[{', '.join(_index_text(part) for part in parts)}]"
+        access = self.element_text(index)
         if any(isinstance(part, slice) or part is ... or part is None for part in parts):
             return fault(HostOnlyError, f"{access}: a kernel takes one element at a time")
         if len(parts) != len(self.shape):
@@ -173,7 +207,10 @@ class Array1D(Array):
     def __getitem__(self, index):
         try:
             if index >= 0:
-                return self._data[index]
+                value = self._data[index]
+                if index not in self._quiet:
+                    self._watch.read(index)
+                return value
         except (TypeError, IndexError):
             pass
         raise self._wrong_index(index)
@@ -182,10 +219,12 @@ class Array1D(Array):
         try:
             if index >= 0:
                 self._data[index] = value
+                self._watch.write(index)
                 return
         except (TypeError, IndexError, ValueError):
             pass
         self._store(index, value)
+        self._watch.write(index)
 
 
 class _HalfWords:
@@ -268,6 +307,7 @@ class Arguments:
 
     def __init__(self):
         self._copies = {}
+        self._arrays = []  # address, Array
 
     def array(self, name, value):
         """Return an Array on a tensor's or NumPy array's own memory, or on a copy of it."""
@@ -284,7 +324,25 @@ class Arguments:
         memory = tensor.reshape(-1).view(torch.uint8).numpy()
         if isinstance(value, np.ndarray) and not value.flags.writeable:
             memory.flags.writeable = False
-        return make_array(name, memory, tuple(tensor.shape), tensor.dtype)
+        array = make_array(name, memory, tuple(tensor.shape), tensor.dtype)
+        self._arrays.append((memory.ctypes.data, array))
+        return array
+
+    def watch(self):
+        """Watch what the kernel does to all of them; those that share memory, together."""
+        for group in _overlapping(self._arrays):
+            if len(group) == 1:
+                ((_, array),) = group
+                array.watch_with(Watch(array.element_text, shared=False))
+                continue
+            begin = group[0][0]
+            sizes = [_ELEMENTS[array.dtype].bytes for _, array in group]
+            unit = math.gcd(*sizes, *(start - begin for start, _ in group))
+            memory = Watch(None, shared=False)
+            for (start, array), size in zip(group, sizes, strict=True):
+                others = " and ".join(a.name for _, a in group if a is not array)
+                first = (start - begin) // unit
+                array.watch_with(AliasWatch(array, others, first, size // unit, memory))
 
     def _copy(self, tensor):
         """Return a contiguous copy on the CPU; the same one if a tensor is passed twice."""
@@ -301,6 +359,17 @@ class Arguments:
                 tensor.copy_(copy)
 
 
+def _overlapping(arrays):
+    """Group (address, Array) pairs whose memory overlaps."""
+    groups, end = [], 0
+    for start, array in sorted(arrays, key=lambda pair: pair[0]):
+        if not groups or start >= end:
+            groups.append([])
+        groups[-1].append((start, array))
+        end = max(end, start + _size_bytes(array))
+    return groups
+
+
 def _from_numpy(name, array):
     if not hasattr(torch, array.dtype.name):
         raise DtypeError(f"argument {name} is {array.dtype}; arrays hold numbers or bools")
@@ -311,8 +380,8 @@ def _from_numpy(name, array):
 def shared_array(shape, dtype=torch.float32):
     """Declare `__shared__` memory: every thread of the block gets the same array here.
 
-    One array for each place in the code, also inside a loop, as in CUDA. Its contents are
-    undefined until written: NaN, or 0xCD bytes. A block can have 227 KB in all.
+    One array for each place in the code, also inside a loop, as in CUDA. An element must be
+    written before it is read. A block can have 227 KB in all.
     """
     frame = _kernel_frame("shared_array")
     place = (id(frame.f_code), frame.f_lasti)
@@ -327,6 +396,7 @@ def shared_array(shape, dtype=torch.float32):
                 f"{array.name} brings shared memory to {total} bytes a block; {SHARED_LIMIT} is "
                 f"the most (H100, H200), {48 * 1024} without asking for more",
             )
+        array.watch_with(Watch(array.element_text, shared=True))
         current.shared[place] = array
     elif (array.shape, array.dtype) != (shape, dtype):
         raise fault(
@@ -339,9 +409,11 @@ def shared_array(shape, dtype=torch.float32):
 def local_array(shape, dtype=torch.float32):
     """Declare an array that belongs to one thread (registers or local memory).
 
-    Its contents are undefined until written: NaN, or 0xCD bytes.
+    An element must be written before it is read.
     """
-    return _undefined(_kernel_frame("local_array"), *_shape_and_dtype(shape, dtype))
+    array = _undefined(_kernel_frame("local_array"), *_shape_and_dtype(shape, dtype))
+    array.watch_with(LocalWatch(array))
+    return array
 
 
 def _kernel_frame(function):

@@ -6,63 +6,44 @@ CUDA's atomicAdd(&out[i], x) is atomicAdd(out, i, x) here. All return the old va
 
 def atomicAdd(array, index, value):
     """Add `value` to array[index]; return the old value."""
-    old = array[index]
-    array[index] = old + array.as_element(value)
-    return old
+    return array.change(index, lambda old: old + array.as_element(value))
 
 
 def atomicSub(array, index, value):
     """Subtract `value` from array[index]; return the old value."""
-    old = array[index]
-    array[index] = old - array.as_element(value)
-    return old
+    return array.change(index, lambda old: old - array.as_element(value))
 
 
 def atomicMin(array, index, value):
     """Store the smaller of array[index] and `value`; return the old value."""
-    old = array[index]
-    array[index] = min(old, array.as_element(value))
-    return old
+    return array.change(index, lambda old: min(old, array.as_element(value)))
 
 
 def atomicMax(array, index, value):
     """Store the larger of array[index] and `value`; return the old value."""
-    old = array[index]
-    array[index] = max(old, array.as_element(value))
-    return old
+    return array.change(index, lambda old: max(old, array.as_element(value)))
 
 
 def atomicExch(array, index, value):
     """Store `value`; return the old value."""
-    old = array[index]
-    array[index] = value
-    return old
+    return array.change(index, lambda _: value, reads=False)
 
 
 def atomicCAS(array, index, compare, value):
     """Compare and swap: store `value` if array[index] equals `compare`; return the old value."""
-    old = array[index]
-    if old == array.as_element(compare):
-        array[index] = value
-    return old
+    return array.change(index, lambda old: value if old == array.as_element(compare) else old)
 
 
 def atomicAnd(array, index, value):
     """Keep the bits that `value` has too; return the old value."""
-    old = array[index]
-    array[index] = old & array.as_element(value)
-    return old
+    return array.change(index, lambda old: old & array.as_element(value))
 
 
 def atomicOr(array, index, value):
     """Set the bits that `value` has; return the old value."""
-    old = array[index]
-    array[index] = old | array.as_element(value)
-    return old
+    return array.change(index, lambda old: old | array.as_element(value))
 
 
 def atomicXor(array, index, value):
     """Flip the bits that `value` has; return the old value."""
-    old = array[index]
-    array[index] = old ^ array.as_element(value)
-    return old
+    return array.change(index, lambda old: old ^ array.as_element(value))

@@ -3,7 +3,8 @@
 from helpers.simulator.current import fault_at, returned_error
 from helpers.simulator.errors import BarrierError, WarpError
 from helpers.simulator.geometry import WARP_SIZE, block_name, dim3, place_text, threadIdx
-from helpers.simulator.meeting import WHO_IS_HERE, WHOLE_BLOCK, ReadsReturnedLane
+from helpers.simulator.meeting import WHO_IS_HERE, WHOLE_BLOCK, ReadsReturnedLane, syncwarp
+from helpers.simulator.order import order
 
 
 class Block:
@@ -24,7 +25,9 @@ class Block:
     def run(self):
         answers = dict.fromkeys(range(len(self._threads)))
         while answers:
+            order.begin_turn()
             for t in sorted(answers):
+                order.begin_thread(t)
                 threadIdx.x, threadIdx.y, threadIdx.z = self._places[t]
                 try:
                     self._waits[t] = self._threads[t].send(answers[t])
@@ -83,6 +86,10 @@ class Block:
                 f"in {group.meeting}() lane {lane} reads from lane {source}, which has returned "
                 f"({block_name()})",
             ) from None
+        if group.who == WHOLE_BLOCK:
+            order.pass_barrier()
+        elif group.meeting is syncwarp:
+            order.meet_lanes(group.threads())
         return {group.first + lane: answer for lane, answer in answers.items()}
 
     def _named(self, group):

@@ -37,5 +37,13 @@ class WarpError(SimulatorError):
     """A warp operation whose lanes do not come together, or that reads from an absent lane."""
 
 
+class RaceError(SimulatorError):
+    """Two threads touch one element, one of them writes, and nothing orders them."""
+
+
+class UninitializedError(SimulatorError):
+    """An element of a shared or local array that is read before it is written."""
+
+
 class EndlessLoopError(SimulatorError):
     """A block that ran for so long that it will probably never end."""

@@ -29,6 +29,7 @@ class Meeting:
     def __init__(self, arrive, settle):
         functools.update_wrapper(self, arrive)  # name, docstring and signature
         self._arrive, self.settle = arrive, settle
+        self.whole_block = False
 
     def request(self, *args, **kwargs):
         """Return what a thread hands to the scheduler: this meeting, who must come, its part."""
@@ -47,6 +48,15 @@ def _meeting(settle):
     return lambda arrive: Meeting(arrive, settle)
 
 
+def _meeting_of_block(decide):
+    def make(arrive):
+        meeting = Meeting(arrive, _same_for_all(decide))
+        meeting.whole_block = True
+        return meeting
+
+    return make
+
+
 def _same_for_all(decide):
     """Everybody gets decide(list of what the threads brought)."""
 
@@ -60,25 +70,25 @@ def _same_for_all(decide):
 # ---- the whole block
 
 
-@_meeting(_same_for_all(lambda _: None))
+@_meeting_of_block(lambda _: None)
 def syncthreads():
     """Wait until all threads of the block are here; their writes to memory are visible then."""
     return WHOLE_BLOCK, None
 
 
-@_meeting(_same_for_all(sum))
+@_meeting_of_block(sum)
 def syncthreads_count(predicate):
     """Wait as syncthreads() does; return for how many threads `predicate` is true."""
     return WHOLE_BLOCK, bool(predicate)
 
 
-@_meeting(_same_for_all(all))
+@_meeting_of_block(all)
 def syncthreads_and(predicate):
     """Wait as syncthreads() does; return whether `predicate` is true for all threads."""
     return WHOLE_BLOCK, bool(predicate)
 
 
-@_meeting(_same_for_all(any))
+@_meeting_of_block(any)
 def syncthreads_or(predicate):
     """Wait as syncthreads() does; return whether `predicate` is true for any thread."""
     return WHOLE_BLOCK, bool(predicate)

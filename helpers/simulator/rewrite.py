@@ -33,19 +33,21 @@ _FUTURE_FLAGS = sum(
 
 
 def pausable(kernel):
-    """Return `kernel` as a generator function, or None if no threads meet in it.
+    """Return `kernel` as a generator function, or None, and the set of meetings in it.
 
     Raises LaunchError where a thread cannot be paused (in a lambda, in a comprehension), and
     HostOnlyError where the kernel reads a tensor that is not an argument.
     """
     rewriter = _Rewriter()
-    return rewriter.generator(kernel) if rewriter.meets(kernel) else None
+    generator = rewriter.generator(kernel) if rewriter.meets(kernel) else None
+    return generator, rewriter.meetings
 
 
 class _Rewriter:
     """Looks through a kernel and the functions it calls, and rewrites those that meet."""
 
     def __init__(self):
+        self.meetings = set()
         self._sources = {}  # function → _Source
         self._cells = {}  # function → cell that holds, in the end, its generator function
 
@@ -53,6 +55,7 @@ class _Rewriter:
         """Whether a call of `target` may make a thread wait."""
         seen = set() if seen is None else seen
         if isinstance(target, Meeting):
+            self.meetings.add(target)
             return True
         if not isinstance(target, types.FunctionType) or target in seen:
             return False

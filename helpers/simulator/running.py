@@ -3,6 +3,7 @@
 import inspect
 import types
 from contextlib import contextmanager
+from itertools import count
 from numbers import Number
 
 import numpy as np
@@ -20,6 +21,7 @@ from helpers.simulator.geometry import (
     thread_name,
     threadIdx,
 )
+from helpers.simulator.order import order
 from helpers.simulator.rewrite import pausable
 from helpers.simulator.watchdog import watchdog
 
@@ -39,8 +41,11 @@ def launch(kernel, grid, block, *args):
     arguments = Arguments()
     try:
         grid, block = launch_shape(grid, block)
+        order.begin_launch()
         values = _bind(kernel, args, arguments)
-        generator = pausable(kernel)
+        arguments.watch()
+        generator, meetings = pausable(kernel)
+        order.by_lanes = any(not meeting.whole_block for meeting in meetings)
     except SimulatorError as error:
         raise type(error)(f"{kernel.__name__}: {error}") from None
     try:
@@ -49,6 +54,7 @@ def launch(kernel, grid, block, *args):
                 for blockIdx.y in range(grid.y):
                     for blockIdx.x in range(grid.x):
                         wind_up()
+                        order.begin_block()
                         current.shared = {}
                         if generator is None:
                             _run_threads(kernel, values, block)
@@ -105,8 +111,10 @@ def _running(kernel, grid, block):
 
 def _run_threads(kernel, values, block):
     """Run the threads of a block in which nobody waits: one after the other."""
+    thread = count()
     for threadIdx.z in range(block.z):
         for threadIdx.y in range(block.y):
             for threadIdx.x in range(block.x):
+                order.begin_thread(next(thread))
                 if (result := kernel(*values)) is not None:
                     raise returned_error(result)

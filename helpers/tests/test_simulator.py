@@ -1,7 +1,6 @@
 """Kernels written in Python give what CUDA would give, in the same order every time."""
 
 import math
-import struct
 import subprocess
 import sys
 import textwrap
@@ -340,21 +339,6 @@ def test_shared_memory_and_a_barrier(n):
     out = torch.zeros(3, n)
     launch(reverse_kernel, 3, n, out.view(-1), inp.view(-1), n)
     assert torch.equal(out, inp.flip(1))
-
-
-def test_shared_memory_is_undefined_at_first_in_every_block():
-    def read_kernel(out, ints, words):
-        a, b, c = shared_array(2), shared_array(2, torch.int32), shared_array(1, np.uint8)
-        out[blockIdx.x] = a[1]
-        ints[blockIdx.x] = b[0]
-        words[blockIdx.x] = c[0]
-        a[1], b[0], c[0] = 1.0, 1, 1
-
-    out, ints, words = torch.zeros(2), torch.zeros(2).int(), torch.zeros(2).int()
-    launch(read_kernel, 2, 1, out, ints, words)
-    assert out.isnan().all()
-    assert ints.tolist() == [struct.unpack("<i", b"\xcd" * 4)[0]] * 2
-    assert words.tolist() == [0xCD] * 2
 
 
 def test_a_place_in_a_loop_is_one_shared_array():

@@ -132,7 +132,7 @@ def test_index_errors_are_index_errors():
 def test_shared_and_local_arrays_know_their_names():
     def shared_kernel(out):
         A_tile = shared_array((2, 2))
-        out[0] = A_tile[0, threadIdx.x]
+        A_tile[0, threadIdx.x] = 1
 
     def local_kernel(out):
         sums: object = local_array(3)
@@ -271,10 +271,10 @@ def test_two_barriers_in_two_branches():
         if (threadIdx.x + threadIdx.y) % 2 == 0:
             syncthreads()
         else:
-            out[0] = 1
+            out[threadIdx.y, threadIdx.x] = 1
             syncthreads()
 
-    assert message(BarrierError, branching_kernel, 1, (3, 2), torch.zeros(1)) == (
+    assert message(BarrierError, branching_kernel, 1, (3, 2), torch.zeros(2, 3)) == (
         "branching_kernel, line +2: syncthreads() is reached by 3 threads from (0, 0) to "
         "(1, 1) of block 0 only; 3 threads from (1, 0) to (2, 1) wait at syncthreads() in line +5\n"
         "    syncthreads()"
@@ -693,12 +693,12 @@ def test_endless_loops_end(kind, monkeypatch):
 def test_the_time_is_counted_for_each_block(monkeypatch):
     def slow_kernel(out):
         for _ in range(1000):
-            out[0] += 1
+            out[blockIdx.x, threadIdx.x] += 1
 
     monkeypatch.setattr(watchdog, "seconds_per_block", 0.15)
     start = time.process_time()
     while time.process_time() - start < 0.4:
-        launch(slow_kernel, 20, 5, torch.zeros(1))
+        launch(slow_kernel, 20, 5, torch.zeros(20, 5))
 
 
 def test_launches_outside_the_main_thread():

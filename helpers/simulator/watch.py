@@ -1,0 +1,203 @@
+"""Remembers who read and wrote each element of an array, and finds data races.
+
+A race: two threads touch one element, at least one of them writes, they are not both atomic, and
+nothing that `order` knows of comes between.
+"""
+
+from sys import _getframe
+
+from helpers.simulator.current import calling_frame, current, fault, fault_at
+from helpers.simulator.errors import RaceError, UninitializedError
+from helpers.simulator.geometry import block_name, blockDim, dim3, gridDim, place_text
+from helpers.simulator.order import order
+
+_READ, _WRITTEN, _ATOMIC = "read", "written", "changed by an atomic"
+
+
+class Watch:
+    """The accesses to one array, by index. An access is (stamp, code, offset in the code).
+
+    Threads run in order, so of those that read between two barriers it is enough to keep the
+    first: a later writer races with it, or is that thread itself and comes before all others.
+    Only where the lanes of a warp meet as well, and take several turns, all readers are kept.
+    """
+
+    __slots__ = ("_atomics", "_other_reads", "_reads", "_undefined_at_first", "_writes")
+    __slots__ += ("element_text", "quiet")
+
+    def __init__(self, element_text, shared):
+        self.quiet = set()  # indices that any thread may read, with nothing more to remember
+        self.element_text = element_text  # a function: index → "s[3]"
+        self._undefined_at_first = shared
+        self._reads, self._writes, self._atomics = {}, {}, {}
+        self._other_reads = {}  # by blocks before this one
+        order.empty_at_barriers(self.quiet, shared)
+
+    def read(self, index, frame=None):
+        """The running thread has read an element; `frame`: where, two calls up if not given."""
+        last = self._writes.get(index)
+        if last is None:
+            if self._undefined_at_first and index not in self._atomics:
+                raise self._undefined(index)
+        elif last[0] == order.stamp:
+            return
+        elif not order.block <= last[0] < order.barrier:
+            self._compare(index, _READ, last, _WRITTEN)
+        if self._atomics:
+            self._compare(index, _READ, self._atomics.get(index), _ATOMIC)
+        frame = frame or _getframe(2)
+        access = order.stamp, frame.f_code, frame.f_lasti
+        before = self._reads.get(index)
+        if not order.by_lanes:
+            if before is not None and before[0] < order.block:
+                self._other_reads[index] = before
+            self._reads[index] = access
+            self.quiet.add(index)
+            return
+        if before is not None and (one := next(iter(before.values())))[0] < order.block:
+            self._other_reads[index], before = one, None
+        if before is None:
+            self._reads[index] = before = {}
+        before[order.thread_number(order.stamp)] = access
+
+    def write(self, index, frame=None):
+        """The running thread has written an element."""
+        last = self._writes.get(index)
+        if last is not None:
+            if last[0] == order.stamp:
+                return
+            if not order.block <= last[0] < order.barrier:
+                self._compare(index, _WRITTEN, last, _WRITTEN)
+        if self._atomics:
+            self._compare(index, _WRITTEN, self._atomics.get(index), _ATOMIC)
+        if self._reads or self._other_reads:
+            self._compare_with_readers(index, _WRITTEN)
+            self.quiet.discard(index)
+        frame = frame or _getframe(2)
+        self._writes[index] = order.stamp, frame.f_code, frame.f_lasti
+
+    def atomic(self, index, reads=True):
+        """The running thread has performed an atomic; `reads`: it used the old value."""
+        order.pass_atomic((id(self), index))
+        last = self._writes.get(index)
+        if last is None and self._undefined_at_first and reads and index not in self._atomics:
+            raise self._undefined(index)
+        self._compare(index, _ATOMIC, last, _WRITTEN)
+        self._compare_with_readers(index, _ATOMIC)
+        self.quiet.discard(index)
+        frame = calling_frame()
+        self._atomics[index] = order.stamp, frame.f_code, frame.f_lasti
+
+    def _compare_with_readers(self, index, does):
+        readers = self._reads.get(index)
+        if readers is not None:
+            for reader in readers.values() if order.by_lanes else (readers,):
+                self._compare(index, does, reader, _READ)
+            del self._reads[index]
+        if self._other_reads:
+            self._compare(index, does, self._other_reads.pop(index, None), _READ)
+
+    def _compare(self, index, does, other, did):
+        """Raise RaceError unless another access is ordered before what the thread does now."""
+        if other is None or other[0] == order.stamp or order.is_before(other[0]):
+            return
+        raise _race(self.element_text(index), does, other, did)
+
+    def _undefined(self, index):
+        what = f"{self.element_text(index)} is read before anybody has written it"
+        stamp, code, offset = next(reversed(self._writes.values()), (-1, None, 0))
+        if stamp >= order.barrier:
+            what += f"; is a barrier missing after the writes in line {_line(code, offset)}?"
+        return fault(UninitializedError, what)
+
+
+class AliasWatch:
+    """For an argument whose memory other arguments see as well: a Watch of bytes or of words."""
+
+    quiet = frozenset()
+
+    def __init__(self, array, others, first, step, memory):
+        """Element i, in C order, is the `step` units from first + i * step on of `memory`."""
+        self._array, self._others = array, others
+        self._first, self._step, self._memory = first, step, memory
+
+    def read(self, index):
+        self._tell(self._memory.read, index, calling_frame())
+
+    def write(self, index):
+        self._tell(self._memory.write, index, calling_frame())
+
+    def atomic(self, index, reads=True):
+        self._tell(self._memory.atomic, index, reads)
+
+    def _tell(self, what, index, argument):
+        self._memory.element_text = lambda _: (
+            f"{self._array.element_text(index)}, in memory of {self._others} as well,"
+        )
+        first = self._first + self._array.number(index) * self._step
+        for unit in range(first, first + self._step):
+            what(unit, argument)
+
+
+class LocalWatch:
+    """Remembers which elements of a thread's own array were written."""
+
+    def __init__(self, array):
+        self._array, self.quiet = array, set()
+
+    def read(self, index):
+        raise fault(
+            UninitializedError,
+            f"{self._array.element_text(index)} is read before it is written",
+        )
+
+    def write(self, index):
+        self.quiet.add(index)
+
+
+class NoWatch:
+    """For an array that is no kernel's."""
+
+    quiet = frozenset()
+
+    def read(self, index):
+        pass
+
+    write = read
+
+
+def _race(element, does, other, did):
+    stamp, code, offset = other
+    now = _thread_text(order.stamp)
+    then = _thread_text(stamp)
+    where = f"in line {_line(code, offset)}"
+    if code.co_name != current.kernel and not code.co_name.startswith("<"):
+        where += f" of {code.co_name}"
+    if stamp >= order.block:
+        why = f"with no barrier between ({block_name()})"
+    else:
+        now, then = f"{now} of {block_name()}", f"{then} of {_block_text(stamp)}"
+        why = "and blocks of a launch are not ordered"
+    also = "; to write the same value is a race as well" if does == did == _WRITTEN else ""
+    frame = calling_frame()
+    what = f"{element} is {does} by {now} and was {did} by {then} {where}, {why}{also}"
+    return fault_at(RaceError, frame.f_code, frame.f_lineno, what)
+
+
+def _thread_text(stamp):
+    return f"thread {place_text(_place(order.thread_number(stamp), blockDim), blockDim)}"
+
+
+def _block_text(stamp):
+    return f"block {place_text(_place(order.block_number(stamp), gridDim), gridDim)}"
+
+
+def _place(number, shape):
+    return dim3(number % shape.x, number // shape.x % shape.y, number // (shape.x * shape.y))
+
+
+def _line(code, offset):
+    for start, stop, line in code.co_lines():
+        if start <= offset < stop:
+            return line
+    return code.co_firstlineno

@@ -1,0 +1,506 @@
+"""Races and undefined reads are errors that name both lines; their mended twins pass."""
+
+import inspect
+import random
+import re
+
+import pytest
+import torch
+
+from helpers.simulator import (
+    RaceError,
+    SimulatorError,
+    UninitializedError,
+    atomicAdd,
+    atomicCAS,
+    atomicExch,
+    blockDim,
+    blockIdx,
+    gridDim,
+    launch,
+    local_array,
+    shared_array,
+    shfl_down_sync,
+    syncthreads,
+    syncwarp,
+    threadfence,
+    threadIdx,
+)
+
+FULL = 0xFFFFFFFF
+
+
+def message(error_type, kernel, grid, block, *args):
+    """Launch, and return the error's first line with lines counted from the kernel's `def`."""
+    with pytest.raises(SimulatorError) as caught:
+        launch(kernel, grid, block, *args)
+    assert type(caught.value) is error_type
+    first = inspect.getsourcelines(kernel)[1]
+    text = str(caught.value).splitlines()[0]
+    return re.sub(r"\bline (\d+)", lambda found: f"line +{int(found[1]) - first}", text)
+
+
+# ---- shared memory
+
+
+def test_a_missing_barrier_after_the_load():
+    def reverse_kernel(out, inp, barrier):
+        s = shared_array(64)
+        s[threadIdx.x] = inp[threadIdx.x]
+        if barrier:
+            syncthreads()
+        out[threadIdx.x] = s[63 - threadIdx.x]
+
+    inp, out = torch.randn(64), torch.zeros(64)
+    launch(reverse_kernel, 1, 64, out, inp, True)
+    assert torch.equal(out, inp.flip(0))
+    assert message(UninitializedError, reverse_kernel, 1, 64, out, inp, False) == (
+        "reverse_kernel, line +5: s[63] is read before anybody has written it; is a barrier "
+        "missing after the writes in line +2? (block 0, thread 0)"
+    )
+
+
+def test_a_read_of_what_another_thread_wrote():
+    def shift_kernel(out, inp):
+        s = shared_array(64)
+        s[threadIdx.x] = inp[threadIdx.x]
+        out[threadIdx.x] = s[max(threadIdx.x - 1, 0)]
+
+    assert message(RaceError, shift_kernel, 1, 64, torch.zeros(64), torch.zeros(64)) == (
+        "shift_kernel, line +3: s[0] is read by thread 1 and was written by thread 0 in line +2, "
+        "with no barrier between (block 0)"
+    )
+
+
+def test_a_missing_barrier_before_the_next_tile():
+    def tiles_kernel(out, inp, barrier):
+        tile = shared_array((2, 4))
+        x, y = threadIdx.x, threadIdx.y
+        acc = 0.0
+        for k in range(3):
+            tile[y, x] = inp[k, y, x]
+            syncthreads()
+            acc += tile[y, (x + 1) % 4]
+            if barrier:
+                syncthreads()
+        out[blockIdx.x, y, x] = acc
+
+    inp, out = torch.randn(3, 2, 4), torch.zeros(2, 2, 4)
+    launch(tiles_kernel, 2, (4, 2), out, inp, True)
+    torch.testing.assert_close(out[1], inp.sum(0).roll(-1, dims=1))
+    assert message(RaceError, tiles_kernel, 2, (4, 2), out, inp, False) == (
+        "tiles_kernel, line +5: tile[0, 1] is written by thread (1, 0) and was read by thread "
+        "(0, 0) in line +7, with no barrier between (block 0)"
+    )
+
+
+def test_a_reduction_without_a_barrier_in_its_loop():
+    def sum_kernel(out, inp, barrier):
+        s = shared_array(128)
+        s[threadIdx.x] = inp[threadIdx.x]
+        syncthreads()
+        stride = 64
+        while stride > 0:
+            if threadIdx.x < stride:
+                s[threadIdx.x] += s[threadIdx.x + stride]
+            if barrier:
+                syncthreads()
+            stride //= 2
+        if threadIdx.x == 0:
+            out[0] = s[0]
+
+    inp, out = torch.randint(9, (128,)).float(), torch.zeros(1)
+    launch(sum_kernel, 1, 128, out, inp, True)
+    assert out.item() == inp.sum()
+    assert message(RaceError, sum_kernel, 1, 128, out, inp, False) == (
+        "sum_kernel, line +7: s[1] is written by thread 1 and was read by thread 0 in line +7, "
+        "with no barrier between (block 0)"
+    )
+
+
+@pytest.mark.parametrize("kind", ["syncwarp", "half", "shuffle", "none"])
+def test_a_reduction_within_each_warp(kind):
+    def warp_sum_kernel(out, inp):
+        s = shared_array(64)
+        lane, i = threadIdx.x % 32, threadIdx.x
+        s[i] = inp[i]
+        syncthreads()
+        for delta in (16, 8, 4, 2, 1):
+            value = s[i + delta] if lane < delta else 0.0
+            if kind == "syncwarp":
+                syncwarp()
+            elif kind == "half":
+                syncwarp(0xFFFF << 16 * (lane // 16))
+            elif kind == "shuffle":  # orders nothing
+                shfl_down_sync(FULL, value, 1)
+            s[i] += value
+            if kind == "syncwarp":
+                syncwarp()
+        if lane == 0:
+            out[i // 32] = s[i]
+
+    inp, out = torch.randint(9, (64,)).float(), torch.zeros(2)
+    if kind == "syncwarp":
+        launch(warp_sum_kernel, 1, 64, out, inp)
+        assert torch.equal(out, inp.view(2, 32).sum(1))
+        return
+    writer = 1 if kind == "none" else 8
+    assert message(RaceError, warp_sum_kernel, 1, 64, out, inp) == (
+        f"warp_sum_kernel, line +13: s[{writer}] is written by thread {writer} and was read by "
+        "thread 0 in line +6, with no barrier between (block 0)"
+    )
+
+
+def test_a_warp_does_not_wait_for_another():
+    def two_warps_kernel(out):
+        s = shared_array(64)
+        s[threadIdx.x] = 1
+        syncwarp()
+        out[threadIdx.x] = s[threadIdx.x ^ 32]
+
+    assert message(RaceError, two_warps_kernel, 1, 64, torch.zeros(64)).startswith(
+        "two_warps_kernel, line +4: s[32] is read by thread 0 and was written by thread 32 in "
+    )
+
+
+# ---- global memory
+
+
+def test_everybody_adds_to_one_element():
+    def plain_kernel(out, inp):
+        out[0] += inp[threadIdx.x]
+
+    def atomic_kernel(out, inp):
+        atomicAdd(out, 0, inp[threadIdx.x])
+
+    inp, out = torch.ones(40), torch.zeros(1)
+    launch(atomic_kernel, 1, 40, out, inp)
+    assert out.item() == 40
+    assert message(RaceError, plain_kernel, 1, 40, out, inp) == (
+        "plain_kernel, line +1: out[0] is read by thread 1 and was written by thread 0 in line "
+        "+1, with no barrier between (block 0)"
+    )
+
+
+def test_two_writers_of_the_same_value():
+    def flag_kernel(flag):
+        flag[0] = 1
+
+    assert message(RaceError, flag_kernel, 1, 2, torch.zeros(1)) == (
+        "flag_kernel, line +1: flag[0] is written by thread 1 and was written by thread 0 in line "
+        "+1, with no barrier between (block 0); to write the same value is a race as well"
+    )
+    launch(flag_kernel, 1, 1, torch.zeros(1))
+
+
+@pytest.mark.parametrize("barrier", [False, True])
+def test_an_in_place_stencil(barrier):
+    def stencil_kernel(x, barrier):
+        i = blockIdx.x * blockDim.x + threadIdx.x
+        right = x[i + 1] if i + 1 < len(x) else 0.0
+        if barrier:
+            syncthreads()
+        x[i] = right
+
+    x = torch.arange(6.0)
+    if barrier:
+        launch(stencil_kernel, 1, 6, x, True)
+        assert x.tolist() == [1, 2, 3, 4, 5, 0]
+        assert message(RaceError, stencil_kernel, (2, 1), 3, x, True) == (
+            "stencil_kernel, line +5: x[3] is written by thread 0 of block 1 and was read by "
+            "thread 2 of block 0 in line +2, and blocks of a launch are not ordered"
+        )
+    else:
+        assert message(RaceError, stencil_kernel, 1, 6, x, False) == (
+            "stencil_kernel, line +5: x[1] is written by thread 1 and was read by thread 0 in line "
+            "+2, with no barrier between (block 0)"
+        )
+
+
+def test_blocks_that_write_one_element():
+    def count_kernel(out):
+        if threadIdx.x == 0:
+            out[0, 1] += 1
+
+    assert message(RaceError, count_kernel, (2, 2), 2, torch.zeros(1, 2)) == (
+        "count_kernel, line +2: out[0, 1] is read by thread 0 of block (1, 0) and was written by "
+        "thread 0 of block (0, 0) in line +2, and blocks of a launch are not ordered"
+    )
+
+
+def test_a_neighbour_that_every_block_reads_before_one_writes():
+    def kernel(x):
+        first = x[0]
+        syncthreads()
+        if blockIdx.x == 2 and threadIdx.x == 0:
+            x[0] = first
+
+    assert message(RaceError, kernel, 3, 4, torch.zeros(4)).startswith(
+        "kernel, line +4: x[0] is written by thread 0 of block 2 and was read by thread 0 of block"
+    )
+
+
+def test_an_atomic_and_a_plain_access():
+    def mixed_kernel(out, hist):
+        if threadIdx.x < 3:
+            atomicAdd(hist, 0, 1)
+        else:
+            out[0] = hist[0]
+
+    def reading_first_kernel(out, hist):
+        out[threadIdx.x] = hist[0]
+        atomicAdd(hist, 0, 1)
+
+    assert message(RaceError, mixed_kernel, 1, 4, torch.zeros(4), torch.zeros(1)) == (
+        "mixed_kernel, line +4: hist[0] is read by thread 3 and was changed by an atomic by thread "
+        "2 in line +2, with no barrier between (block 0)"
+    )
+    assert "hist[0] is read by thread 1 and was changed by an atomic by thread 0" in message(
+        RaceError, reading_first_kernel, 1, 4, torch.zeros(4), torch.zeros(1)
+    )
+
+
+def neighbour(array, i):
+    return array[i - 1]
+
+
+def test_the_line_of_a_device_function():
+    def calling_kernel(x):
+        left = neighbour(x, threadIdx.x + 1)
+        x[threadIdx.x + 1] = left
+        x[0] = 1
+
+    line = inspect.getsourcelines(neighbour)[1] + 1
+    with pytest.raises(RaceError) as caught:
+        launch(calling_kernel, 1, 4, torch.zeros(9))
+    assert f"calling_kernel, in neighbour, line {line}: x[1] is read by thread 1" in str(
+        caught.value
+    )
+
+
+# ---- one memory under two names
+
+
+def test_arguments_that_share_memory():
+    def shift_kernel(out, inp):
+        out[threadIdx.x] = inp[threadIdx.x + 1]
+
+    x = torch.arange(9.0)
+    assert message(RaceError, shift_kernel, 1, 8, x, x) == (
+        "shift_kernel, line +1: out[1], in memory of inp as well, is written by thread 1 and was "
+        "read by thread 0 in line +1, with no barrier between (block 0)"
+    )
+    assert "out[1], in memory of inp" in message(RaceError, shift_kernel, 1, 8, x[1:], x[1:])
+    launch(shift_kernel, 1, 8, x[:8], x.clone())
+    launch(shift_kernel, 1, 7, x[1:], x)  # each thread its own element
+
+
+def test_disjoint_bytes_of_one_memory():
+    def bytes_kernel(small, large):
+        if threadIdx.x == 0:
+            large[0] = 1
+        else:
+            small[threadIdx.x + wrong] = 1
+
+    memory = torch.zeros(12, dtype=torch.uint8)
+    wrong = 3
+    launch(bytes_kernel, 1, 8, memory, memory.view(torch.int32))
+    wrong = 2
+    assert "small[3], in memory of large as well, is written by thread 1" in message(
+        RaceError, bytes_kernel, 1, 8, memory, memory.view(torch.int32)
+    )
+
+
+# ---- fences and atomics between blocks
+
+
+@pytest.mark.parametrize("fence", [True, False])
+@pytest.mark.parametrize("writers", ["one", "all"])
+def test_the_last_block_sums_up(fence, writers):
+    def last_block_kernel(out, partial, count, inp):
+        is_last = shared_array(1, torch.bool)
+        i = threadIdx.x
+        if writers == "all" or i == 0:
+            partial[blockIdx.x, i] = inp[blockIdx.x, i]
+            if fence:
+                threadfence()
+        if writers == "all":
+            syncthreads()
+        if i == 0:
+            is_last[0] = atomicAdd(count, 0, 1) == gridDim.x - 1
+        syncthreads()
+        if is_last[0]:
+            total = 0.0
+            for block in range(gridDim.x):
+                total += partial[block, i] if writers == "all" or i == 0 else 0.0
+            out[i] = total
+            if i == 0:
+                count[0] = 0
+
+    inp, out = torch.randint(9, (5, 8)).float(), torch.zeros(8)
+    count = torch.zeros(1).int()
+    args = (out, torch.zeros(5, 8), count, inp)
+    if fence:
+        for _ in range(2):
+            launch(last_block_kernel, 5, 8, *args)
+            assert count.item() == 0
+            n = 8 if writers == "all" else 1
+            assert out.tolist() == inp.sum(0)[:n].tolist() + [0] * (8 - n)
+    else:
+        assert (
+            "partial[0, 0] is read by thread 0 of block 4 and was written by thread 0 of block 0"
+        ) in message(RaceError, last_block_kernel, 5, 8, *args)
+
+
+@pytest.mark.parametrize("fence", [True, False])
+def test_a_lock(fence):
+    def lock_kernel(total, lock):
+        while atomicCAS(lock, 0, 0, 1) != 0:
+            pass
+        total[0] += 1
+        if fence:
+            threadfence()
+        atomicExch(lock, 0, 0)
+
+    total, lock = torch.zeros(1), torch.zeros(1).int()
+    if fence:
+        launch(lock_kernel, 3, 5, total, lock)
+        assert total.item() == 15
+    else:
+        assert "total[0] is read by thread 1" in message(RaceError, lock_kernel, 3, 5, total, lock)
+
+
+def test_what_is_written_after_the_fence_is_not_covered():
+    def late_kernel(out, data, flag):
+        if blockIdx.x == 0:
+            threadfence()
+            data[0] = 1
+            atomicExch(flag, 0, 1)
+        elif atomicAdd(flag, 0, 0) == 1:
+            out[0] = data[0]
+
+    assert "data[0] is read by thread 0 of block 1" in message(
+        RaceError, late_kernel, 2, 1, torch.zeros(1), torch.zeros(1), torch.zeros(1).int()
+    )
+
+
+# ---- undefined memory
+
+
+def test_shared_memory_of_the_block_before():
+    def leftover_kernel(out):
+        s = shared_array((2, 2))
+        if blockIdx.x == 0:
+            s[1, threadIdx.x] = 1
+        out[blockIdx.x, threadIdx.x] = s[1, threadIdx.x]
+
+    assert message(UninitializedError, leftover_kernel, 2, 2, torch.zeros(2, 2)) == (
+        "leftover_kernel, line +4: s[1, 0] is read before anybody has written it "
+        "(block 1, thread 0)"
+    )
+
+
+def test_an_atomic_on_undefined_memory():
+    def histogram_kernel(out):
+        s = shared_array(4, torch.int32)
+        atomicAdd(s, threadIdx.x, 1)
+
+    def exchange_kernel(out):
+        s = shared_array(4, torch.int32)
+        atomicExch(s, threadIdx.x, 1)
+        out[threadIdx.x] = s[threadIdx.x]
+
+    out = torch.zeros(4)
+    assert "line +2: s[0] is read before anybody" in message(
+        UninitializedError, histogram_kernel, 1, 4, out
+    )
+    launch(exchange_kernel, 1, 4, out)
+    assert out.tolist() == [1.0] * 4
+
+
+def test_a_local_array():
+    def local_kernel(out, n):
+        mine = local_array((2, 2))
+        for i in range(n):
+            mine[i // 2, i % 2] = i
+        out[threadIdx.x] = mine[1, 1]
+
+    out = torch.zeros(2)
+    launch(local_kernel, 1, 2, out, 4)
+    assert out.tolist() == [3.0, 3.0]
+    assert message(UninitializedError, local_kernel, 1, 2, out, 3) == (
+        "local_kernel, line +4: mine[1, 1] is read before it is written (block 0, thread 0)"
+    )
+
+
+# ---- random accesses against every pair of them
+
+
+def interpreter_kernel(x, phases, program, meet):
+    """Each thread runs its own list of accesses in each phase; between phases, some meet."""
+    for phase in range(phases):
+        run(x, program(phase))
+        if meet(phase) == "block":
+            syncthreads()
+        elif meet(phase) == "warp":
+            syncwarp()
+
+
+def block_interpreter_kernel(x, phases, program, meet):
+    """The same where warps never meet."""
+    for phase in range(phases):
+        run(x, program(phase))
+        syncthreads()
+
+
+def run(x, accesses):
+    for kind, i in accesses:
+        if kind == "read":
+            x[i]  # noqa: B018
+        else:
+            x[i] = 1
+
+
+def races(accesses, meet):
+    for n, (block, thread, phase, kind, i) in enumerate(accesses):
+        for block2, thread2, phase2, kind2, i2 in accesses[:n]:
+            if i != i2 or kind == kind2 == "read" or (block, thread) == (block2, thread2):
+                continue
+            between = meet[min(phase, phase2) : max(phase, phase2)]
+            ordered = "block" in between or thread // 32 == thread2 // 32 and "warp" in between
+            if block != block2 or not ordered:
+                return True
+    return False
+
+
+@pytest.mark.parametrize("warps_meet", [False, True])
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_random_accesses(warps_meet, blocks):
+    found = {True: 0, False: 0}
+    for _ in range(400):
+        kinds = ["block", "warp", "nobody"] if warps_meet else ["block"]
+        meet = random.choices(kinds, k=random.choice([1, 2, 4]))
+        threads = random.sample(range(64), 3) if random.random() < 0.5 else [0, 1, 2]
+        script = [
+            (random.randrange(blocks), random.choice(threads), phase, kind, random.randrange(6))
+            for phase in range(len(meet))
+            for kind in random.choices(["read", "read", "write"], k=random.choice([1, 2, 4]))
+        ]
+
+        def barrier(phase, meet=meet):
+            return meet[phase]
+
+        def program(phase, script=script):
+            here = (blockIdx.x, threadIdx.x, phase)
+            return [access[3:] for access in script if access[:3] == here]
+
+        expected = races(script, meet)
+        kernel = interpreter_kernel if warps_meet else block_interpreter_kernel
+        try:
+            launch(kernel, blocks, 64, torch.zeros(6), len(meet), program, barrier)
+            raced = False
+        except RaceError:
+            raced = True
+        assert raced == expected, (script, meet)
+        found[expected] += 1
+    assert min(found.values()) > 40
