@@ -61,9 +61,7 @@ def transpose_padded_kernel(out, inp, n):
     out[row * n + col] = tile[threadIdx.x, threadIdx.y]
 
 
-TRANSPOSE_PADDED = TRANSPOSE_TILE.replace("_tile_", "_padded_").replace(
-    "tile[32][32]", "tile[32][33]"
-)
+TRANSPOSE_PADDED = TRANSPOSE_TILE.replace("_tile_", "_padded_").replace("[32][32]", "[32][33]")
 
 
 def transpose_swizzled_kernel(out, inp, n):
@@ -165,9 +163,7 @@ def _doubles(random):
 
 
 def _bytes(random):
-    return torch.empty(N, dtype=torch.uint8), floats(random, N).mul(50).to(torch.int8).view(
-        torch.uint8
-    )
+    return torch.empty(N, dtype=torch.uint8), integers(random, 256, N).to(torch.uint8)
 
 
 KERNELS = [
