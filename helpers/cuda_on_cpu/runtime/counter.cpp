@@ -208,7 +208,9 @@ void Counter::end_block() { count_block(); }
 void Counter::access(const Access& access) {
     unsigned lane = access.thread % LANES;
     if (access.thread / LANES != warp_) go_to_warp(access.thread / LANES);
-    MemoryRequest& request = requests_[warp_].visit(access.code, access.place, lane);
+    // One instruction may load and then store.
+    std::uint64_t place = access.place ^ std::uint64_t(access.kind) << 62;
+    MemoryRequest& request = requests_[warp_].visit(access.code, place, lane);
     if (request.lanes == 1u << lane) {
         request.array = access.array;
         request.bytes = access.bytes;
@@ -276,7 +278,8 @@ void Counter::count(MemoryRequest& request, unsigned warp) {
 unsigned Counter::site_of(const MemoryRequest& request) {
     std::vector<unsigned>& of_code = sites_of_code_[request.code];
     for (unsigned number : of_code)
-        if (sites_[number]->array == request.array) return number;
+        if (sites_[number]->array == request.array && sites_[number]->kind == request.kind)
+            return number;
     of_code.push_back(unsigned(sites_.size()));
     auto site = std::make_unique<AccessSite>();  // all zeros
     site->code = request.code;

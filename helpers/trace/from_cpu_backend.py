@@ -1,0 +1,136 @@
+"""Record what the kernels of a CUDA string do on the CPU backend."""
+
+import ctypes
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from helpers import compiler, cuda_on_cpu
+from helpers.trace.machine_code import MachineCode, Place
+from helpers.trace.record import Access, Launch, Line, Request, Stage
+
+SAMPLES = 4  # requests of each access, all of the first block
+SUMS = [
+    "requests", "lanes", "sectors", "ideal_sectors", "wavefronts", "ideal_wavefronts",
+    "same_address",
+]  # fmt: skip
+OPERATIONS = ["load", "store", "atomic"]  # by AccessKind
+ARRAY_BITS = 44  # of an offset; above them stands which array it is, if a request reaches several
+
+
+def record(function: Callable, *args: Any, **kwargs: Any) -> tuple[Any, list[Launch]]:
+    """Call a function from compile_cuda; return its result and a record of each launch it made.
+
+    Requests, lanes, sectors and wavefronts are those of the CUDA string's accesses, one by one: a
+    GPU's compiler may merge neighbouring ones. A line's executions are those of the part of it
+    that most warps came to. FLOPs are read from the machine code (see machine_code.py).
+
+    Raises what the function raises, errors of the checked kernel included; RuntimeError if
+    binutils (objdump, addr2line) are missing.
+    """
+    checked = compiler.checked(function)
+    library = ctypes.CDLL(str(cuda_on_cpu.runtime_library()))
+    library.cuda_on_cpu_take_counts.restype = ctypes.c_char_p
+    library.cuda_on_cpu_begin_counting()
+    try:
+        result = checked(*args, **kwargs)
+    finally:
+        text = library.cuda_on_cpu_take_counts()
+    launches = json.loads(text)
+    return result, _launches(launches, *compiler.source(function))
+
+
+def _launches(counted: list[dict], source: str, label: str) -> list[Launch]:
+    codes = {}  # of each library; one call may launch from several
+    for launch in counted:
+        code = codes.setdefault((launch["library"], launch["base"]), (set(), set()))
+        for part in launch["counters"]:
+            code[0].update(start - launch["base"] for start, _, _ in part["blocks"])
+            code[1].update(access["code"] - launch["base"] for access in part["accesses"])
+    machine_codes = {
+        (library, base): MachineCode(Path(library), label, sorted(starts), sorted(accesses))
+        for (library, base), (starts, accesses) in codes.items()
+    }
+    text = dict(enumerate((line.strip() for line in source.splitlines()), start=1))
+    return [
+        _Reader(launch, machine_codes[launch["library"], launch["base"]], text).launch()
+        for launch in counted
+    ]
+
+
+class _Reader:
+    """Makes a Launch of what all multiprocessors counted of it."""
+
+    def __init__(self, counted: dict, code: MachineCode, text: dict[int, str]):
+        self.counted, self.code, self.text = counted, code, text
+        self.base = counted["base"]
+        self.accesses: dict[tuple, Access] = {}
+        self.stages: dict[tuple, int] = defaultdict(int)
+
+    def launch(self) -> Launch:
+        for part in self.counted["counters"]:
+            self._add_accesses(part)
+        static = {
+            access["array"]: access["array_bytes"]
+            for part in self.counted["counters"]
+            for access in part["accesses"]
+            if access["shared"]
+        }
+        return Launch(
+            self.counted["kernel"],
+            tuple(self.counted["grid"]),
+            tuple(self.counted["block"]),
+            self.counted["dynamic_shared_bytes"] + sum(static.values()),
+            "CPU backend",
+            [access for _, access in sorted(self.accesses.items())],
+            self._lines(),
+            [Stage(*stage, requests) for stage, requests in sorted(self.stages.items())],
+        )
+
+    def _add_accesses(self, part: dict) -> None:
+        merged = [self._access(counted) for counted in part["accesses"]]
+        for access, counted in zip(merged, part["accesses"], strict=True):
+            for name, value in zip(SUMS, counted["sums"], strict=True):
+                setattr(access, name, getattr(access, name) + value)
+        for number, warp, offsets in part["samples"]:
+            access = merged[number]
+            if len(access.samples) < SAMPLES:
+                own = (None if o is None else o % (1 << ARRAY_BITS) for o in offsets)
+                access.samples.append(Request((0, 0, 0), warp, tuple(own)))
+        for stage, warp, number, requests in part["stages"]:
+            access = merged[number]
+            self.stages[stage, warp, access.line, access.operation, access.space] += requests
+
+    def _access(self, counted: dict) -> Access:
+        place = self.code.place(counted["code"] - self.base)
+        line = place.line if place else 0
+        operation = OPERATIONS[counted["kind"]]
+        space = "shared" if counted["shared"] else "global"
+        key = (line, operation, space, counted["array"], counted["bytes"])
+        text = self.text.get(line, "")
+        return self.accesses.setdefault(key, Access(line, text, *key[1:]))
+
+    def _lines(self) -> list[Line]:
+        executions: dict[int, list[int]] = defaultdict(lambda: [0, 0])  # by basic block
+        for part in self.counted["counters"]:
+            for start, warps, lanes in part["blocks"]:
+                total = executions[start - self.base]
+                total[0] += warps
+                total[1] += lanes
+        most: dict[Place, tuple[int, int]] = defaultdict(lambda: (0, 0))
+        flops: dict[int, int] = defaultdict(int)
+        for start, (warps, lanes) in executions.items():
+            for place, each in self.code.block(start).items():
+                most[place] = max(most[place], (warps, lanes))
+                flops[place.line] += each * lanes
+        lines = {}
+        for place, (warps, lanes) in most.items():  # the copies of a line add up
+            line = lines.setdefault(
+                place.line,
+                Line(place.line, self.text.get(place.line, ""), 0, 0, flops[place.line]),
+            )
+            line.executions += warps
+            line.lanes += lanes
+        return [line for _, line in sorted(lines.items()) if any(c.isalnum() for c in line.text)]

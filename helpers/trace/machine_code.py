@@ -1,0 +1,160 @@
+"""What the machine code of a compiled CUDA string says: the line of each instruction, and FLOPs.
+
+The compiler's own work is counted, as Nsight Compute counts nvcc's: constants are folded, and what
+does not change in a loop is worked out before it. Instructions count one operation for each element
+that they add, subtract, multiply, divide, compare for a minimum or maximum, or take the root of;
+fused multiply-adds count two. So do calls of the mathematical library: one each, fma two. Those of
+__half and __nv_bfloat16 count by what their conversions to float leave: one each.
+"""
+
+import re
+import subprocess
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HOOK = "__sanitizer_cov_trace_pc"  # called where a basic block begins
+WINDOW = 1 << 16  # bytes behind the last block that surely hold its end
+
+_X86_ONE = re.compile(r"v?(?:add|sub|mul|div|sqrt|min|max)[ps][sdh]$")
+_X86_TWO = re.compile(r"vfn?m(?:add|sub|addsub|subadd)\d*[ps][sdh]$")
+_ARM_ONE = re.compile(r"f(?:add|sub|mul|nmul|div|sqrt|min|max|minnm|maxnm)$")
+_ARM_TWO = re.compile(r"f(?:madd|msub|nmadd|nmsub|mla|mls)$")
+_LIBRARY = re.compile(
+    r"(?:__)?(?:a?(?:sin|cos|tan)h?|sincos|atan2|exp(?:2|10|m1)?|log(?:2|10|1p)?|pow|cbrt|hypot|"
+    r"erfc?|[tl]gamma|sqrt|f(?:min|max|mod|dim)|remainder)f?(?:_finite)?$"
+)
+_BRANCH = re.compile(r"j\w+$|b(?:\.\w+)?$|cbn?z$|tbn?z$|loop\w*$")
+_ENDS = re.compile(r"(?:jmpq?|retq?|ud2|hlt|b|br|brk|udf)$")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of the CUDA string, in one of the copies that the compiler made of its function."""
+
+    line: int
+    copy: tuple
+
+
+@dataclass
+class Instruction:
+    """One instruction: its mnemonic, its operands, and what follows it in memory."""
+
+    mnemonic: str
+    operands: str
+    next: int | None  # None at a function's end
+
+
+@dataclass
+class MachineCode:
+    """A library from compile_cuda; `starts` are where its basic blocks begin, from the counter.
+
+    label: the CUDA string's name in the compiler's messages. Raises RuntimeError without binutils.
+    """
+
+    library: Path
+    label: str
+    starts: list[int]
+    accesses: list[int] = field(default_factory=list)
+
+    def __post_init__(self):
+        self._instructions = _disassemble(self.library, self.starts) if self.starts else {}
+        self._reached = {start: self._reach(start) for start in self.starts}
+        addresses = {address for reached in self._reached.values() for address in reached}
+        addresses |= {code - 1 for code in self.accesses}
+        self._places = _places(self.library, self.label, sorted(addresses))
+
+    def place(self, code: int) -> Place | None:
+        """Return the place of the call that returns to `code`; None outside the CUDA string."""
+        return self._places.get(code - 1)
+
+    def block(self, start: int) -> dict[Place, int]:
+        """Return the places that a basic block has instructions of, each with its FLOPs."""
+        flops = Counter()
+        for address in self._reached[start]:
+            if place := self._places.get(address):
+                instruction = self._instructions[address]
+                flops[place] += flops_of(instruction.mnemonic, instruction.operands)
+        return flops
+
+    def _reach(self, start: int) -> set[int]:
+        """Return the instructions from `start` to where the next basic blocks begin."""
+        reached, ahead = set(), [start]
+        while ahead:
+            address = ahead.pop()
+            instruction = self._instructions.get(address)
+            if address in reached or not instruction or HOOK in instruction.operands:
+                continue
+            reached.add(address)
+            if _BRANCH.match(instruction.mnemonic):
+                target = re.search(r"(?:^|[\s,])(?:0x)?([0-9a-f]+) <", instruction.operands)
+                ahead += [int(target[1], 16)] if target else []
+            if instruction.next is not None and not _ENDS.match(instruction.mnemonic):
+                ahead.append(instruction.next)
+        return reached
+
+
+def flops_of(mnemonic: str, operands: str) -> int:
+    """Return the floating-point operations of one x86-64 or AArch64 instruction."""
+    if mnemonic in ("call", "callq", "bl"):
+        name = re.search(r"<(\w+)", operands)
+        if not name:
+            return 0
+        return 2 if name[1] in ("fma", "fmaf") else bool(_LIBRARY.match(name[1]))
+    if _X86_ONE.match(mnemonic) or _X86_TWO.match(mnemonic):
+        each = 2 if _X86_TWO.match(mnemonic) else 1
+        return each if mnemonic[-2] == "s" else each * _packed(mnemonic, operands)
+    if _ARM_ONE.match(mnemonic) or _ARM_TWO.match(mnemonic):
+        elements = re.match(r"v\d+\.(\d+)[hsd]", operands)
+        return (2 if _ARM_TWO.match(mnemonic) else 1) * (int(elements[1]) if elements else 1)
+    return 0
+
+
+def _packed(mnemonic, operands):
+    """Return the number of elements in the widest register of an x86-64 instruction."""
+    register = max(re.findall(r"%([xyz])mm", operands), default="x")
+    return {"x": 16, "y": 32, "z": 64}[register] // {"h": 2, "s": 4, "d": 8}[mnemonic[-1]]
+
+
+def _disassemble(library: Path, starts: list[int]) -> dict[int, Instruction]:
+    window = [f"--start-address={min(starts)}", f"--stop-address={max(starts) + WINDOW}"]
+    output = _run(["objdump", "-d", "--no-show-raw-insn", *window, str(library)])
+    instructions: dict[int, Instruction] = {}
+    before = None
+    for line in output.splitlines():
+        found = re.match(r"\s*([0-9a-f]+):\t(?:(?:bnd|notrack|rep|lock) )?(\S+)\s*(.*)", line)
+        if not found:
+            before = None  # the header of a function
+            continue
+        address = int(found[1], 16)
+        instructions[address] = Instruction(found[2], found[3], None)
+        if before is not None:
+            instructions[before].next = address
+        before = address
+    return instructions
+
+
+def _places(library: Path, label: str, addresses: list[int]) -> dict[int, Place]:
+    """Return the place of each address: of the frames inlined there, the innermost of ours."""
+    asked = "".join(f"0x{address:x}\n" for address in addresses)
+    output = _run(["addr2line", "-a", "-f", "-i", "-e", str(library)], asked)
+    places = {}
+    for answer in re.split(r"^(?=0x)", output, flags=re.MULTILINE)[1:]:
+        address, *rest = answer.splitlines()
+        frames = list(zip(rest[::2], rest[1::2], strict=True))
+        for i, (function, position) in enumerate(frames):
+            found = re.match(r"(?:.*/)?([^/]*):(\d+)", position)
+            if found and found[1] == label and int(found[2]):
+                places[int(address, 16)] = Place(int(found[2]), (function, *frames[i + 1 :]))
+                break
+    return places
+
+
+def _run(command: list[str], asked: str = "") -> str:
+    try:
+        done = subprocess.run(command, input=asked, capture_output=True, text=True)
+    except FileNotFoundError:
+        raise RuntimeError(f"{command[0]} is not installed (apt install binutils)") from None
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} fails: {done.stderr.strip()}")
+    return done.stdout
