@@ -60,20 +60,23 @@ class Array:
     one is out of range, as in CUDA.
     """
 
-    __slots__ = ("_data", "_name", "_quiet", "_watch", "dtype", "shape", "size")
+    __slots__ = ("_data", "_name", "_quiet", "_watch", "dtype", "offset", "shape", "size")
 
     def __init__(self, name, memory, shape, dtype):
         """`memory`: bytes in C order; `name`: text, or where to look for it (see `name`)."""
         element = _ELEMENTS[dtype]
         self._name, self.shape, self.dtype, self.size = name, shape, dtype, math.prod(shape)
+        self.offset = 0  # of its first byte in the tensor's storage
         view = memoryview(memory)
         self._data = view.cast("B").cast(element.code, shape) if self.size else memoryview(b"")
         if dtype in (torch.float16, torch.bfloat16):
             self._data = _HalfWords(self._data, dtype)
         self.watch_with(NoWatch())
 
-    def watch_with(self, watch):
+    def watch_with(self, watch, space=None):
         """Tell `watch` of every access, but for reads of the indices in its `quiet`."""
+        if space and current.observer is not None:
+            watch = current.observer.watch(self, watch, space)
         self._watch, self._quiet = watch, watch.quiet
 
     # The quick way first: a memoryview checks the upper bound and the type of an index by
@@ -325,6 +328,7 @@ class Arguments:
         if isinstance(value, np.ndarray) and not value.flags.writeable:
             memory.flags.writeable = False
         array = make_array(name, memory, tuple(tensor.shape), tensor.dtype)
+        array.offset = tensor.storage_offset() * tensor.element_size()
         self._arrays.append((memory.ctypes.data, array))
         return array
 
@@ -333,16 +337,16 @@ class Arguments:
         for group in _overlapping(self._arrays):
             if len(group) == 1:
                 ((_, array),) = group
-                array.watch_with(Watch(array.element_text, shared=False))
+                array.watch_with(Watch(array.element_text, shared=False), "global")
                 continue
             begin = group[0][0]
-            sizes = [_ELEMENTS[array.dtype].bytes for _, array in group]
+            sizes = [element_bytes(array) for _, array in group]
             unit = math.gcd(*sizes, *(start - begin for start, _ in group))
             memory = Watch(None, shared=False)
             for (start, array), size in zip(group, sizes, strict=True):
                 others = " and ".join(a.name for _, a in group if a is not array)
                 first = (start - begin) // unit
-                array.watch_with(AliasWatch(array, others, first, size // unit, memory))
+                array.watch_with(AliasWatch(array, others, first, size // unit, memory), "global")
 
     def _copy(self, tensor):
         """Return a contiguous copy on the CPU; the same one if a tensor is passed twice."""
@@ -396,7 +400,7 @@ def shared_array(shape, dtype=torch.float32):
                 f"{array.name} brings shared memory to {total} bytes a block; {SHARED_LIMIT} is "
                 f"the most (H100, H200), {48 * 1024} without asking for more",
             )
-        array.watch_with(Watch(array.element_text, shared=True))
+        array.watch_with(Watch(array.element_text, shared=True), "shared")
         current.shared[place] = array
     elif (array.shape, array.dtype) != (shape, dtype):
         raise fault(
@@ -438,5 +442,10 @@ def _undefined(frame, shape, dtype):
     return make_array((frame.f_code, frame.f_lineno), memory, shape, dtype)
 
 
+def element_bytes(array):
+    """Return how many bytes one element has."""
+    return _ELEMENTS[array.dtype].bytes
+
+
 def _size_bytes(array):
-    return array.size * _ELEMENTS[array.dtype].bytes
+    return array.size * element_bytes(array)

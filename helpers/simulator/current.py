@@ -16,6 +16,7 @@ class Current:
     """What runs now. `kernel` is its name, or None on the host."""
 
     kernel = None
+    observer = None  # of the launch, or None
     shared = None  # shared arrays of the running block, by the place in the code that made them
 
 

@@ -21,6 +21,7 @@ class Order:
     turn = 0
     block = 0  # the first stamp of the running block
     barrier = 0  # the first stamp after its last barrier
+    stage = 0  # how many barriers it has passed
     by_lanes = False  # whether warps of the kernel meet, so that one thread may run many turns
 
     def begin_launch(self):
@@ -35,7 +36,7 @@ class Order:
         self._known, self._known_by_all = {}, {}
         self._fenced, self._fenced_by_all = {}, {}
         self.pass_barrier()
-        self.block = self.barrier
+        self.block, self.stage = self.barrier, 0
         self._block_starts.append(self.block)
 
     def begin_turn(self):
@@ -52,6 +53,7 @@ class Order:
     def pass_barrier(self):
         """All threads of the block have met."""
         self.turn += 1
+        self.stage += 1
         self.barrier = self.turn << 10
         for quiet in (*self._global_quiet, *self._shared_quiet):
             quiet.clear()

@@ -5,7 +5,8 @@
 
 The second for device functions with such calls in them, which are rewritten as well. Names, line
 numbers, globals, closures and defaults stay, so errors and breakpoints point at the kernel's own
-lines. A kernel in which no threads meet is left as it is.
+lines. A kernel in which no threads meet is left as it is, unless an observer of the launch wants
+marks in it.
 """
 
 import __future__
@@ -32,24 +33,36 @@ _FUTURE_FLAGS = sum(
 )
 
 
-def pausable(kernel):
-    """Return `kernel` as a generator function, or None, and the set of meetings in it.
+def prepare(kernel, observer=None):
+    """Return what to run for `kernel`: a Prepared.
 
-    Raises LaunchError where a thread cannot be paused (in a lambda, in a comprehension), and
+    An observer edits the source of the kernel and of its device functions, see running. Raises
+    LaunchError where a thread cannot be paused (in a lambda, in a comprehension), and
     HostOnlyError where the kernel reads a tensor that is not an argument.
     """
-    rewriter = _Rewriter()
-    generator = rewriter.generator(kernel) if rewriter.meets(kernel) else None
-    return generator, rewriter.meetings
+    rewriter = _Rewriter(observer)
+    pauses = rewriter.meets(kernel)
+    function = rewriter.rewritten(kernel) if rewriter.wants(kernel) else kernel
+    return Prepared(function, pauses, not all(m.whole_block for m in rewriter.meetings))
+
+
+@dataclass
+class Prepared:
+    """A kernel that can be run."""
+
+    function: types.FunctionType
+    pauses: bool  # whether it is a generator function now
+    by_lanes: bool  # whether warps meet in it
 
 
 class _Rewriter:
     """Looks through a kernel and the functions it calls, and rewrites those that meet."""
 
-    def __init__(self):
+    def __init__(self, observer):
         self.meetings = set()
+        self._observer = observer
         self._sources = {}  # function → _Source
-        self._cells = {}  # function → cell that holds, in the end, its generator function
+        self._cells = {}  # function → cell that holds, in the end, what it is rewritten to
 
     def meets(self, target, seen=None):
         """Whether a call of `target` may make a thread wait."""
@@ -63,8 +76,15 @@ class _Rewriter:
         # A list, not a generator: every function is looked through, also for what it reads.
         return any([self.meets(call.target, seen) for call in self._source(target).calls])
 
-    def generator(self, function):
-        """Return the generator function that `function` becomes."""
+    def wants(self, target):
+        """Whether a function is to be rewritten: threads meet in it, or an observer looks on."""
+        if self.meets(target):
+            return True
+        observed = self._observer is not None and isinstance(target, types.FunctionType)
+        return observed and self._source(target).node is not None
+
+    def rewritten(self, function):
+        """Return what `function` becomes; a generator function if threads meet in it."""
         return self._cell(function).cell_contents
 
     def _cell(self, function):
@@ -76,17 +96,21 @@ class _Rewriter:
     def _rewrite(self, function):
         source = self._source(function)
         inner = self._pausing_inner_functions(source)
-        edits = {}  # id of a call's node → name of the generator function, None for a Meeting
-        cells = {}  # name of a generator function → its cell
+        edits = {}  # id of a call's node → name of the rewritten function, None for a Meeting
+        plain = set()  # those names whose functions do not pause
+        cells = {}  # name of a rewritten function → its cell
         for call in source.calls:
             if isinstance(call.target, Meeting):
                 edits[id(call.node)] = None
             elif call.target in inner:
                 edits[id(call.node)] = call.target.name
-            elif self.meets(call.target):
-                name = f"pausable_{call.target.__name__}_{id(call.target)}"
+            elif self.wants(call.target):
+                name = f"rewritten_{call.target.__name__}_{id(call.target)}"
                 cells[name] = self._cell(call.target)
                 edits[id(call.node)] = name
+                if not self.meets(call.target):
+                    plain.add(name)
+                    continue
             else:
                 continue
             if call.inside:
@@ -94,7 +118,11 @@ class _Rewriter:
                     f"{ast.unparse(call.node)} in line {call.node.lineno} stands in a "
                     f"{call.inside}, where a thread cannot wait; use a for loop or a def"
                 )
-        return _compile(function, _InsertYields(edits).visit(source.node), cells)
+        node = source.node
+        if self._observer is not None:
+            node = self._observer.edit(node, function)
+            cells |= {name: types.CellType(mark) for name, mark in self._observer.marks.items()}
+        return _compile(function, _InsertYields(edits, plain).visit(node), cells)
 
     def _pausing_inner_functions(self, source):
         """Return those functions defined inside this one in which threads meet."""
@@ -278,8 +306,8 @@ def _parse(code):
 
 
 class _InsertYields(ast.NodeTransformer):
-    def __init__(self, edits):
-        self._edits = edits
+    def __init__(self, edits, plain):
+        self._edits, self._plain = edits, plain
 
     def visit_Call(self, node):
         self.generic_visit(node)
@@ -290,9 +318,9 @@ class _InsertYields(ast.NodeTransformer):
             request = ast.copy_location(ast.Attribute(node.func, "request", ast.Load()), node.func)
             call = ast.Call(request, node.args, node.keywords)
             return ast.copy_location(ast.Yield(ast.copy_location(call, node)), node)
-        generator = ast.copy_location(ast.Name(name, ast.Load()), node.func)
-        call = ast.Call(generator, node.args, node.keywords)
-        return ast.copy_location(ast.YieldFrom(ast.copy_location(call, node)), node)
+        function = ast.copy_location(ast.Name(name, ast.Load()), node.func)
+        call = ast.copy_location(ast.Call(function, node.args, node.keywords), node)
+        return call if name in self._plain else ast.copy_location(ast.YieldFrom(call), node)
 
 
 def _compile(function, node, cells):

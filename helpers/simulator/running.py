@@ -22,7 +22,7 @@ from helpers.simulator.geometry import (
     threadIdx,
 )
 from helpers.simulator.order import order
-from helpers.simulator.rewrite import pausable
+from helpers.simulator.rewrite import prepare
 from helpers.simulator.watchdog import watchdog
 
 
@@ -34,6 +34,16 @@ def launch(kernel, grid, block, *args):
     afterwards; numbers and functions reach it as they are. Raises a SimulatorError that names
     kernel, line, block and thread.
     """
+    observed_launch(None, kernel, grid, block, *args)
+
+
+def observed_launch(observer, kernel, grid, block, *args):
+    """Launch, and let an observer (or None) look on.
+
+    It has: edit(node, function), which puts calls into the source of a function, and marks, the
+    functions those calls name; watch(array, watch, space), which returns what is told of the
+    accesses to an array in place of `watch`, and tells `watch`; end_block().
+    """
     if current.kernel is not None:
         raise LaunchError(f"{current.kernel}: a kernel cannot launch another one here")
     if not isinstance(kernel, types.FunctionType):
@@ -42,10 +52,11 @@ def launch(kernel, grid, block, *args):
     try:
         grid, block = launch_shape(grid, block)
         order.begin_launch()
+        current.observer = observer
         values = _bind(kernel, args, arguments)
         arguments.watch()
-        generator, meetings = pausable(kernel)
-        order.by_lanes = any(not meeting.whole_block for meeting in meetings)
+        prepared = prepare(kernel, observer)
+        order.by_lanes = prepared.by_lanes
     except SimulatorError as error:
         raise type(error)(f"{kernel.__name__}: {error}") from None
     try:
@@ -56,10 +67,12 @@ def launch(kernel, grid, block, *args):
                         wind_up()
                         order.begin_block()
                         current.shared = {}
-                        if generator is None:
-                            _run_threads(kernel, values, block)
+                        if prepared.pauses:
+                            Block(prepared.function, values, block).run()
                         else:
-                            Block(generator, values, block).run()
+                            _run_threads(prepared.function, values, block)
+                        if observer is not None:
+                            observer.end_block()
     finally:
         arguments.write_back()
 

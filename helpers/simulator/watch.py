@@ -107,7 +107,7 @@ class Watch:
         what = f"{self.element_text(index)} is read before anybody has written it"
         stamp, code, offset = next(reversed(self._writes.values()), (-1, None, 0))
         if stamp >= order.barrier:
-            what += f"; is a barrier missing after the writes in line {_line(code, offset)}?"
+            what += f"; is a barrier missing after the writes in line {line_of(code, offset)}?"
         return fault(UninitializedError, what)
 
 
@@ -170,7 +170,7 @@ def _race(element, does, other, did):
     stamp, code, offset = other
     now = _thread_text(order.stamp)
     then = _thread_text(stamp)
-    where = f"in line {_line(code, offset)}"
+    where = f"in line {line_of(code, offset)}"
     if code.co_name != current.kernel and not code.co_name.startswith("<"):
         where += f" of {code.co_name}"
     if stamp >= order.block:
@@ -196,7 +196,8 @@ def _place(number, shape):
     return dim3(number % shape.x, number // shape.x % shape.y, number // (shape.x * shape.y))
 
 
-def _line(code, offset):
+def line_of(code, offset):
+    """Return the line of an offset in a function's code."""
     for start, stop, line in code.co_lines():
         if start <= offset < stop:
             return line
