@@ -2,6 +2,7 @@
 
     string ──GPU──▶ nvcc, for the chip that is here ──┐
        └──no GPU──▶ translate ▶ g++ ▶ CPU backend ────┴─▶ .cache/compiled/cuda_<hash>.so ▶ Python
+          or check=True
 
 The hash covers everything that goes into the build, so a library is never stale and is built once.
 Every build works in a directory of its own and publishes its library by renaming it, so builds
@@ -24,13 +25,22 @@ from pathlib import Path
 import torch
 
 from helpers import cuda_on_cpu, toolchain, torch_light
+from helpers.checked_call import checked_call
 from helpers.compile_errors import CompileError, Diagnostic, explain, show
 from helpers.cuda_source import Function, brackets_match, digest, host_functions
 from helpers.device import BACKEND, CACHE
 from helpers.device_code import gpu_arch, ptx, resource_usage, sass
 from helpers.toolchain import ToolMissing
 
-__all__ = ["CompileError", "ToolMissing", "compile_cuda", "ptx", "resource_usage", "sass"]
+__all__ = [
+    "CompileError",
+    "ToolMissing",
+    "checked",
+    "compile_cuda",
+    "ptx",
+    "resource_usage",
+    "sass",
+]
 
 BUILDS = CACHE / "compiled"
 
@@ -65,19 +75,24 @@ class Build:
     label: str  # the string's name in the compiler's messages
     names: list[str]  # functions for Python
     is_module: bool  # a pybind11 module with the full headers, else operators with the light ones
+    backend: str  # "cuda" or "cpu"
+    check: bool  # for the CPU backend: tell about every access
     arguments: dict  # for load_inline
 
     @property
     def library(self) -> str:
         parts = [repr(self.arguments), repr(self.names), torch.__version__, sys.version]
-        parts += [_processor()] if BACKEND == "cpu" else []
+        parts += [_processor()] if self.backend == "cpu" else []
         return "cuda_" + digest(*parts, _headers(), toolchain.identity())
 
 
 _loaded: dict[str, CompiledFunctions] = {}
+_origins: dict = {}  # function that compile_cuda returned → (its string, its name, whether checked)
 
 
-def compile_cuda(src: str | Path, functions: list[str] | None = None) -> CompiledFunctions:
+def compile_cuda(
+    src: str | Path, functions: list[str] | None = None, check: bool = False
+) -> CompiledFunctions:
     """Compile a CUDA string, or a .cu file, and return its host functions as attributes.
 
     `functions` names the functions to bind; by default every host function at file scope that
@@ -88,6 +103,11 @@ def compile_cuda(src: str | Path, functions: list[str] | None = None) -> Compile
     backend. What was built before comes from the cache. A string that includes PyTorch's headers
     itself is built with all of them and pybind11, which takes ten times as long.
 
+    With `check` the kernels run on the CPU backend on every machine (CUDA tensors are copied there
+    and back), some ten times slower, and every access is checked: an index out of range, a data
+    race, shared memory read before it was written raise RuntimeError with the kernel, the line, the
+    block, the thread and the element.
+
     Raises CompileError if the string does not compile, ToolMissing if a tool is not there.
     """
     if isinstance(src, Path):
@@ -97,16 +117,36 @@ def compile_cuda(src: str | Path, functions: list[str] | None = None) -> Compile
     chosen, problem = _choose(host_functions(source), functions)
     if problem and brackets_match(source):
         raise CompileError(problem)
-    build = _plan(source, label, chosen)
+    build = _plan(source, label, chosen, check)
     library = build.library
     if library not in _loaded:
         _loaded[library] = _load(library, build) or _build(library, build)
+        for name, function in vars(_loaded[library]).items():
+            _origins[function] = src, name, check
     if problem:  # not even the compiler minds the brackets
         raise CompileError(problem)
     left_out = [f for f in chosen if f.name not in build.names]
     if left_out and (functions or not build.names):
         raise CompileError(_why_left_out(left_out[0]))
     return _loaded[library]
+
+
+def checked(function):
+    """Return the checked twin of a function that compile_cuda returned (see there).
+
+    Raises TypeError for any other function.
+    """
+    try:
+        source, name, is_checked = _origins[function]
+    except (KeyError, TypeError):  # not hashable
+        raise TypeError(f"{function!r} is no function that compile_cuda returned") from None
+    return function if is_checked else getattr(compile_cuda(source, [name], check=True), name)
+
+
+def source_of(function) -> tuple[str, str]:
+    """Return the string of a function from compile_cuda, and its name in the machine code."""
+    src, _, _ = _origins[function]
+    return (src.read_text(), src.name) if isinstance(src, Path) else (src, "cell")
 
 
 # ------------------------------------------------------------------------------- what to build
@@ -141,22 +181,24 @@ def _why_left_out(function: Function) -> str:
     )
 
 
-def _plan(source: str, label: str, chosen: list[Function]) -> Build:
+def _plan(source: str, label: str, chosen: list[Function], check: bool = False) -> Build:
     is_module = not torch_light.is_enough_for(source)
     bound = [f for f in chosen if is_module or f.schema]
-    if BACKEND == "cuda":
+    backend = "cpu" if check else BACKEND
+    if backend == "cuda":
         compiled = source
         arguments = _gpu_module if is_module else _gpu_operators
     else:
         try:
-            compiled = cuda_on_cpu.translate(source)
+            compiled = cuda_on_cpu.translate(source, check)
         except cuda_on_cpu.TranslateError as error:
             raise CompileError(show(Diagnostic(error.message, error.line), source)) from None
-        arguments = _cpu_module if is_module else _cpu_operators
+        arguments = functools.partial(_cpu_module if is_module else _cpu_operators, check)
     # `#line` gives the string its own line numbers
     numbered = f'#line 1 "{label}"\n{compiled}\n'
     names = [f.name for f in bound]
-    return Build(source, compiled, label, names, is_module, arguments(numbered, label, bound))
+    arguments = arguments(numbered, label, bound)
+    return Build(source, compiled, label, names, is_module, backend, check, arguments)
 
 
 def _bindings(label, bound):
@@ -168,20 +210,20 @@ def _bindings(label, bound):
     )
 
 
-def _cpu_operators(numbered, label, bound):
+def _cpu_operators(check, numbered, label, bound):
     unit = f"{torch_light.preamble(numbered)}{numbered}{_bindings(label, bound)}"
-    return {"cpp_sources": unit, "no_implicit_headers": True, **_cpu_flags()}
+    return {"cpp_sources": unit, "no_implicit_headers": True, **_cpu_flags(check)}
 
 
-def _cpu_module(numbered, label, bound):
+def _cpu_module(check, numbered, label, bound):
     unit = f"{CUDA_MEANS_CPU}\n#include <cuda_runtime.h>\n{numbered}"
-    return {"cpp_sources": unit, **_cpu_flags()}
+    return {"cpp_sources": unit, **_cpu_flags(check)}
 
 
-def _cpu_flags():
+def _cpu_flags(check):
     return {
         "extra_include_paths": [str(cuda_on_cpu.INCLUDE), str(torch_light.INCLUDE)],
-        "extra_cflags": cuda_on_cpu.flags(toolchain.host_compiler()),
+        "extra_cflags": cuda_on_cpu.flags(toolchain.host_compiler(), check),
         "extra_ldflags": [str(cuda_on_cpu.runtime_library())],
     }
 
@@ -248,13 +290,13 @@ def _open(path: Path, library: str, build: Build) -> CompiledFunctions:
     else:
         torch.ops.load_library(path)
         functions = getattr(torch.ops, library)
-    return CompiledFunctions({name: getattr(functions, name) for name in build.names})
+    return _compiled(functions, build)
 
 
 def _build(library: str, build: Build) -> CompiledFunctions:
     toolchain.ninja()
     toolchain.host_compiler()
-    if BACKEND == "cuda":
+    if build.backend == "cuda":
         toolchain.use_cuda()
     BUILDS.mkdir(parents=True, exist_ok=True)
     _remove_dead_builds()
@@ -266,7 +308,15 @@ def _build(library: str, build: Build) -> CompiledFunctions:
         built.replace(BUILDS / built.name)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    return CompiledFunctions({name: getattr(functions, name) for name in build.names})
+    return _compiled(functions, build)
+
+
+def _compiled(functions, build: Build) -> CompiledFunctions:
+    found = {name: getattr(functions, name) for name in build.names}
+    if build.check:
+        _guard_tensors()
+        found = {name: checked_call(function) for name, function in found.items()}
+    return CompiledFunctions(found)
 
 
 def _call_load_inline(library: str, build: Build, directory: Path):
@@ -279,7 +329,7 @@ def _call_load_inline(library: str, build: Build, directory: Path):
         for flags in {"extra_cflags", "extra_cuda_cflags"} & arguments.keys():
             arguments[flags] = [*arguments[flags], define]
         linked = arguments.get("extra_ldflags", [])
-        arguments["extra_ldflags"] = [str(_tensor_object(directory)), *linked]
+        arguments["extra_ldflags"] = [str(_tensor_object(build.backend, directory)), *linked]
     try:
         module = load_inline(
             library,
@@ -297,12 +347,12 @@ def _call_load_inline(library: str, build: Build, directory: Path):
     return module if build.is_module else getattr(torch.ops, library)
 
 
-def _tensor_object(directory: Path) -> Path:
+def _tensor_object(backend: str, directory: Path) -> Path:
     """Return tensor.cpp compiled: once for this PyTorch and compiler, linked into every library."""
     from torch.utils.cpp_extension import include_paths
 
     flags = ["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", f"-I{torch_light.INCLUDE}"]
-    flags += ["-DTORCH_LIGHT_CUDA", "-DUSE_CUDA"] if BACKEND == "cuda" else []
+    flags += ["-DTORCH_LIGHT_CUDA", "-DUSE_CUDA"] if backend == "cuda" else []
     flags += [f"-isystem{path}" for path in include_paths()]
     key = digest(torch_light.text(), toolchain.identity(), repr(flags), torch.__version__)
     path = BUILDS / f"torch_light_{key}.o"

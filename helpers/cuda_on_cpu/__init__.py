@@ -8,6 +8,10 @@ faults of reads and writes past the end of a tensor.
 To see how a kernel runs, read include/cuda_on_cpu/launch.h (what <<<...>>> becomes), then in
 runtime/: multiprocessor.cpp (a block and its threads), barrier.cpp, warp.cpp, fiber.cpp (how a
 thread waits), device.cpp (a grid and the cores), memory.cpp and faults.cpp (what goes wrong).
+
+A checked build (`check=True` in `translate` and `flags`) tells the runtime about every access:
+checked.py and include/cuda_on_cpu/check.h are what it adds, runtime/hooks.cpp is what it calls,
+checker.cpp and shadow.h find out what is wrong.
 """
 
 from .build import (
@@ -15,6 +19,7 @@ from .build import (
     compiler,
     flags,
     install_allocator,
+    is_guarded,
     runtime_library,
     set_time_limit,
 )
@@ -26,6 +31,7 @@ __all__ = [
     "compiler",
     "flags",
     "install_allocator",
+    "is_guarded",
     "runtime_library",
     "set_time_limit",
     "translate",

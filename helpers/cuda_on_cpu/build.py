@@ -37,11 +37,14 @@ def _is_clang(cxx: str) -> bool:
     return "clang" in said.lower()
 
 
-def flags(cxx: str | None = None) -> list[str]:
-    """Return what `cxx` (default: `compiler()`) needs to be told to compile translated CUDA."""
+def flags(cxx: str | None = None, check: bool = False) -> list[str]:
+    """Return what `cxx` (default: `compiler()`) needs to be told to compile translated CUDA.
+
+    check: for code that tells the runtime about every access (runtime/hooks.cpp).
+    """
     chosen = [
         f"-I{INCLUDE}",
-        "-O2",
+        "-O1" if check else "-O2",
         # nvcc turns a * b + c into one instruction and knows no errno either.
         "-ffp-contract=fast",
         "-fno-math-errno",
@@ -58,9 +61,25 @@ def flags(cxx: str | None = None) -> list[str]:
     if sys.platform != "darwin":
         # A stack that overflows must touch the guard page below it, not jump over it.
         chosen.append("-fstack-clash-protection")
-    if not _is_clang(cxx or compiler()):
+    is_clang = _is_clang(cxx or compiler())
+    if not is_clang:
         chosen += ["-fno-gnu-unique", "-fno-semantic-interposition"]
+    if check:
+        # The sanitizers' calls alone: their runtimes come in where one links with these flags.
+        chosen += ["-DCUDA_ON_CPU_CHECK", "-fsanitize=thread", "-fsanitize=bounds"]
+        chosen += _CLANG_CHECKS if is_clang else _GCC_CHECKS
     return chosen
+
+
+# Every access is told once, as a whole, and by its line.
+_GCC_CHECKS = [
+    "-fsanitize-coverage=trace-pc",
+    "--param=tsan-distinguish-volatile=1",
+    "-fno-tree-sra",  # or a float4 comes in four parts
+    "-finline-small-functions",  # what is inlined has its caller's line
+]
+_CLANG_CHECKS = ["-fsanitize-coverage=bb,trace-pc", "-mllvm", "-tsan-distinguish-volatile=1"]
+_CLANG_CHECKS += ["-mllvm", "-tsan-instrument-read-before-write=1"]
 
 
 def runtime_library() -> Path:
@@ -77,6 +96,13 @@ def install_allocator() -> None:
     """
     library = ctypes.CDLL(str(_torch_allocator()))
     library.cuda_on_cpu_install_allocator()
+
+
+def is_guarded(address: int) -> bool:
+    """Return whether the CPU backend knows where the array that begins at the address ends."""
+    library = ctypes.CDLL(str(runtime_library()))
+    library.cuda_on_cpu_is_guarded.restype = ctypes.c_bool
+    return library.cuda_on_cpu_is_guarded(ctypes.c_void_p(address))
 
 
 def set_time_limit(seconds: float) -> None:

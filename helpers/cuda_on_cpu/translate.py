@@ -6,6 +6,7 @@ a variable or a function of the headers in `include/`. The text keeps its lines.
 
 import re
 
+from . import checked
 from .unsupported import find_unsupported
 
 
@@ -18,8 +19,11 @@ class TranslateError(Exception):
         self.message = message
 
 
-def translate(src: str) -> str:
-    """Return `src` as C++ with as many lines; raises TranslateError."""
+def translate(src: str, check: bool = False) -> str:
+    """Return `src` as C++ with as many lines; raises TranslateError.
+
+    With `check`, loops and arrays tell the runtime about themselves (see checked.py).
+    """
     unsupported = find_unsupported(src, blank(src))
     if unsupported:
         raise TranslateError(*unsupported)
@@ -27,8 +31,13 @@ def translate(src: str) -> str:
     src = _rewrite_volatile(src)
     src = _limit_static_shared(src)
     src = _rewrite_launch_calls(src)
-    src = _rewrite_dynamic_shared(src)
-    return _rewrite_launches(src)
+    if check:
+        src = _name_static_shared(src)
+    src = _rewrite_dynamic_shared(src, check)
+    if check:
+        code = blank(src)
+        src = checked.mark_loops(src, code, _defines(code))
+    return _rewrite_launches(src, check)
 
 
 # A comment, a raw string, a string, a character. The look-behind spares digit separators: 1'000.
@@ -132,6 +141,25 @@ _TOO_MUCH_SHARED = (
 )
 
 
+def _name_static_shared(src: str) -> str:
+    """Tell the runtime about each shared variable, where it is declared."""
+    code = blank(src)
+    defines = _defines(code)
+    scopes = _file_scope(code)
+
+    def naming(found, own):
+        declaration, at = found[0], found.start()
+        if any(a < at < b for a, b in defines) or scopes(at) or re.search(r"\[\s*\]", declaration):
+            return own
+        calls = (
+            f' ::cuda_on_cpu::name_shared("{name}", {name});'
+            for name in checked.shared_names(declaration)
+        )
+        return own + "".join(calls)
+
+    return _replace(src, r"\b__shared__\b[^;{}=]*;", naming)
+
+
 def _rewrite_launch_calls(src: str) -> str:
     """cudaLaunchKernel((void*)kernel, ...): the cast would lose the kernel's parameter types."""
     casts = r"\(\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*\)"
@@ -146,7 +174,7 @@ def _newlines(text: str) -> str:
     return "\n" * text.count("\n")
 
 
-def _rewrite_dynamic_shared(src: str) -> str:
+def _rewrite_dynamic_shared(src: str, check: bool) -> str:
     """extern __shared__ T name[]  ->  auto* name = dynamic_shared<T>()"""
     scopes = _file_scope(blank(src))
 
@@ -157,10 +185,13 @@ def _rewrite_dynamic_shared(src: str) -> str:
             found["specifiers"],
         )
         element = " ".join(specifiers.split()) + re.sub(r"\s+", "", found["extents"])
+        name = found["name"]
+        told = f'"{name}"' if check else ""
         if scopes(found.start()):
-            new = f"static ::cuda_on_cpu::DynamicShared<{element}> {found['name']};"
+            told = f"{{{told}}}" if check else ""
+            new = f"static ::cuda_on_cpu::DynamicShared<{element}> {name}{told};"
         else:
-            new = f"auto* {found['name']} = ::cuda_on_cpu::dynamic_shared<{element}>();"
+            new = f"auto* {name} = ::cuda_on_cpu::dynamic_shared<{element}>({told});"
         return new + _newlines(own)
 
     pattern = (
@@ -198,10 +229,11 @@ def _defines(code: str) -> list[tuple[int, int]]:
 # --- launches -------------------------------------------------------------------------------------
 
 
-def _rewrite_launches(src: str) -> str:
+def _rewrite_launches(src: str, check: bool) -> str:
     """kernel<<<configuration>>>(arguments), inside out, from the last one to the first."""
     code = blank(src)
     defines = _defines(code)
+    parameters = checked.parameter_names(code) if check else {}
     starts = [
         found.start()
         for found in re.finditer(r"<<<", code)
@@ -224,8 +256,11 @@ def _rewrite_launches(src: str) -> str:
         given = re.sub(r"\bNULL\b", "nullptr", src[arguments + 1 : end])
         # In a macro the line is the one that uses it.
         at = "__LINE__" if any(a < start < b for a, b in defines) else line
+        function = re.sub(r"<.*", "", flat).split("::")[-1].strip()
+        listed = ", ".join(f'"{name}"' for name in parameters.get(function, []))
+        named = f".name({{{listed}}})" if listed else ""
         new = (
-            f"::cuda_on_cpu::configure(CUDA_ON_CPU_TEXT({flat}), {at}, {configuration})"
+            f"::cuda_on_cpu::configure(CUDA_ON_CPU_TEXT({flat}), {at}, {configuration}){named}"
             f"{_line_breaks(kernel)}{src[close + 3 : arguments]}"
             f"([&](const auto&... a) {{ {flat}(a...); }}{', ' if given.strip() else ''}{given})"
         )

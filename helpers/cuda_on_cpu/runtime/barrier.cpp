@@ -1,4 +1,5 @@
 // __syncthreads and its relatives, and the barrier of a whole grid.
+#include "checker.h"
 #include "multiprocessor.h"
 
 namespace cuda_on_cpu {
@@ -42,6 +43,7 @@ void Multiprocessor::open_barrier() {
     }
     for (unsigned w = 0; w < warps_; w++) warp_[w].ready = warp_[w].lanes;
     arrived_ = 0;
+    if (grid_->checks) checker_->barrier();
 }
 
 // The blocks of a cooperative launch have an operating-system thread each, so one may stop here.
@@ -52,6 +54,7 @@ void Multiprocessor::wait_for_the_grid() {
     if (++grid_->blocks_at_barrier == grid_->blocks) {
         grid_->blocks_at_barrier = 0;
         grid_->barriers_passed++;
+        if (grid_->checks) grid_->checks->forget_accesses();  // all other blocks wait here
         grid_->grid_barrier_opens.notify_all();
     }
     for (;;) {

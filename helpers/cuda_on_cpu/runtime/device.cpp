@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "counter.h"
+#include "checker.h"
 #include "faults.h"
 #include "multiprocessor.h"
 
@@ -167,11 +168,15 @@ void launch(const Launch& launch) {
     std::lock_guard<std::mutex> lock(*one_launch_at_a_time);
     catch_faults();
     Grid grid(launch, blocks);
+    std::unique_ptr<Checks> checks(launch.checked ? new Checks(launch) : nullptr);
+    grid.checks = checks.get();
     {
         Watched watched(grid);
         launch.cooperative ? run_cooperatively(grid) : run(grid);
     }
     if (Counter::is_on()) end_counted_launch(launch);
+    if (checks)
+        for (Multiprocessor* multiprocessor : grid.working) multiprocessor->checker()->end_launch();
     std::fflush(stdout);  // what the kernel printed shows before the cell ends
     if (grid.stopped) throw std::runtime_error(describe(grid.fault));
 }

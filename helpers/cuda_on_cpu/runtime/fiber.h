@@ -38,6 +38,8 @@ public:
     ~Stacks();
     char* usable(std::size_t i, std::size_t* bytes);    // guards the page below on first use
     bool contains(const void* address) const;
+    const char* begin() const { return base_; }
+    std::size_t bytes() const { return count_ * stride_; }
 
 private:
     char* base_;

@@ -147,6 +147,12 @@ bool fits(const void* array, std::size_t bytes) {
     return found == m.arrays.end() || bytes <= found->second.bytes;
 }
 
+extern "C" CUDA_ON_CPU_API bool cuda_on_cpu_is_guarded(const void* array) {
+    Memory& m = memory();
+    std::lock_guard<std::mutex> lock(m.mutex);
+    return m.arrays.count(const_cast<void*>(array)) != 0;
+}
+
 std::string describe_overrun(const void* address) {
     Memory& m = memory();
     std::lock_guard<std::mutex> lock(m.mutex);
@@ -163,6 +169,20 @@ std::string describe_overrun(const void* address) {
             return std::to_string(start - at) + " bytes before the start of " + whose;
     }
     return "";
+}
+
+bool find_memory(const void* address, MemoryFound* found) {
+    Memory& m = memory();
+    std::lock_guard<std::mutex> lock(m.mutex);
+    auto* at = static_cast<const char*>(address);
+    for (const auto& entry : m.arrays) {
+        auto* start = static_cast<const char*>(entry.first);
+        const Array& array = entry.second;
+        if (at < array.pages - GUARD || at >= array.pages + array.page_bytes + GUARD) continue;
+        *found = {std::uintptr_t(start), array.bytes, at >= start && at < start + array.bytes};
+        return true;
+    }
+    return false;
 }
 
 bool stays_inside(const void* start, std::size_t bytes) {

@@ -2,11 +2,20 @@
 // common error of a kernel, and on a GPU it often goes unnoticed.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace cuda_on_cpu {
 
 // Whose guard an address lies in: "byte 208 of a tensor of 200 bytes: 8 bytes past its end"; or "".
 std::string describe_overrun(const void* address);
+
+// The array that the address lies in, or in whose guard or rest of a page (then not `inside`).
+struct MemoryFound {
+    std::uintptr_t begin;
+    std::size_t bytes;
+    bool inside;
+};
+bool find_memory(const void* address, MemoryFound* found);
 
 }  // namespace cuda_on_cpu

@@ -7,6 +7,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "checker.h"
 #include "faults.h"
 
 // The built-in variables of the CUDA string that runs on this operating-system thread.
@@ -83,12 +84,17 @@ void Multiprocessor::run_blocks(Grid& grid, std::uint64_t chunk, std::uint64_t c
         shared_ = allocate(shared_bytes_, "dynamic shared memory");
     }
     position.dynamic_shared = shared_;
+    if (grid.checks) {
+        if (!checker_) checker_.reset(new Checker(*this));
+        checker_->begin_launch(*grid.checks, launch);
+    }
 
     while (chunks-- && !grid.stopped) {
         std::uint64_t first = grid.next_block.fetch_add(chunk);
         if (first >= grid.blocks) break;
         std::uint64_t end = std::min(first + chunk, grid.blocks);
-        for (std::uint64_t block = first; block < end && !grid.stopped; block++) run_block(block);
+        for (std::uint64_t block = first; block < end && !grid.stopped; block++)
+            grid.checks ? run_checked_block(block) : run_block(block);
         if (launch.cooperative) {
             std::lock_guard<std::mutex> lock(grid.mutex);
             grid.blocks_returned++;
@@ -121,6 +127,14 @@ void Multiprocessor::run_block(std::uint64_t block) {
         prepared_ = 0;
         free_.clear();
     }
+}
+
+void Multiprocessor::run_checked_block(std::uint64_t block) {
+    checker_->begin_block(block, grid_->block_index(block));
+    checker_here = checker_.get();
+    run_block(block);
+    checker_here = nullptr;
+    checker_->end_block();
 }
 
 Fiber& Multiprocessor::free_fiber() {

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -31,6 +32,8 @@ struct Fault {
     std::string sentence;
 };
 
+class Checker;
+class Checks;
 class Multiprocessor;
 
 // One launch while it runs, shared by the multiprocessors that work on it.
@@ -39,6 +42,7 @@ struct Grid {
     std::uint64_t blocks;
     std::atomic<std::uint64_t> next_block{0};
     std::atomic<bool> stopped{false};  // by an error
+    Checks* checks = nullptr;          // null unless the launch is checked
     std::mutex mutex;                  // guards what follows
     Fault fault{};                     // the first one
     std::vector<Multiprocessor*> working;
@@ -94,10 +98,13 @@ public:
     [[noreturn]] void fail_at(int line, void* code, const std::string& sentence);
     [[noreturn]] void abandon();                          // leaves the block as it is
     const Launch& launch() const { return grid_->launch; }
+    const Grid& grid() const { return *grid_; }
+    Checker* checker() const { return checker_.get(); }   // null before the first checked launch
     std::string place() const;                            // kernel and block, for messages
     std::string index_text(unsigned thread) const;
     bool is_through(unsigned warp) const;                 // up to the next barrier of the block
     bool in_stacks(const void* address) const { return stacks_.contains(address); }
+    const Stacks& stacks() const { return stacks_; }
 
     // For the watchdog, which runs on another operating-system thread.
     double seconds_without_progress();
@@ -109,6 +116,7 @@ private:
     static void fiber_main();
 
     void run_block(std::uint64_t block);
+    void run_checked_block(std::uint64_t block);
     [[gnu::noinline]] Fiber& free_fiber();
     void leave_plain_calls();
     void start_next_thread();
@@ -140,6 +148,7 @@ private:
     std::string threads_text(unsigned count, unsigned first) const;
 
     Grid* grid_ = nullptr;
+    std::unique_ptr<Checker> checker_;
     unsigned threads_ = 0, warps_ = 0;      // of a block of this grid
     void* shared_ = nullptr;                // extern __shared__ memory, kept between launches
     std::size_t shared_bytes_ = 0;

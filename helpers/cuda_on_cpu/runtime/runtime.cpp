@@ -3,9 +3,13 @@
 #include "multiprocessor.cpp"
 
 #include "barrier.cpp"
+#include "checker.cpp"
+#include "checks.cpp"
 #include "counter.cpp"
 #include "device.cpp"
 #include "faults.cpp"
 #include "fiber.cpp"
+#include "hooks.cpp"
 #include "memory.cpp"
+#include "shadow.cpp"
 #include "warp.cpp"

@@ -1,5 +1,6 @@
 // Operations of a warp: each lane lays down a value and waits; the last lane to come works out
 // the results of all, and they go on.
+#include "checker.h"
 #include "multiprocessor.h"
 
 namespace cuda_on_cpu {
@@ -55,6 +56,7 @@ void Multiprocessor::complete_group(unsigned w, std::uint32_t group) {
         if (request.value) ballot |= 1u << lane;
         if (&request != &first) combined = combine(first.operation, combined, request.value);
     }
+    if (grid_->checks && first.operation == WarpOperation::sync) checker_->sync_lanes(w, group);
     for (std::uint32_t rest = group; rest; rest &= rest - 1) {
         unsigned lane = __builtin_ctz(rest);
         WarpRequest& request = lanes[lane].request;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "check.h"
 #include "runtime.h"
 
 namespace cuda_on_cpu {
@@ -25,7 +26,8 @@ inline To reinterpret_bits(const From& from) {
 
 // *address = change(*address); returns the old value. Tries again if another thread was faster.
 template <class T, class Change>
-inline T atomic_change(T* address, Change change) {
+CUDA_ON_CPU_INLINE T atomic_change(T* address, Change change, bool reads = true) {
+    note_atomic(address, sizeof(T), reads);
     if (--position.patience == 0) yield();
     auto* word = reinterpret_cast<Word<T>*>(address);
     Word<T> old = __atomic_load_n(word, __ATOMIC_RELAXED);
@@ -38,7 +40,8 @@ inline T atomic_change(T* address, Change change) {
 }
 
 template <class T>
-inline T atomic_compare_and_swap(T* address, T expected, T desired) {
+CUDA_ON_CPU_INLINE T atomic_compare_and_swap(T* address, T expected, T desired) {
+    note_atomic(address, sizeof(T));
     if (--position.patience == 0) yield();
     auto* word = reinterpret_cast<Word<T>*>(address);
     auto old = reinterpret_bits<Word<T>>(expected);
@@ -51,11 +54,11 @@ inline T atomic_compare_and_swap(T* address, T expected, T desired) {
 
 // _block and _system say how many threads have to see the step as one; here all always do.
 #define CUDA_ON_CPU_ATOMIC(NAME, T, EXPRESSION)                                             \
-    inline T NAME(T* address, T value) {                                                    \
+    CUDA_ON_CPU_INLINE T NAME(T* address, T value) {                                                    \
         return cuda_on_cpu::atomic_change(address, [&](T old) { return EXPRESSION; });      \
     }                                                                                       \
-    inline T NAME##_block(T* address, T value) { return NAME(address, value); }             \
-    inline T NAME##_system(T* address, T value) { return NAME(address, value); }
+    CUDA_ON_CPU_INLINE T NAME##_block(T* address, T value) { return NAME(address, value); }             \
+    CUDA_ON_CPU_INLINE T NAME##_system(T* address, T value) { return NAME(address, value); }
 
 #define CUDA_ON_CPU_ATOMIC_INTEGERS(NAME, EXPRESSION)           \
     CUDA_ON_CPU_ATOMIC(NAME, int, EXPRESSION)                   \
@@ -81,13 +84,13 @@ CUDA_ON_CPU_ATOMIC(atomicDec, unsigned, old == 0 || old > value ? value : old - 
 #undef CUDA_ON_CPU_ATOMIC_INTEGERS
 
 #define CUDA_ON_CPU_CAS(T)                                                                         \
-    inline T atomicCAS(T* address, T expected, T desired) {                                        \
+    CUDA_ON_CPU_INLINE T atomicCAS(T* address, T expected, T desired) {                                        \
         return cuda_on_cpu::atomic_compare_and_swap(address, expected, desired);                   \
     }                                                                                              \
-    inline T atomicCAS_block(T* address, T expected, T desired) {                                  \
+    CUDA_ON_CPU_INLINE T atomicCAS_block(T* address, T expected, T desired) {                                  \
         return atomicCAS(address, expected, desired);                                              \
     }                                                                                              \
-    inline T atomicCAS_system(T* address, T expected, T desired) {                                 \
+    CUDA_ON_CPU_INLINE T atomicCAS_system(T* address, T expected, T desired) {                                 \
         return atomicCAS(address, expected, desired);                                              \
     }
 CUDA_ON_CPU_CAS(int)
@@ -98,9 +101,9 @@ CUDA_ON_CPU_CAS(unsigned short)
 
 // A vector is added component by component; only each component is one step, as on the GPU.
 #define CUDA_ON_CPU_ATOMIC_VECTOR(T, ...)                                                   \
-    inline T atomicAdd(T* address, T value) { return T{__VA_ARGS__}; }                      \
-    inline T atomicAdd_block(T* address, T value) { return atomicAdd(address, value); }     \
-    inline T atomicAdd_system(T* address, T value) { return atomicAdd(address, value); }
+    CUDA_ON_CPU_INLINE T atomicAdd(T* address, T value) { return T{__VA_ARGS__}; }                      \
+    CUDA_ON_CPU_INLINE T atomicAdd_block(T* address, T value) { return atomicAdd(address, value); }     \
+    CUDA_ON_CPU_INLINE T atomicAdd_system(T* address, T value) { return atomicAdd(address, value); }
 CUDA_ON_CPU_ATOMIC_VECTOR(float2, atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y))
 CUDA_ON_CPU_ATOMIC_VECTOR(float3, atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y),
                           atomicAdd(&address->z, value.z))
@@ -110,6 +113,7 @@ CUDA_ON_CPU_ATOMIC_VECTOR(float4, atomicAdd(&address->x, value.x), atomicAdd(&ad
 // What one thread writes before a fence, another that sees a later write of it sees as well.
 inline void __threadfence() {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    cuda_on_cpu::note_fence();
     if (--cuda_on_cpu::position.patience == 0) cuda_on_cpu::yield();
 }
 inline void __threadfence_block() { __threadfence(); }

@@ -4,9 +4,11 @@
 // The lambda stands for the kernel because a template's name alone is not an object to pass.
 #pragma once
 #include <cstddef>
+#include <initializer_list>
 #include <tuple>
 #include <type_traits>
 
+#include "check.h"
 #include "runtime.h"
 
 struct CUstream_st;
@@ -28,17 +30,24 @@ inline bool next_thread() {
 // A GPU starts all threads of a block together. Here they run one after the other, as calls that
 // the compiler may inline into this loop; only a thread that has to wait costs a switch of stacks.
 template <class Call>
-void run_threads(void* call) {
+CUDA_ON_CPU_UNCHECKED void run_threads(void* call) {
     do {
+        begin_thread();
         (*static_cast<const Call*>(call))();
     } while (next_thread());
 }
 
 class Configuration {
     Launch launch_;
+    std::initializer_list<const char*> names_;  // of the kernel's parameters, in a checked build
 
 public:
     explicit Configuration(const Launch& launch) : launch_(launch) {}
+
+    Configuration& name(std::initializer_list<const char*> names) {
+        names_ = names;
+        return *this;
+    }
 
     // Arguments are copied at the launch, as CUDA does; each thread gets its own copy of the copy.
     template <class Kernel, class... Arguments>
@@ -47,6 +56,14 @@ public:
         auto call = [&] { std::apply(kernel, copies); };
         launch_.run_threads = &run_threads<decltype(call)>;
         launch_.arguments = &call;
+#if defined(CUDA_ON_CPU_CHECK)
+        auto name = names_.begin();
+        auto next = [&] { return name != names_.end() ? *name++ : ""; };
+        const Parameter parameters[] = {describe_parameter<std::decay_t<const Arguments&>>(next(), arguments)..., {}};
+        launch_.checked = true;
+        launch_.parameters = parameters;
+        launch_.parameter_count = sizeof...(Arguments);
+#endif
         launch(launch_);
     }
 };
@@ -54,19 +71,22 @@ public:
 // Every launch is finished when it returns, so streams have no work to order.
 inline Configuration configure(const char* kernel, int line, dim3 grid, dim3 block,
                                std::size_t shared_bytes = 0, cudaStream_t = nullptr) {
-    return Configuration({kernel, line, grid, block, shared_bytes, false, nullptr, nullptr});
+    return Configuration({kernel, line, grid, block, shared_bytes, false, nullptr, nullptr,
+                          false, nullptr, 0});
 }
 
 // extern __shared__ T name[] inside a function: T* name = dynamic_shared<T>();
 template <class T>
-T* dynamic_shared() {
+T* dynamic_shared(const char* name = nullptr) {
+    name_dynamic_shared<T>(name);
     return static_cast<T*>(position.dynamic_shared);
 }
 
 // extern __shared__ T name[] at file scope: the pointer is looked up wherever the name is used.
 template <class T>
 struct DynamicShared {
-    operator T*() const { return dynamic_shared<T>(); }
+    const char* name = nullptr;
+    operator T*() const { return dynamic_shared<T>(name); }
 };
 
 }  // namespace cuda_on_cpu

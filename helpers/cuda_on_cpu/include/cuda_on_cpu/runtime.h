@@ -43,6 +43,13 @@ struct Position {
 };
 extern CUDA_ON_CPU_BUILT_IN Position position;
 
+// A pointer that a kernel was given. Only checked builds tell.
+struct Parameter {
+    const char* name;        // "" if unknown
+    const void* pointer;     // null if the parameter is none
+    std::size_t element_bytes;
+};
+
 struct Launch {
     const char* kernel;  // as the launch spells it
     int line;            // of the launch, in the CUDA string
@@ -51,6 +58,9 @@ struct Launch {
     bool cooperative;               // all blocks are alive at once
     void (*run_threads)(void*);     // runs the current thread and the ones after it
     void* arguments;                // for run_threads
+    bool checked;                   // its module tells about every access (check.h)
+    const Parameter* parameters;
+    unsigned parameter_count;
 };
 
 // Runs a grid to its end. Throws std::runtime_error for a bad configuration or a fault in the kernel.

@@ -8,6 +8,7 @@
 #pragma once
 #include <type_traits>
 
+#include "check.h"
 #include "runtime.h"
 
 namespace cuda_on_cpu {
@@ -20,29 +21,39 @@ struct Volatile {
     Volatile() = default;
     Volatile(Value value) : memory(value) {}
     Volatile(const Volatile&) = default;
-    operator Value() const {
-        Value value = memory;
+    CUDA_ON_CPU_INLINE operator Value() const {
+        Value value = read();
         yield();
         return value;
     }
-    Value operator=(Value value) {
-        memory = value;
+    CUDA_ON_CPU_INLINE Value operator=(Value value) {
+        write(value);
         yield();
         return value;
     }
-    Value operator=(const Volatile& other) { return *this = Value(other); }
-    Value operator++() { return *this = Value(memory + 1); }
-    Value operator--() { return *this = Value(memory - 1); }
-    Value operator++(int) { return ++*this - 1; }
-    Value operator--(int) { return --*this + 1; }
+    CUDA_ON_CPU_INLINE Value operator=(const Volatile& other) { return *this = Value(other); }
+    CUDA_ON_CPU_INLINE Value operator++() { return *this = Value(read() + 1); }
+    CUDA_ON_CPU_INLINE Value operator--() { return *this = Value(read() - 1); }
+    CUDA_ON_CPU_INLINE Value operator++(int) { return ++*this - 1; }
+    CUDA_ON_CPU_INLINE Value operator--(int) { return --*this + 1; }
     // The right side is worked out, and its accesses done, before the left side is read.
-    Value operator+=(Value value) { return *this = Value(memory + value); }
-    Value operator-=(Value value) { return *this = Value(memory - value); }
-    Value operator*=(Value value) { return *this = Value(memory * value); }
-    Value operator/=(Value value) { return *this = Value(memory / value); }
-    Value operator&=(Value value) { return *this = Value(memory & value); }
-    Value operator|=(Value value) { return *this = Value(memory | value); }
-    Value operator^=(Value value) { return *this = Value(memory ^ value); }
+    CUDA_ON_CPU_INLINE Value operator+=(Value value) { return *this = Value(read() + value); }
+    CUDA_ON_CPU_INLINE Value operator-=(Value value) { return *this = Value(read() - value); }
+    CUDA_ON_CPU_INLINE Value operator*=(Value value) { return *this = Value(read() * value); }
+    CUDA_ON_CPU_INLINE Value operator/=(Value value) { return *this = Value(read() / value); }
+    CUDA_ON_CPU_INLINE Value operator&=(Value value) { return *this = Value(read() & value); }
+    CUDA_ON_CPU_INLINE Value operator|=(Value value) { return *this = Value(read() | value); }
+    CUDA_ON_CPU_INLINE Value operator^=(Value value) { return *this = Value(read() ^ value); }
+
+private:
+    // A checked build tells volatile accesses from others, for they do not race.
+#if defined(CUDA_ON_CPU_CHECK)
+    CUDA_ON_CPU_INLINE Value read() const { return *const_cast<const volatile Value*>(&memory); }
+    CUDA_ON_CPU_INLINE void write(Value value) { *const_cast<volatile Value*>(&memory) = value; }
+#else
+    Value read() const { return memory; }
+    void write(Value value) { memory = value; }
+#endif
 };
 
 template <class T>
@@ -58,8 +69,8 @@ public:
     explicit VolatilePointer(U* pointer) : pointer_((Volatile<T>*)pointer) {}
     template <class U>
     explicit operator U*() const { return (U*)pointer_; }
-    Volatile<T>& operator*() const { return *pointer_; }
-    Volatile<T>& operator[](std::ptrdiff_t i) const { return pointer_[i]; }
+    CUDA_ON_CPU_INLINE Volatile<T>& operator*() const { return *pointer_; }
+    CUDA_ON_CPU_INLINE Volatile<T>& operator[](std::ptrdiff_t i) const { return pointer_[i]; }
     VolatilePointer operator+(std::ptrdiff_t i) const { return pointer_ + i; }
     VolatilePointer operator-(std::ptrdiff_t i) const { return pointer_ - i; }
     VolatilePointer& operator+=(std::ptrdiff_t i) { return *this = *this + i; }

@@ -1,0 +1,100 @@
+// What a checked build (-DCUDA_ON_CPU_CHECK) tells the runtime beside its accesses, of which the
+// compiler tells by itself (runtime/hooks.cpp): loops, names, atomics, fences. In any other build
+// all this is nothing.
+#pragma once
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+#include "runtime.h"
+
+// UNCHECKED: accesses memory on the runtime's behalf, not the learner's.
+// INLINE: an access is told with the line of its machine code; inlined, that is the learner's.
+#if !defined(CUDA_ON_CPU_CHECK)
+#define CUDA_ON_CPU_UNCHECKED
+#define CUDA_ON_CPU_INLINE inline
+#elif defined(__clang__)
+#define CUDA_ON_CPU_UNCHECKED __attribute__((disable_sanitizer_instrumentation))
+#else
+#define CUDA_ON_CPU_UNCHECKED __attribute__((no_sanitize("thread"), no_sanitize_coverage))
+#endif
+#if defined(CUDA_ON_CPU_CHECK)
+#define CUDA_ON_CPU_INLINE inline __attribute__((always_inline))
+#endif
+
+namespace cuda_on_cpu {
+
+// A loop of the kernel while it runs (see translate's mark_loops). Threads of a warp that come to
+// an access in the same iteration come there together.
+class Loop {
+public:
+    CUDA_ON_CPU_API Loop();
+    CUDA_ON_CPU_API ~Loop();
+    Loop(const Loop&) = delete;
+    CUDA_ON_CPU_API bool once();
+    CUDA_ON_CPU_API void iterate();
+
+private:
+    std::uint64_t outside_, inside_;  // places
+    std::uint64_t iterations_ = 0;
+    bool begun_ = false;
+};
+
+CUDA_ON_CPU_API void begin_checked_thread();
+// A shared array: its name, elements and extents. Null extents: dynamic shared memory.
+CUDA_ON_CPU_API void name_array(const char* name, const void* begin, std::size_t bytes,
+                                std::size_t element_bytes, unsigned rank,
+                                const std::size_t* extents);
+CUDA_ON_CPU_API void record_atomic(const void* address, std::size_t bytes, bool reads);
+CUDA_ON_CPU_API void record_fence();
+
+// float[2][3] has the elements float and the extents 2, 3.
+template <class T, std::size_t... Index>
+CUDA_ON_CPU_UNCHECKED void name_elements(const char* name, const void* begin, std::size_t bytes,
+                                         std::index_sequence<Index...>) {
+    static const std::size_t extents[] = {std::extent<T, Index>::value..., 0};
+    name_array(name, begin, bytes, sizeof(std::remove_all_extents_t<T>), sizeof...(Index), extents);
+}
+template <class T>
+CUDA_ON_CPU_UNCHECKED void name_shared(const char* name, T& variable) {
+    name_elements<T>(name, &variable, sizeof(T), std::make_index_sequence<std::rank<T>::value>());
+}
+template <class T>
+CUDA_ON_CPU_UNCHECKED void name_dynamic_shared([[maybe_unused]] const char* name) {
+#if defined(CUDA_ON_CPU_CHECK)
+    name_elements<T[1]>(name, nullptr, 0,
+                        std::make_index_sequence<std::rank<T[1]>::value>());
+#endif
+}
+
+inline void begin_thread() {
+#if defined(CUDA_ON_CPU_CHECK)
+    begin_checked_thread();
+#endif
+}
+CUDA_ON_CPU_INLINE void note_atomic([[maybe_unused]] const void* address,
+                                    [[maybe_unused]] std::size_t bytes,
+                                    [[maybe_unused]] bool reads = true) {
+#if defined(CUDA_ON_CPU_CHECK)
+    record_atomic(address, bytes, reads);
+#endif
+}
+
+inline void note_fence() {
+#if defined(CUDA_ON_CPU_CHECK)
+    record_fence();
+#endif
+}
+
+template <class T>
+Parameter describe_parameter(const char* name, const T& argument) {
+    if constexpr (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>) {
+        using Element = std::conditional_t<std::is_void_v<std::remove_pointer_t<T>>, char,
+                                           std::remove_pointer_t<T>>;
+        return {name, argument, sizeof(Element)};
+    } else {
+        return {name, nullptr, 0};
+    }
+}
+
+}  // namespace cuda_on_cpu

@@ -1,0 +1,211 @@
+#include "checker.h"
+
+#include <algorithm>
+
+#include "memory.h"
+
+namespace cuda_on_cpu {
+
+CUDA_ON_CPU_THREAD_LOCAL Checker* checker_here = nullptr;
+
+// ---------------------------------------------------------------- launches, blocks, order
+
+void Checker::begin_launch(Checks& checks, const Launch& launch) {
+    if (launch_number_ == checks.number) return;  // it goes on with more blocks
+    launch_number_ = checks.number;
+    checks_ = &checks;
+    shared_.clear();
+    static_shared_ = {};
+    std::memset(recent_, 0, sizeof recent_);
+    counting_ = Counter::is_on();
+}
+
+void Checker::end_launch() {
+    counting_ = false;
+    shared_.clear();
+}
+
+void Checker::begin_block(std::uint64_t block, uint3 index) {
+    // The marks in shared memory tell blocks apart by their number's last bits.
+    if (block / Mark::BLOCKS != block_ / Mark::BLOCKS)
+        for (KnownArray& array : shared_) array.shadow->forget();
+    block_ = block;
+    clocks_.begin_block();
+    if (used_orders_) {
+        used_orders_ = fenced_ = false;
+        acquired_by_all_ = acquired_by_any_ = 0;
+        std::memset(acquired_, 0, sizeof acquired_);
+        std::memset(released_, 0, sizeof released_);
+        std::memset(thread_fenced_, 0, sizeof thread_fenced_);
+    }
+    if (counting_) counter_.begin_block(index);
+}
+
+void Checker::end_block() {
+    if (counting_) counter_.end_block();
+}
+
+void Checker::barrier() {
+    clocks_.barrier();
+    acquired_by_all_ = acquired_by_any_;
+    if (counting_) counter_.barrier();
+}
+
+void Checker::fence() { used_orders_ = fenced_ = thread_fenced_[position.thread] = true; }
+
+// An atomic sees what others have released. After a fence it releases, too.
+void Checker::order(bool stores) {
+    unsigned thread = position.thread;
+    used_orders_ = true;
+    if (stores && fenced_) {
+        Releases::Number number = checks_->releases.release(block_);
+        if (thread_fenced_[thread]) released_[thread] = number;
+    }
+    acquired_[thread] = acquired_by_any_ = checks_->releases.now();
+}
+
+// ---------------------------------------------------------------- arrays
+
+void Checker::name_array(const char* name, const void* begin, std::size_t bytes,
+                         std::size_t element_bytes, unsigned rank, const std::size_t* extents) {
+    bool dynamic = !begin;
+    if (dynamic) {
+        begin = position.dynamic_shared;
+        bytes = multiprocessor_.launch().shared_bytes;
+        if (!bytes) return;
+    }
+    for (const KnownArray& known : shared_)
+        if (known.begin == std::uintptr_t(begin)) return;
+    KernelArray array{std::uintptr_t(begin), bytes, true, name, std::uintptr_t(begin),
+                      element_bytes, std::min(rank, MAX_RANK), {}};
+    for (unsigned i = 0; i < array.rank; i++) array.extents[i] = extents[i];
+    shared_.emplace_back(array);
+    if (!dynamic)
+        static_shared_ = thread_local_memory(
+            reinterpret_cast<void*>(multiprocessor_.launch().run_threads));
+}
+
+static Region built_in_variables() {
+    const std::uintptr_t addresses[] = {std::uintptr_t(&threadIdx), std::uintptr_t(&blockIdx),
+                                        std::uintptr_t(&blockDim), std::uintptr_t(&gridDim),
+                                        std::uintptr_t(&position)};
+    auto ends = std::minmax_element(std::begin(addresses), std::end(addresses));
+    return {*ends.first, *ends.second - *ends.first + sizeof(Position)};
+}
+
+void Checker::find(Recent& recent, std::uintptr_t address, unsigned bytes, AccessKind kind,
+                   const void* code) {
+    KnownArray* array = nullptr;
+    for (KnownArray& shared : shared_)
+        if (shared.contains(address)) array = &shared;
+    if (!array) array = checks_->find(address);
+    if (array) {
+        unsigned site = recent.code == code
+                            ? recent.site
+                            : checks_->site(code, callers(), known_depth());
+        recent = {code, array->begin, array->bytes, array, site};
+        return;
+    }
+    const Stacks& stacks = multiprocessor_.stacks();
+    Region region{std::uintptr_t(stacks.begin()), stacks.bytes()};
+    if (!region.contains(address)) region = built_in_variables();
+    if (!region.contains(address) && !checks_->is_of_no_interest(address, &region)) {
+        MemoryFound beside;
+        if (find_memory(reinterpret_cast<void*>(address), &beside)) {
+            KernelArray unnamed{beside.begin, beside.bytes, false, "", beside.begin, 1, 1, {}};
+            for (const KnownArray& shared : shared_)  // dynamic shared memory
+                if (shared.begin == beside.begin) unnamed = shared;
+            report_range(checks_->named(unnamed, address), address, bytes, kind, code);
+        }
+        if (static_shared_.contains(address)) {
+            const KnownArray* nearest = nullptr;
+            std::uintptr_t distance = ~std::uintptr_t{0};
+            for (const KnownArray& shared : shared_) {
+                if (!static_shared_.contains(shared.begin)) continue;
+                std::uintptr_t gap = address < shared.begin ? shared.begin - address
+                                                            : address - shared.begin - shared.bytes;
+                if (gap < distance) nearest = &shared, distance = gap;
+            }
+            if (nearest) report_range(*nearest, address, bytes, kind, code);
+        }
+        region = {address, 1};
+    }
+    recent = {code, region.begin, region.bytes, nullptr, 0};
+}
+
+// ---------------------------------------------------------------- errors
+
+unsigned Checker::known_depth() const { return std::min(path_[position.thread].depth, DEPTH); }
+
+const void* const* Checker::callers() {
+    for (unsigned i = 0; i < known_depth(); i++) callers_[i] = calls_[position.thread][i].code;
+    return callers_;
+}
+
+void Checker::fail(const std::string& sentence, const void* code) {
+    multiprocessor_.fail_at(Checks::line(code, callers(), known_depth()), nullptr, sentence);
+}
+
+static const char* present(AccessKind kind) {
+    return kind == AccessKind::load ? "reads " : kind == AccessKind::store ? "writes "
+                                                                           : "atomically changes ";
+}
+
+void Checker::report_range(const KernelArray& array, std::uintptr_t address, unsigned bytes,
+                           AccessKind kind, const void* code) {
+    KernelArray named = checks_->named(array, address);
+    bool before = address < named.begin;
+    std::string sentence = present(kind) + element_text(named, address);
+    if (!before && address < named.begin + named.bytes)
+        sentence += " to " + element_text(named, address + bytes - 1);
+    std::uintptr_t edge = before ? named.begin : named.begin + named.bytes - 1;
+    std::string name = *named.name ? named.name : "it";
+    fail(sentence + ", but " + name + (before ? " begins at " : " ends at ") +
+             element_text(named, edge) + ".",
+         code);
+}
+
+void Checker::report_race(const KernelArray& array, std::uintptr_t address, AccessKind kind,
+                          Mark mine, Mark earlier, bool wrote) {
+    std::string what = !wrote ? "read" : earlier.atomic() ? "changed by an atomic" : "written";
+    std::string sentence = present(kind) + element_text(checks_->named(array, address), address) +
+                           ", " + what + " by thread " +
+                           multiprocessor_.index_text(earlier.thread());
+    bool one_block = earlier.same_block(mine);
+    if (!one_block)
+        sentence += " of block " + text(multiprocessor_.grid().block_index(earlier.block()));
+    if (int line = checks_->line(earlier.site())) sentence += " in line " + std::to_string(line);
+    sentence += one_block ? ", with no barrier between."
+                          : "; nothing orders the blocks of a launch.";
+    if (wrote && kind == AccessKind::store)
+        sentence += " It is a race even if both write the same value.";
+    fail(sentence, code_);
+}
+
+void Checker::report_unwritten(const KernelArray& array, std::uintptr_t address, unsigned) {
+    fail("reads " + element_text(array, address) +
+             " before any thread of the block has written it.",
+         code_);
+}
+
+// type: "'float [16][17]'". Its first extent is the one that the index is outside of.
+void Checker::index_out_of_bounds(int line, std::intptr_t index, const std::string& type,
+                                  const void*) {
+    std::string extents = type.substr(std::min(type.find('['), type.size()));
+    std::string name;
+    for (const KnownArray& array : shared_) {
+        std::string own;
+        for (unsigned i = 0; i < array.rank; i++) own += "[" + std::to_string(array.extents[i]) + "]";
+        if (own.size() && own.size() + 1 >= extents.size() &&
+            own.compare(own.size() - (extents.size() - 1), extents.size() - 1, extents, 0,
+                        extents.size() - 1) == 0)
+            name = name.empty() ? array.name : "?";
+    }
+    (void)name;
+    std::string plain = type.size() > 2 ? type.substr(1, type.size() - 2) : type;
+    multiprocessor_.fail_at(line, nullptr,
+                            "index " + std::to_string(index) + " is outside an array of type " +
+                                plain + ".");
+}
+
+}  // namespace cuda_on_cpu

@@ -1,0 +1,222 @@
+// Checks the accesses of the block that runs on one multiprocessor, and passes them on to its
+// counter. The hooks call it for every access of a kernel, so what it does often is inline.
+#pragma once
+#include <cstring>
+
+#include "checks.h"
+#include "counter.h"
+#include "multiprocessor.h"
+
+namespace cuda_on_cpu {
+
+inline std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
+    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+    return hash ^ hash >> 32;
+}
+
+class Checker {
+public:
+    explicit Checker(Multiprocessor& multiprocessor) : multiprocessor_(multiprocessor) {}
+
+    void begin_launch(Checks& checks, const Launch& launch);
+    void begin_block(std::uint64_t block, uint3 index);
+    void end_block();
+    void end_launch();
+
+    // What orders accesses.
+    void barrier();
+    void sync_lanes(unsigned warp, std::uint32_t lanes) { clocks_.sync_lanes(warp, lanes); }
+    void fence();
+
+    // orders: as a volatile access does, it takes part in no race and may order others.
+    void access(std::uintptr_t address, unsigned bytes, AccessKind kind, const void* code,
+                bool orders = false, bool reads = true);
+    void atomic(std::uintptr_t address, unsigned bytes, bool reads, const void* code) {
+        access(address, bytes, AccessKind::atomic, code, true, reads);
+    }
+    [[noreturn, gnu::noinline]] void index_out_of_bounds(int line, std::intptr_t index,
+                                                         const std::string& type, const void* code);
+    void name_array(const char* name, const void* begin, std::size_t bytes,
+                    std::size_t element_bytes, unsigned rank, const std::size_t* extents);
+
+    // Where the running thread stands: its calls and the iterations of its loops, as a hash.
+    std::uint64_t& place() { return path_[position.thread].place; }
+    void begin_thread() { path_[position.thread] = {1, 0}; }
+    void enter_function(const void* call);
+    void leave_function();
+    void executed(const void* code) {
+        if (counting_) counter_.executed(code, place(), position.thread);
+    }
+
+    Counter& counter() { return counter_; }
+
+private:
+    // What an instruction accessed last: most often the same array again. No array: memory that
+    // is not of interest, such as the thread's own stack.
+    struct Recent {
+        const void* code;
+        std::uintptr_t begin;
+        std::size_t bytes;
+        KnownArray* array;
+        unsigned site;
+    };
+    static constexpr unsigned RECENT = 1024, DEPTH = 32;
+    struct Path {
+        std::uint64_t place;
+        unsigned depth;  // of calls; of more than DEPTH the innermost are not told apart
+    };
+    struct Call {
+        std::uint64_t place;  // outside it
+        const void* code;
+    };
+
+    static unsigned slot(const void* code) {
+        auto bits = std::uintptr_t(code);
+        return unsigned(bits ^ bits >> 10) % RECENT;
+    }
+    [[gnu::noinline]] void find(Recent& recent, std::uintptr_t address, unsigned bytes,
+                                AccessKind kind, const void* code);
+    [[gnu::noinline]] void order(bool stores);
+    void check_cells(const Recent& recent, std::uintptr_t address, unsigned bytes, AccessKind kind,
+                     bool orders, bool reads);
+    void check_cell(Cell& cell, Mark mine, const KnownArray& array, std::uintptr_t address,
+                    AccessKind kind);
+    bool ordered(Mark earlier, Mark mine, bool shared) const;
+    bool races(Mark earlier, Mark mine, bool shared) const;
+
+    // The errors. They name the running thread.
+    [[noreturn, gnu::cold, gnu::noinline]] void fail(const std::string& sentence, const void* code);
+    [[noreturn, gnu::cold, gnu::noinline]] void report_range(const KernelArray& array,
+                                                             std::uintptr_t address, unsigned bytes,
+                                                             AccessKind kind, const void* code);
+    [[noreturn, gnu::cold, gnu::noinline]] void report_race(const KernelArray& array,
+                                                            std::uintptr_t address, AccessKind kind,
+                                                            Mark mine, Mark earlier, bool wrote);
+    [[noreturn, gnu::cold, gnu::noinline]] void report_unwritten(const KernelArray& array,
+                                                                 std::uintptr_t address,
+                                                                 unsigned site);
+    unsigned known_depth() const;
+    const void* const* callers();
+
+    Multiprocessor& multiprocessor_;
+    Checks* checks_ = nullptr;
+    std::uint64_t launch_number_ = 0, block_ = 0;
+    const void* code_ = nullptr;             // of the access that is checked
+    Counter counter_;
+    bool counting_ = false;
+
+    std::deque<KnownArray> shared_;          // that the block has
+    Region static_shared_;                   // where those lie that are not dynamic
+    Recent recent_[RECENT];
+
+    Clocks clocks_;
+    bool fenced_ = false;                    // some thread of the block, in this block
+    bool used_orders_ = false;
+    Releases::Number acquired_by_all_ = 0, acquired_by_any_ = 0;
+    Releases::Number acquired_[MAX_THREADS] = {}, released_[MAX_THREADS] = {};
+    bool thread_fenced_[MAX_THREADS] = {};
+
+    Path path_[MAX_THREADS];
+    Call calls_[MAX_THREADS][DEPTH];
+    const void* callers_[DEPTH];
+};
+
+// Of the block that runs on this operating-system thread, if its launch is checked.
+extern CUDA_ON_CPU_THREAD_LOCAL Checker* checker_here;
+
+inline void Checker::enter_function(const void* call) {
+    unsigned thread = position.thread;
+    Path& path = path_[thread];
+    if (path.depth < DEPTH) calls_[thread][path.depth] = {path.place, call};
+    path.depth++;
+    path.place = mix(path.place, std::uint64_t(call));
+}
+
+inline void Checker::leave_function() {
+    unsigned thread = position.thread;
+    Path& path = path_[thread];
+    if (path.depth && --path.depth < DEPTH) path.place = calls_[thread][path.depth].place;
+}
+
+inline bool Checker::ordered(Mark earlier, Mark mine, bool shared) const {
+    if (earlier.same_thread(mine)) return true;
+    unsigned thread = mine.thread();
+    Releases::Number released;
+    if (earlier.same_block(mine)) {
+        if (clocks_.ordered(earlier.thread(), earlier.time(), thread)) return true;
+        released = released_[earlier.thread()];
+    } else {
+        if (shared) return true;  // the block before this one, on the same multiprocessor
+        released = checks_->releases.of_block(earlier.block());
+    }
+    return released && released <= std::max(acquired_by_all_, acquired_[thread]);
+}
+
+inline bool Checker::races(Mark earlier, Mark mine, bool shared) const {
+    return earlier.exists() && earlier.bytes() & mine.bytes() &&
+           !(earlier.atomic() && mine.atomic()) && !ordered(earlier, mine, shared);
+}
+
+inline Mark load(const Mark& mark) { return {__atomic_load_n(&mark.bits, __ATOMIC_RELAXED)}; }
+inline void store(Mark& mark, Mark value) {
+    __atomic_store_n(&mark.bits, value.bits, __ATOMIC_RELAXED);
+}
+
+inline void Checker::check_cell(Cell& cell, Mark mine, const KnownArray& array,
+                                std::uintptr_t address, AccessKind kind) {
+    Mark write = load(cell.write), read = load(cell.read), other = load(cell.other_read);
+    if (races(write, mine, array.shared)) report_race(array, address, kind, mine, write, true);
+    if (kind == AccessKind::load) {
+        // A reader that comes before this one is not needed any more. Of several that are not
+        // ordered, the first and the latest are kept.
+        if (read.bits == mine.bits || other.bits == mine.bits) return;
+        bool replaces = !read.exists() || ordered(read, mine, array.shared);
+        if (replaces && read.same_moment(mine)) mine = mine.with_bytes(read.bytes());
+        store(replaces ? cell.read : cell.other_read, mine);
+    } else {
+        if (races(read, mine, array.shared)) report_race(array, address, kind, mine, read, false);
+        if (races(other, mine, array.shared)) report_race(array, address, kind, mine, other, false);
+        if (write.same_moment(mine)) mine = mine.with_bytes(write.bytes());
+        store(cell.write, mine);
+    }
+}
+
+inline void Checker::access(std::uintptr_t address, unsigned bytes, AccessKind kind,
+                            const void* code, bool orders, bool reads) {
+    if (orders) order(kind != AccessKind::load);
+    Recent& recent = recent_[slot(code)];
+    if (recent.code != code || address - recent.begin >= recent.bytes)
+        find(recent, address, bytes, kind, code);
+    if (!recent.array) return;
+    if (address - recent.begin > recent.bytes - bytes || bytes > recent.bytes)
+        report_range(*recent.array, address, bytes, kind, code);
+    check_cells(recent, address, bytes, kind, orders, reads);
+    if (counting_)
+        counter_.access({code, place(), address, bytes, kind, recent.array, position.thread});
+}
+
+inline void Checker::check_cells(const Recent& recent, std::uintptr_t address, unsigned bytes,
+                                 AccessKind kind, bool orders, bool reads) {
+    KnownArray& array = *recent.array;
+    unsigned thread = position.thread, shift = array.shadow->shift(), cell_bytes = 1u << shift;
+    Mark mine = Mark::of(block_, thread, clocks_.time(thread), recent.site, orders);
+    std::size_t offset = address - array.begin, end = offset + bytes;
+    Cell* cell = array.shadow->cells() + (offset >> shift);
+    unsigned unwritten = 0, cells = 0;
+    code_ = recent.code;
+    for (std::size_t at = offset >> shift << shift; at < end; at += cell_bytes, cell++, cells++) {
+        unsigned mask = (1u << cell_bytes) - 1;
+        if (at < offset) mask &= ~0u << (offset - at);
+        if (at + cell_bytes > end) mask &= (1u << (end - at)) - 1;
+        if (array.shared && reads && kind != AccessKind::store) {
+            Mark write = load(cell->write);
+            unwritten += !write.exists() || !write.same_block(mine);
+        }
+        check_cell(*cell, mine.with_bytes(mask), array, std::max(address, array.begin + at), kind);
+    }
+    // Padding of a structure need not have been written.
+    if (unwritten && (bytes == 16 || bytes <= 8 || unwritten == cells))
+        report_unwritten(array, address, recent.site);
+}
+
+}  // namespace cuda_on_cpu

@@ -1,0 +1,174 @@
+#include "checks.h"
+
+#include <link.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "faults.h"
+#include "memory.h"
+
+namespace cuda_on_cpu {
+
+#if defined(__linux__)
+// Calls `see` with what the loader knows of the library that the code belongs to.
+template <class See>
+static void with_library_of(const void* code, See see) {
+    struct Search {
+        std::uintptr_t code;
+        See& see;
+    } search{std::uintptr_t(code), see};
+    dl_iterate_phdr(
+        [](dl_phdr_info* library, std::size_t, void* data) {
+            auto& search = *static_cast<Search*>(data);
+            for (int i = 0; i < library->dlpi_phnum; i++) {
+                const auto& part = library->dlpi_phdr[i];
+                if (part.p_type == PT_LOAD &&
+                    search.code - (library->dlpi_addr + part.p_vaddr) < part.p_memsz) {
+                    search.see(*library);
+                    return 1;
+                }
+            }
+            return 0;
+        },
+        &search);
+}
+
+static Region memory_of_library(const void* code) {
+    std::uintptr_t begin = ~std::uintptr_t{0}, end = 0;
+    with_library_of(code, [&](const dl_phdr_info& library) {
+        for (int i = 0; i < library.dlpi_phnum; i++) {
+            const auto& part = library.dlpi_phdr[i];
+            if (part.p_type != PT_LOAD) continue;
+            begin = std::min(begin, std::uintptr_t(library.dlpi_addr + part.p_vaddr));
+            end = std::max(end, std::uintptr_t(library.dlpi_addr + part.p_vaddr + part.p_memsz));
+        }
+    });
+    return begin < end ? Region{begin, end - begin} : Region{};
+}
+
+Region thread_local_memory(const void* code) {
+    Region region;
+    with_library_of(code, [&](const dl_phdr_info& library) {
+        for (int i = 0; i < library.dlpi_phnum; i++)
+            if (library.dlpi_phdr[i].p_type == PT_TLS && library.dlpi_tls_data)
+                region = {std::uintptr_t(library.dlpi_tls_data), library.dlpi_phdr[i].p_memsz};
+    });
+    return region;
+}
+#else
+static Region memory_of_library(const void*) { return {}; }
+Region thread_local_memory(const void*) { return {}; }
+#endif
+
+static std::uint64_t next_number() {
+    static std::atomic<std::uint64_t> last{0};
+    return ++last;
+}
+
+// The copies of a kernel's arguments lie on the launching thread's stack, near `arguments`.
+constexpr std::size_t AROUND_ARGUMENTS = 16 * 1024;
+
+Checks::Checks(const Launch& launch)
+    : number(next_number()),
+      launch_(launch),
+      arguments_{std::uintptr_t(launch.arguments) - AROUND_ARGUMENTS, 2 * AROUND_ARGUMENTS},
+      module_(memory_of_library(reinterpret_cast<void*>(launch.run_threads))) {
+    sites_.push_back({nullptr, {}});  // number 0: unknown
+    for (unsigned i = 0; i < launch.parameter_count; i++)
+        if (launch.parameters[i].pointer) find(std::uintptr_t(launch.parameters[i].pointer));
+}
+
+KnownArray* Checks::find_known(std::uintptr_t address) {
+    for (KnownArray& array : arrays_)
+        if (array.contains(address)) return &array;
+    return nullptr;
+}
+
+KnownArray* Checks::find(std::uintptr_t address) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (KnownArray* known = find_known(address)) return known;
+    MemoryFound found;
+    if (!find_memory(reinterpret_cast<void*>(address), &found) || !found.inside) return nullptr;
+    KernelArray array{found.begin, found.bytes, false, "", found.begin, 4, 1, {}};
+    arrays_.emplace_back(named(array, address));
+    return &arrays_.back();
+}
+
+KernelArray Checks::named(const KernelArray& array, std::uintptr_t address) const {
+    const Parameter* best = nullptr;
+    auto before = [&](const Parameter& p) { return std::uintptr_t(p.pointer) <= address; };
+    for (unsigned i = 0; i < launch_.parameter_count; i++) {
+        const Parameter& p = launch_.parameters[i];
+        if (std::uintptr_t(p.pointer) - array.begin >= array.bytes) continue;
+        bool better = !best || (before(p) && (!before(*best) || p.pointer > best->pointer));
+        if (better) best = &p;
+    }
+    KernelArray result = array;
+    if (!best || array.shared) return result;
+    result.name = best->name;
+    result.first = std::uintptr_t(best->pointer);
+    result.element_bytes = best->element_bytes;
+    return result;
+}
+
+bool Checks::is_of_no_interest(std::uintptr_t address, Region* region) const {
+    for (const Region& boring : {arguments_, module_})
+        if (boring.contains(address)) {
+            *region = boring;
+            return true;
+        }
+    return false;
+}
+
+void Checks::forget_accesses() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (KnownArray& array : arrays_) array.shadow->forget();
+}
+
+unsigned Checks::site(const void* code, const void* const* callers, unsigned depth) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto known = site_numbers_.find(code);
+    if (known != site_numbers_.end()) return known->second;
+    if (sites_.size() == Mark::SITES) return 0;
+    sites_.push_back({code, {callers, callers + depth}});
+    return site_numbers_[code] = unsigned(sites_.size() - 1);
+}
+
+// A function of our headers that was not inlined has no line of the learner's: its caller has.
+int Checks::line(const void* code, const void* const* callers, unsigned depth) {
+    auto line_before = [](const void* return_address) {
+        return source_line(const_cast<char*>(static_cast<const char*>(return_address)) - 1);
+    };
+    int line = line_before(code);
+    while (!line && depth) line = line_before(callers[--depth]);
+    return line;
+}
+
+int Checks::line(unsigned number) {
+    Site site;
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        site = sites_[number];
+    }
+    return number ? line(site.code, site.callers.data(), unsigned(site.callers.size())) : 0;
+}
+
+std::string element_text(const KernelArray& array, std::uintptr_t address) {
+    std::string text = *array.name ? array.name : "an array";
+    auto offset = std::intptr_t(address - array.first);
+    if (array.rank == 0) return offset ? text + " + " + std::to_string(offset) + " bytes" : text;
+    auto divide = [](std::intptr_t a, std::intptr_t b) {  // rounds down
+        return a / b - (a % b < 0);
+    };
+    std::intptr_t index = divide(offset, std::intptr_t(array.element_bytes)), inner = 1;
+    for (unsigned i = 1; i < array.rank; i++) inner *= std::intptr_t(array.extents[i]);
+    for (unsigned i = 0; i < array.rank; i++) {
+        text += "[" + std::to_string(divide(index, inner)) + "]";
+        index -= divide(index, inner) * inner;
+        if (i + 1 < array.rank) inner /= std::intptr_t(array.extents[i + 1]);
+    }
+    return text;
+}
+
+}  // namespace cuda_on_cpu

@@ -1,0 +1,75 @@
+// A checked launch, as all multiprocessors that work on it share it: which arrays there are and
+// what they are called, and where in the kernel accesses stand.
+#pragma once
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "../include/cuda_on_cpu/runtime.h"
+#include "access.h"
+#include "shadow.h"
+
+namespace cuda_on_cpu {
+
+struct KnownArray : KernelArray {
+    std::unique_ptr<Shadow> shadow;
+
+    explicit KnownArray(const KernelArray& array)
+        : KernelArray(array), shadow(new Shadow(array.bytes, array.element_bytes)) {}
+    bool contains(std::uintptr_t address) const { return address - begin < bytes; }
+};
+
+struct Region {
+    std::uintptr_t begin = 0;
+    std::size_t bytes = 0;
+    bool contains(std::uintptr_t address) const { return address - begin < bytes; }
+};
+
+class Checks {
+public:
+    explicit Checks(const Launch& launch);
+
+    const std::uint64_t number;  // of this launch, from 1
+    Releases releases;
+
+    // The array of global memory that the address lies in; null if none is known.
+    KnownArray* find(std::uintptr_t address);
+    bool is_of_no_interest(std::uintptr_t address, Region* region) const;
+
+    // A number for the instruction at `code`, and how it was come to.
+    unsigned site(const void* code, const void* const* callers, unsigned depth);
+    int line(unsigned site);
+    static int line(const void* code, const void* const* callers, unsigned depth);
+
+    void forget_accesses();  // at a barrier of the grid
+
+    // As the kernel's parameter that points into the array calls it; there may be several.
+    KernelArray named(const KernelArray& array, std::uintptr_t address) const;
+
+private:
+    struct Site {
+        const void* code;
+        std::vector<const void*> callers;
+    };
+
+    KnownArray* find_known(std::uintptr_t address);
+
+    const Launch& launch_;
+    Region arguments_, module_;
+    std::mutex mutex_;  // guards what follows
+    std::deque<KnownArray> arrays_;
+    std::unordered_map<const void*, unsigned> site_numbers_;
+    std::vector<Site> sites_;
+};
+
+// "tile[3][5]"; an index may lie outside the array.
+std::string element_text(const KernelArray& array, std::uintptr_t address);
+
+// The memory of thread_local variables that the loaded library with this code has for the calling
+// operating-system thread: its static __shared__ arrays.
+Region thread_local_memory(const void* code);
+
+}  // namespace cuda_on_cpu

@@ -1,0 +1,193 @@
+// What g++ and clang call in a checked build (-fsanitize=thread, -fsanitize=bounds,
+// -fsanitize-coverage=trace-pc): before every access, at every function's begin and end, in every
+// basic block. Outside a checked kernel (the same file has host code) nothing is done.
+//
+// The names are the sanitizers' own. Their runtimes are not linked: these functions stand for them.
+#include <utility>
+
+#include "../include/cuda_on_cpu/check.h"
+#include "checker.h"
+
+using namespace cuda_on_cpu;
+
+#define HOOK extern "C" CUDA_ON_CPU_API
+#define CALLER __builtin_return_address(0)
+
+// ---------------------------------------------------------------- accesses
+
+static inline void tell(const void* address, std::size_t bytes, AccessKind kind, const void* code,
+                        bool orders = false) {
+    if (Checker* checker = checker_here)
+        checker->access(std::uintptr_t(address), unsigned(bytes), kind, code, orders);
+}
+
+#define ACCESSES(N)                                                                                \
+    HOOK void __tsan_read##N(void* p) { tell(p, N, AccessKind::load, CALLER); }                    \
+    HOOK void __tsan_write##N(void* p) { tell(p, N, AccessKind::store, CALLER); }                  \
+    HOOK void __tsan_read_write##N(void* p) {                                                      \
+        tell(p, N, AccessKind::load, CALLER);                                                      \
+        tell(p, N, AccessKind::store, CALLER);                                                     \
+    }                                                                                              \
+    HOOK void __tsan_unaligned_read##N(void* p) { tell(p, N, AccessKind::load, CALLER); }          \
+    HOOK void __tsan_unaligned_write##N(void* p) { tell(p, N, AccessKind::store, CALLER); }        \
+    HOOK void __tsan_unaligned_read_write##N(void* p) {                                            \
+        tell(p, N, AccessKind::load, CALLER);                                                      \
+        tell(p, N, AccessKind::store, CALLER);                                                     \
+    }                                                                                              \
+    HOOK void __tsan_volatile_read##N(void* p) { tell(p, N, AccessKind::load, CALLER, true); }     \
+    HOOK void __tsan_volatile_write##N(void* p) { tell(p, N, AccessKind::store, CALLER, true); }   \
+    HOOK void __tsan_unaligned_volatile_read##N(void* p) {                                         \
+        tell(p, N, AccessKind::load, CALLER, true);                                                \
+    }                                                                                              \
+    HOOK void __tsan_unaligned_volatile_write##N(void* p) {                                        \
+        tell(p, N, AccessKind::store, CALLER, true);                                               \
+    }
+ACCESSES(1)
+ACCESSES(2)
+ACCESSES(4)
+ACCESSES(8)
+ACCESSES(16)
+
+HOOK void __tsan_read_range(void* p, std::size_t n) { tell(p, n, AccessKind::load, CALLER); }
+HOOK void __tsan_write_range(void* p, std::size_t n) { tell(p, n, AccessKind::store, CALLER); }
+
+HOOK void* __tsan_memcpy(void* to, const void* from, std::size_t n) {
+    tell(from, n, AccessKind::load, CALLER);
+    tell(to, n, AccessKind::store, CALLER);
+    return std::memcpy(to, from, n);
+}
+HOOK void* __tsan_memmove(void* to, const void* from, std::size_t n) {
+    tell(from, n, AccessKind::load, CALLER);
+    tell(to, n, AccessKind::store, CALLER);
+    return std::memmove(to, from, n);
+}
+HOOK void* __tsan_memset(void* to, int value, std::size_t n) {
+    tell(to, n, AccessKind::store, CALLER);
+    return std::memset(to, value, n);
+}
+
+HOOK void __tsan_init() {}
+HOOK void __tsan_vptr_read(void**) {}
+HOOK void __tsan_vptr_update(void**, void*) {}
+
+// The atomics of CUDA tell of themselves (check.h). The compiler's are only carried out.
+#define ATOMICS(BITS)                                                                              \
+    using Word##BITS = std::uint##BITS##_t;                                                        \
+    HOOK Word##BITS __tsan_atomic##BITS##_load(const Word##BITS* p, int) {                         \
+        return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                               \
+    }                                                                                              \
+    HOOK void __tsan_atomic##BITS##_store(Word##BITS* p, Word##BITS v, int) {                      \
+        __atomic_store_n(p, v, __ATOMIC_SEQ_CST);                                                  \
+    }                                                                                              \
+    ATOMIC_CHANGE(BITS, exchange, __atomic_exchange_n)                                             \
+    ATOMIC_CHANGE(BITS, fetch_add, __atomic_fetch_add)                                             \
+    ATOMIC_CHANGE(BITS, fetch_sub, __atomic_fetch_sub)                                             \
+    ATOMIC_CHANGE(BITS, fetch_and, __atomic_fetch_and)                                             \
+    ATOMIC_CHANGE(BITS, fetch_or, __atomic_fetch_or)                                               \
+    ATOMIC_CHANGE(BITS, fetch_xor, __atomic_fetch_xor)                                             \
+    ATOMIC_CHANGE(BITS, fetch_nand, __atomic_fetch_nand)                                           \
+    HOOK int __tsan_atomic##BITS##_compare_exchange_strong(Word##BITS* p, Word##BITS* expected,    \
+                                                           Word##BITS v, int, int) {               \
+        return __atomic_compare_exchange_n(p, expected, v, false, __ATOMIC_SEQ_CST,                \
+                                           __ATOMIC_SEQ_CST);                                      \
+    }                                                                                              \
+    HOOK int __tsan_atomic##BITS##_compare_exchange_weak(Word##BITS* p, Word##BITS* expected,      \
+                                                         Word##BITS v, int, int) {                 \
+        return __atomic_compare_exchange_n(p, expected, v, true, __ATOMIC_SEQ_CST,                 \
+                                           __ATOMIC_SEQ_CST);                                      \
+    }                                                                                              \
+    HOOK Word##BITS __tsan_atomic##BITS##_compare_exchange_val(Word##BITS* p, Word##BITS expected, \
+                                                               Word##BITS v, int, int) {           \
+        __atomic_compare_exchange_n(p, &expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);   \
+        return expected;                                                                           \
+    }
+#define ATOMIC_CHANGE(BITS, NAME, BUILTIN)                                                         \
+    HOOK Word##BITS __tsan_atomic##BITS##_##NAME(Word##BITS* p, Word##BITS v, int) {               \
+        return BUILTIN(p, v, __ATOMIC_SEQ_CST);                                                    \
+    }
+ATOMICS(8)
+ATOMICS(16)
+ATOMICS(32)
+ATOMICS(64)
+HOOK void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+HOOK void __tsan_atomic_signal_fence(int) {}
+
+// ---------------------------------------------------------------- places
+
+HOOK void __tsan_func_entry(void* call) {
+    if (Checker* checker = checker_here) checker->enter_function(call);
+}
+HOOK void __tsan_func_exit() {
+    if (Checker* checker = checker_here) checker->leave_function();
+}
+HOOK void __sanitizer_cov_trace_pc() {
+    if (Checker* checker = checker_here) checker->executed(CALLER);
+}
+
+// ---------------------------------------------------------------- indices of arrays of fixed size
+
+// What the compiler tells about `a[i]`.
+struct IndexedArray {
+    const char* file;
+    std::uint32_t line, column;
+    struct Type {
+        std::uint16_t kind, info;
+        char name[1];  // 'float [16]'
+    } const *array, *index;
+};
+// Such an index is given as its value, as the array is never larger than a 64-bit number tells.
+HOOK void __ubsan_handle_out_of_bounds(void* data, void* index) {
+    if (Checker* checker = checker_here) {
+        auto* indexed = static_cast<const IndexedArray*>(data);
+        checker->index_out_of_bounds(int(indexed->line), std::intptr_t(index), indexed->array->name,
+                                     CALLER);
+    }
+}
+HOOK void __ubsan_handle_out_of_bounds_abort(void* data, void* index) {
+    __ubsan_handle_out_of_bounds(data, index);
+}
+
+// ---------------------------------------------------------------- check.h's
+
+namespace cuda_on_cpu {
+
+Loop::Loop() {
+    Checker* checker = checker_here;
+    outside_ = checker ? checker->place() : 0;
+    inside_ = mix(outside_, std::uint64_t(CALLER));
+}
+
+Loop::~Loop() {
+    if (Checker* checker = checker_here) checker->place() = outside_;
+}
+
+bool Loop::once() {
+    if (!std::exchange(begun_, true)) return true;
+    if (Checker* checker = checker_here) checker->place() = outside_;  // lanes come together
+    return false;
+}
+
+void Loop::iterate() {
+    if (Checker* checker = checker_here) checker->place() = mix(inside_, ++iterations_);
+}
+
+void begin_checked_thread() {
+    if (Checker* checker = checker_here) checker->begin_thread();
+}
+
+void name_array(const char* name, const void* begin, std::size_t bytes, std::size_t element_bytes,
+                unsigned rank, const std::size_t* extents) {
+    if (Checker* checker = checker_here)
+        checker->name_array(name, begin, bytes, element_bytes, rank, extents);
+}
+
+void record_atomic(const void* address, std::size_t bytes, bool reads) {
+    if (Checker* checker = checker_here)
+        checker->atomic(std::uintptr_t(address), unsigned(bytes), reads, CALLER);
+}
+
+void record_fence() {
+    if (Checker* checker = checker_here) checker->fence();
+}
+
+}  // namespace cuda_on_cpu

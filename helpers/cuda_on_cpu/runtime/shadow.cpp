@@ -1,0 +1,65 @@
+#include "shadow.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+namespace cuda_on_cpu {
+
+// Zeros that take memory only where they are written.
+static void* map_zeros(std::size_t bytes) {
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    return memory;
+}
+
+Shadow::Shadow(std::size_t bytes, std::size_t element_bytes)
+    : shift_(element_bytes == 1 ? 0 : element_bytes == 2 ? 1 : 2),
+      bytes_(((bytes >> shift_) + 1) * sizeof(Cell)),
+      cells_(static_cast<Cell*>(map_zeros(bytes_))) {}
+
+Shadow::~Shadow() { munmap(cells_, bytes_); }
+
+void Shadow::forget() {
+    void* afresh = mmap(cells_, bytes_, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    if (afresh == MAP_FAILED) throw std::bad_alloc();
+}
+
+void Clocks::begin_block() {
+    begin_ = latest_ = 1;
+    if (!lanes_met_) return;
+    lanes_met_ = false;
+    std::memset(time_, 0, sizeof time_);
+    std::memset(known_, 0, sizeof known_);
+}
+
+void Clocks::sync_lanes(unsigned warp, std::uint32_t lanes) {
+    lanes_met_ = true;
+    unsigned first = warp * LANES;
+    std::uint16_t joined[LANES] = {};
+    for (std::uint32_t rest = lanes; rest; rest &= rest - 1) {
+        unsigned lane = unsigned(__builtin_ctz(rest));
+        std::uint16_t* known = known_[first + lane];
+        for (unsigned i = 0; i < LANES; i++) joined[i] = std::max(joined[i], known[i]);
+        unsigned now = std::min(time(first + lane) + 1, Mark::LATEST);
+        time_[first + lane] = std::uint16_t(now);
+        latest_ = std::max(latest_, now);
+    }
+    for (std::uint32_t rest = lanes; rest; rest &= rest - 1) {
+        unsigned lane = unsigned(__builtin_ctz(rest));
+        joined[lane] = std::max(joined[lane], time_[first + lane]);
+    }
+    for (std::uint32_t rest = lanes; rest; rest &= rest - 1)
+        std::memcpy(known_[first + unsigned(__builtin_ctz(rest))], joined, sizeof joined);
+}
+
+Releases::Releases()
+    : of_block_(static_cast<std::atomic<Number>*>(map_zeros(Mark::BLOCKS * sizeof(Number)))) {}
+
+Releases::~Releases() { munmap(of_block_, Mark::BLOCKS * sizeof(Number)); }
+
+}  // namespace cuda_on_cpu

@@ -1,0 +1,111 @@
+// The memory of what was accessed: for each element of an array the last write and two reads, by
+// which a later access of another thread is found to race.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+namespace cuda_on_cpu {
+
+// Who accessed an element, and when: 64 bits, so that several cores may keep marks of one element.
+// A time is a number of the block's barriers and the thread's __syncwarps; it stops at LATEST.
+struct Mark {
+    std::uint64_t bits;
+
+    static constexpr unsigned BLOCKS = 1u << 18, SITES = 1u << 14, LATEST = 0xffff;
+
+    static Mark of(std::uint64_t block, unsigned thread, unsigned time, unsigned site,
+                   bool atomic) {
+        return {1 | std::uint64_t{atomic} << 1 | std::uint64_t{site} << 6 |
+                std::uint64_t{time} << 20 | std::uint64_t{thread} << 36 |
+                (block % BLOCKS) << 46};
+    }
+    Mark with_bytes(unsigned mask) const { return {bits | std::uint64_t{mask} << 2}; }
+
+    bool exists() const { return bits & 1; }
+    bool atomic() const { return bits >> 1 & 1; }
+    unsigned bytes() const { return bits >> 2 & 0xf; }  // of a cell of up to four, one bit each
+    unsigned site() const { return bits >> 6 & (SITES - 1); }
+    unsigned time() const { return bits >> 20 & LATEST; }
+    unsigned thread() const { return bits >> 36 & 1023; }
+    unsigned block() const { return unsigned(bits >> 46); }
+    bool same_block(Mark other) const { return (bits ^ other.bits) >> 46 == 0; }
+    bool same_thread(Mark other) const { return (bits ^ other.bits) >> 36 == 0; }
+    bool same_moment(Mark other) const {
+        return (bits ^ other.bits) >> 20 == 0 && exists() && atomic() == other.atomic();
+    }
+};
+
+// What is remembered of an element of 1 or 2 bytes, or of 4 bytes of a larger one.
+struct Cell {
+    Mark write, read, other_read;
+};
+
+// The cells of one array. Pages that no access touches take no memory.
+class Shadow {
+public:
+    Shadow(std::size_t bytes, std::size_t element_bytes);
+    ~Shadow();
+    Shadow(const Shadow&) = delete;
+    void forget();
+
+    unsigned shift() const { return shift_; }  // a cell stands for 1 << shift bytes
+    Cell* cells() const { return cells_; }
+
+private:
+    unsigned shift_;
+    std::size_t bytes_;  // of the cells
+    Cell* cells_;
+};
+
+// Which accesses of a block are ordered before the running thread's, by barriers and __syncwarp.
+class Clocks {
+public:
+    static constexpr unsigned LANES = 32, THREADS = 1024;
+
+    void begin_block();
+    void barrier() { begin_ = latest_ = latest_ < Mark::LATEST ? latest_ + 1 : latest_; }
+    void sync_lanes(unsigned warp, std::uint32_t lanes);
+
+    unsigned time(unsigned thread) const {
+        return time_[thread] > begin_ ? time_[thread] : begin_;
+    }
+    // Whether an access by `other`, at its time, comes before what `thread` of its block does now.
+    bool ordered(unsigned other, unsigned when, unsigned thread) const {
+        return when < begin_ || when == Mark::LATEST ||
+               (other / LANES == thread / LANES && when < known_[thread][other % LANES]);
+    }
+
+private:
+    unsigned begin_ = 1, latest_ = 1;    // time of the last barrier; of anything since
+    bool lanes_met_ = false;             // in this block
+    std::uint16_t time_[THREADS] = {};
+    std::uint16_t known_[THREADS][LANES] = {};  // what a thread's lanes did before this, it knows of
+};
+
+// Fences and atomics order blocks: what a thread wrote before a fence and an atomic is there for
+// whoever comes later with an atomic. Kept for whole blocks and threads, not for each access, so a
+// race may be missed, but none is made up.
+class Releases {
+public:
+    using Number = std::uint32_t;  // counts the atomics that came after a fence
+
+    Releases();
+    ~Releases();
+    Number now() const { return last_.load(std::memory_order_relaxed); }
+    Number release(std::uint64_t block) {
+        Number number = last_.fetch_add(1, std::memory_order_relaxed) + 1;
+        of_block_[block % Mark::BLOCKS].store(number, std::memory_order_relaxed);
+        return number;
+    }
+    Number of_block(unsigned block) const {
+        return of_block_[block % Mark::BLOCKS].load(std::memory_order_relaxed);
+    }
+
+private:
+    std::atomic<Number> last_{0};
+    std::atomic<Number>* of_block_;
+};
+
+}  // namespace cuda_on_cpu
