@@ -1,9 +1,9 @@
-"""What the simulator, the CPU backend and Nsight Compute count of a kernel, under the same names."""
+"""What the simulator, the CPU backend and Nsight Compute count of a kernel, in the same terms."""
 
 import csv
 import json
-from collections.abc import Callable
 from functools import cache
+from math import prod
 
 from numpy.random import RandomState
 
@@ -38,17 +38,20 @@ def cpu_backend(name: str) -> Counts:
 def nsight_compute(name: str) -> Counts:
     """Return what was measured on a GPU."""
     measured = _measured()[name]
+
+    def total(metric: str, suffixes: tuple[str, ...]) -> float:
+        return sum(measured[f"l1tex__{metric}_op_{suffix}.sum"] for suffix in suffixes)
+
     counts: Counts = {}
     for operation, suffixes in GLOBAL.items():
         for what in ("requests", "sectors"):
-            metrics = [f"l1tex__t_{what}_pipe_lsu_mem_global_op_{op}.sum" for op in suffixes]
-            counts[f"{operation} {what}"] = sum(measured[metric] for metric in metrics)
+            metric = f"t_{what}_pipe_lsu_mem_global"
+            counts[f"global {operation} {what}"] = total(metric, suffixes)
     for operation, suffixes in SHARED.items():
-        metrics = [f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum" for op in suffixes]
-        counts[f"{operation} conflicts"] = sum(measured[metric] for metric in metrics)
+        metric = "data_bank_conflicts_pipe_lsu_mem_shared"
+        counts[f"shared {operation} conflicts"] = total(metric, suffixes)
     kinds = ("static", "dynamic")
-    shared_bytes = [measured[f"launch__shared_mem_per_block_{kind}"] for kind in kinds]
-    counts["shared bytes"] = sum(shared_bytes)
+    counts["shared bytes"] = sum(measured[f"launch__shared_mem_per_block_{k}"] for k in kinds)
     counts["occupancy"] = measured["sm__maximum_warps_per_active_cycle_pct"] / 100
     return counts
 
@@ -75,19 +78,23 @@ def _measured() -> dict[str, dict[str, float]]:
 
 
 def _counts(name: str, launch: Launch) -> Counts:
-    def total(space: str, operation: str, of: Callable[[Access], int]) -> int:
-        kinds = (space, operation)
-        return sum(of(a) for a in launch.accesses if (a.space, a.operation) == kinds)
-
     counts: Counts = {}
     for operation in GLOBAL:
-        counts[f"{operation} requests"] = total("global", operation, lambda a: a.requests)
-        counts[f"{operation} sectors"] = total("global", operation, lambda a: a.sectors)
+        found = _accesses(launch, "global", operation)
+        counts[f"global {operation} requests"] = sum(access.requests for access in found)
+        counts[f"global {operation} sectors"] = sum(access.sectors for access in found)
     for operation in SHARED:
-        counts[f"{operation} conflicts"] = total("shared", operation, lambda a: a.bank_conflicts)
-    threads = launch.block[0] * launch.block[1] * launch.block[2]
+        found = _accesses(launch, "shared", operation)
+        counts[f"shared {operation} conflicts"] = sum(access.bank_conflicts for access in found)
     chip = machine()["gpu"].removeprefix("NVIDIA ")
-    fit = occupancy(chip, threads, launch.shared_bytes, registers(name))
+    fit = occupancy(chip, prod(launch.block), launch.shared_bytes, registers(name))
     counts["shared bytes"] = launch.shared_bytes
     counts["occupancy"] = fit.fraction
     return counts
+
+
+def _accesses(launch: Launch, space: str, operation: str) -> list[Access]:
+    return [a for a in launch.accesses if (a.space, a.operation) == (space, operation)]
+
+
+COUNTED_BY = {"simulator": simulator, "CPU backend": cpu_backend, "ncu": nsight_compute}

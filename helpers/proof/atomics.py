@@ -2,7 +2,7 @@
 
 import torch
 
-from helpers.proof.kernel import Kernel, floats, integers
+from helpers.proof.kernel import Kernel, floats, integers, unwritten
 from helpers.simulator import (
     atomicAdd,
     atomicExch,
@@ -97,7 +97,7 @@ def _values(random):
 
 def _cells(random):
     index = torch.from_numpy(random.permutation(N)).int()
-    return torch.empty(N, dtype=torch.int32), integers(random, N, N), index, N
+    return unwritten(N, dtype=torch.int32), integers(random, N, N), index, N
 
 
 def _histogram(_out, inp, _n):

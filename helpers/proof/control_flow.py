@@ -2,7 +2,7 @@
 
 import torch
 
-from helpers.proof.kernel import Kernel, floats
+from helpers.proof.kernel import Kernel, floats, unwritten
 from helpers.simulator import blockDim, blockIdx, threadIdx
 
 N = 4096
@@ -141,7 +141,7 @@ KERNELS = [
         ALTERNATING,
         GRID,
         BLOCK,
-        lambda r: (torch.empty(N), floats(r, 6 * N), N),
+        lambda r: (unwritten(N), floats(r, 6 * N), N),
         alternating_of,
     ),
     Kernel(
@@ -149,7 +149,7 @@ KERNELS = [
         UNEVEN_LOOP,
         GRID,
         BLOCK,
-        lambda r: (torch.empty(N), floats(r, 4 * N), N),
+        lambda r: (unwritten(N), floats(r, 4 * N), N),
         uneven_loop_of,
     ),
     Kernel(
@@ -157,7 +157,7 @@ KERNELS = [
         EARLY_RETURN,
         5,
         192,  # the last block's warps: one whole, one of 21 lanes, four with none
-        lambda r: (torch.empty(821), floats(r, 821), 821),
+        lambda r: (unwritten(821), floats(r, 821), 821),
         lambda out, inp, n: 2 * inp,
     ),
     Kernel(
@@ -165,7 +165,7 @@ KERNELS = [
         INVARIANT_LOAD,
         GRID,
         BLOCK,
-        lambda r: (torch.empty(N), floats(r, 4 * N), floats(r, N), N),
+        lambda r: (unwritten(N), floats(r, 4 * N), floats(r, N), N),
         lambda out, inp, scale, n: inp.view(4, n).double().sum(0).mul(scale).float(),
         note="scale[i] does not depend on k: nvcc loads it once, not in each of 4 iterations",
     ),

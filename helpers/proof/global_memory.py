@@ -2,7 +2,7 @@
 
 import torch
 
-from helpers.proof.kernel import Kernel, floats, integers
+from helpers.proof.kernel import Kernel, floats, integers, unwritten
 from helpers.simulator import blockDim, blockIdx, threadIdx
 
 N = 4096
@@ -173,13 +173,13 @@ def _spread(out, inp, n):
 
 
 KERNELS = [
-    Kernel(copy_kernel, COPY, GRID, BLOCK, lambda r: (torch.empty(N), floats(r, N), N), _copied),
+    Kernel(copy_kernel, COPY, GRID, BLOCK, lambda r: (unwritten(N), floats(r, N), N), _copied),
     Kernel(
         misaligned_kernel,
         MISALIGNED,
         GRID,
         BLOCK,
-        lambda r: (torch.empty(N), floats(r, N + 1)[1:], N),
+        lambda r: (unwritten(N), floats(r, N + 1)[1:], N),
         _copied,
     ),
     Kernel(
@@ -187,7 +187,7 @@ KERNELS = [
         STRIDE_2,
         GRID,
         BLOCK,
-        lambda r: (torch.empty(N), floats(r, 2 * N), N),
+        lambda r: (unwritten(N), floats(r, 2 * N), N),
         lambda out, inp, n: inp[::2].clone(),
     ),
     Kernel(
@@ -203,7 +203,7 @@ KERNELS = [
         REVERSE,
         GRID,
         BLOCK,
-        lambda r: (torch.empty(N), floats(r, N), N),
+        lambda r: (unwritten(N), floats(r, N), N),
         lambda out, inp, n: inp.flip(0),
     ),
     Kernel(
@@ -211,7 +211,7 @@ KERNELS = [
         BROADCAST,
         GRID,
         BLOCK,
-        lambda r: (torch.empty(N), floats(r, GRID), N),
+        lambda r: (unwritten(N), floats(r, GRID), N),
         lambda out, inp, n: inp.repeat_interleave(BLOCK),
     ),
     Kernel(
@@ -219,7 +219,7 @@ KERNELS = [
         GATHER,
         GRID,
         BLOCK,
-        lambda r: (torch.empty(N), floats(r, N), integers(r, N, N), N),
+        lambda r: (unwritten(N), floats(r, N), integers(r, N, N), N),
         lambda out, inp, index, n: inp[index.long()],
     ),
     Kernel(
@@ -227,7 +227,7 @@ KERNELS = [
         GRAY,
         GRID,
         BLOCK,
-        lambda r: (torch.empty(N, dtype=torch.uint8), integers(r, 256, 3 * N).to(torch.uint8), N),
+        lambda r: (unwritten(N, dtype=torch.uint8), integers(r, 256, 3 * N).to(torch.uint8), N),
         gray_of,
     ),
     Kernel(
@@ -235,7 +235,7 @@ KERNELS = [
         ARRAY_OF_STRUCTS,
         GRID,
         BLOCK,
-        lambda r: (torch.empty(N), floats(r, 4 * N), N),
+        lambda r: (unwritten(N), floats(r, 4 * N), N),
         lambda out, points, n: points[::4] + points[1::4] * points[2::4],
     ),
     Kernel(
@@ -243,7 +243,7 @@ KERNELS = [
         STRUCT_OF_ARRAYS,
         GRID,
         BLOCK,
-        lambda r: (torch.empty(N), floats(r, 3 * N), N),
+        lambda r: (unwritten(N), floats(r, 3 * N), N),
         lambda out, points, n: points[:n] + points[n : 2 * n] * points[2 * n :],
     ),
 ]

@@ -1,5 +1,6 @@
 """A kernel in Python and in CUDA, with what both are launched with."""
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,6 +34,11 @@ class Kernel:
         return self.name.removesuffix("_kernel")
 
     @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return math.prod(self.block) if isinstance(self.block, tuple) else self.block
+
+    @property
     def source(self) -> str:
         """The CUDA kernel and a host function that launches it."""
         listed = re.search(rf"__global__ void {self.name}\((.*?)\)", self.cuda, re.DOTALL)[1]
@@ -61,6 +67,11 @@ def floats(random: RandomState, *shape: int) -> torch.Tensor:
 def integers(random: RandomState, limit: int, *shape: int) -> torch.Tensor:
     """Return int32 from 0 to limit - 1."""
     return torch.from_numpy(random.randint(limit, size=shape)).int()
+
+
+def unwritten(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Return a tensor in which an element that a kernel leaves out is surely wrong."""
+    return torch.full(shape, math.nan if dtype.is_floating_point else 77, dtype=dtype)
 
 
 def _sizes(shape: int | tuple) -> str:

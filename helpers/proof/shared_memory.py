@@ -2,7 +2,7 @@
 
 import torch
 
-from helpers.proof.kernel import Kernel, floats, integers
+from helpers.proof.kernel import Kernel, floats, integers, unwritten
 from helpers.simulator import blockDim, blockIdx, shared_array, syncthreads, threadIdx
 
 SIDE = 128  # of the matrix that is transposed
@@ -155,15 +155,15 @@ def _reversed_in_blocks(_out, inp):
 
 
 def _matrix(random):
-    return torch.empty(SIDE * SIDE), floats(random, SIDE * SIDE), SIDE
+    return unwritten(SIDE * SIDE), floats(random, SIDE * SIDE), SIDE
 
 
 def _doubles(random):
-    return torch.empty(N, dtype=torch.float64), floats(random, N).double()
+    return unwritten(N, dtype=torch.float64), floats(random, N).double()
 
 
 def _bytes(random):
-    return torch.empty(N, dtype=torch.uint8), integers(random, 256, N).to(torch.uint8)
+    return unwritten(N, dtype=torch.uint8), integers(random, 256, N).to(torch.uint8)
 
 
 KERNELS = [

@@ -1,8 +1,6 @@
 """Matrix products and row sums."""
 
-import torch
-
-from helpers.proof.kernel import Kernel, floats
+from helpers.proof.kernel import Kernel, floats, unwritten
 from helpers.simulator import (
     blockDim,
     blockIdx,
@@ -132,7 +130,7 @@ __global__ void row_sum_warp_kernel(float* out, const float* inp, int rows, int 
 
 def _matrices(random):
     A, B = floats(random, SIDE * SIDE), floats(random, SIDE * SIDE)
-    return torch.empty(SIDE * SIDE), A, B, SIDE
+    return unwritten(SIDE * SIDE), A, B, SIDE
 
 
 def _product(_out, A, B, n):
@@ -140,7 +138,7 @@ def _product(_out, A, B, n):
 
 
 def _rows(random):
-    return torch.empty(ROWS), floats(random, ROWS * COLS), ROWS, COLS
+    return unwritten(ROWS), floats(random, ROWS * COLS), ROWS, COLS
 
 
 def _row_sums(_out, inp, rows, cols):
