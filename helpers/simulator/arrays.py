@@ -20,7 +20,7 @@ from helpers.simulator.errors import (
     OutOfRangeError,
     SharedMemoryError,
 )
-from helpers.simulator.watch import AliasWatch, LocalWatch, NoWatch, Watch
+from helpers.simulator.watch import AliasWatch, LocalWatch, NoWatch, ObservedWatch, Watch
 
 SHARED_LIMIT = 227 * 1024  # bytes a block can have on an H100 or H200
 
@@ -60,7 +60,7 @@ class Array:
     one is out of range, as in CUDA.
     """
 
-    __slots__ = ("_data", "_name", "_quiet", "_watch", "dtype", "offset", "shape", "size")
+    __slots__ = ("_data", "_name", "_quiet", "_watch", "dtype", "offset", "shape", "size", "space")
 
     def __init__(self, name, memory, shape, dtype):
         """`memory`: bytes in C order; `name`: text, or where to look for it (see `name`)."""
@@ -74,9 +74,13 @@ class Array:
         self.watch_with(NoWatch())
 
     def watch_with(self, watch, space=None):
-        """Tell `watch` of every access, but for reads of the indices in its `quiet`."""
+        """Tell `watch` of every access, but for reads of the indices in its `quiet`.
+
+        `space`: "global" or "shared" if an observer of the launch is to be told as well.
+        """
+        self.space = space
         if space and current.observer is not None:
-            watch = current.observer.watch(self, watch, space)
+            watch = ObservedWatch(self, watch, current.observer)
         self._watch, self._quiet = watch, watch.quiet
 
     # The quick way first: a memoryview checks the upper bound and the type of an index by

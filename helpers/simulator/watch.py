@@ -121,11 +121,11 @@ class AliasWatch:
         self._array, self._others = array, others
         self._first, self._step, self._memory = first, step, memory
 
-    def read(self, index):
-        self._tell(self._memory.read, index, calling_frame())
+    def read(self, index, frame=None):
+        self._tell(self._memory.read, index, frame or _getframe(2))
 
-    def write(self, index):
-        self._tell(self._memory.write, index, calling_frame())
+    def write(self, index, frame=None):
+        self._tell(self._memory.write, index, frame or _getframe(2))
 
     def atomic(self, index, reads=True):
         self._tell(self._memory.atomic, index, reads)
@@ -137,6 +137,30 @@ class AliasWatch:
         first = self._first + self._array.number(index) * self._step
         for unit in range(first, first + self._step):
             what(unit, argument)
+
+
+class ObservedWatch:
+    """Tells an observer of every access to an array, then the array's own watch."""
+
+    quiet = frozenset()
+
+    def __init__(self, array, watch, observer):
+        self._array, self._watch, self._observer = array, watch, observer
+
+    def read(self, index, frame=None):
+        frame = frame or _getframe(2)
+        self._observer.access(self._array, "load", index, frame)
+        if index not in self._watch.quiet:
+            self._watch.read(index, frame)
+
+    def write(self, index, frame=None):
+        frame = frame or _getframe(2)
+        self._observer.access(self._array, "store", index, frame)
+        self._watch.write(index, frame)
+
+    def atomic(self, index, reads=True):
+        self._observer.access(self._array, "atomic", index, calling_frame())
+        self._watch.atomic(index, reads)
 
 
 class LocalWatch:
