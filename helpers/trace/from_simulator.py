@@ -72,9 +72,8 @@ class _Recorder:
     def edit(self, node, function):
         """Put marks into the source of a function."""
         marker = _Marker(function)
-        if function is self._kernel:
-            return marker.generic_visit(node)
-        return marker.visit(node)
+        edit = marker.generic_visit if function is self._kernel else marker.visit
+        return ast.fix_missing_locations(edit(node))
 
     # ---- what the marks call
 
