@@ -6,12 +6,16 @@ import re
 from dataclasses import replace
 
 import pytest
+import torch
 
 from helpers import device_code
+from helpers.checks import check_close
+from helpers.compiler import compile_cuda
+from helpers.simulator import OutOfRangeError, blockDim, blockIdx, threadIdx
 from helpers.toolchain import ToolMissing
 from helpers.trace import Trace, trace
 from helpers.trace import report as report_module
-from helpers.trace.record import Access, Launch, Line, Request
+from helpers.trace.record import Access, Launch, Line, Request, Stage
 
 COPY = "        out[col * M + row] = inp[row * N + col]"
 ADD = "        acc += tile[k * 32 + threadIdx.x]"
@@ -165,6 +169,7 @@ def test_an_access_by_what_tells_it_apart():
     assert report["load", "tile"].wavefronts == 128
     assert report[7, "store"].sectors == 256
     assert report["shared"].array == "tile"
+    assert report["tile_kernel", "out"].line == 12
     with pytest.raises(KeyError, match="2 accesses are 'out'; .*line 7: store out"):
         report["out"]
     with pytest.raises(KeyError, match="0 accesses are 8"):
@@ -176,7 +181,7 @@ def test_pictures_show_what_is_asked_for_or_what_is_worst(monkeypatch):
 
     class Pictures:
         def __getattr__(self, name):
-            return lambda what: drawn.append((name, what))
+            return lambda what, kernel="": drawn.append((name, what, kernel))
 
     monkeypatch.setattr(report_module, "_pictures", Pictures)
     report = Trace([copy_launch()])
@@ -184,18 +189,34 @@ def test_pictures_show_what_is_asked_for_or_what_is_worst(monkeypatch):
     report.draw_addresses()
     report.draw_addresses("inp")
     report.draw_lines(7)
-    assert drawn == [("draw_addresses", store), ("draw_addresses", load), ("draw_lines", store)]
+    assert drawn == [
+        ("draw_addresses", store, "copy_kernel"),
+        ("draw_addresses", load, "copy_kernel"),
+        ("draw_lines", store, "copy_kernel"),
+    ]
     with pytest.raises(KeyError, match=r"no shared access is \(\); there is line 7: load inp"):
         report.draw_banks()
     with pytest.raises(KeyError, match="no global access is 'tile'"):
-        report.draw_addresses("tile")
-    drawn.clear()
-    Trace([tile_launch()]).draw()
-    assert [name for name, _ in drawn] == ["draw_lanes", "draw_banks"]
-    drawn.clear()
-    report.draw()
-    report.draw_timeline()
-    assert [name for name, _ in drawn] == ["draw_lanes", "draw_addresses", "draw_timeline"]
+        report.draw_lines("tile")
+
+
+def test_pictures_are_drawn():
+    copy, tile = copy_launch(), tile_launch(stages=[Stage(0, 0, 9, "load", "shared", 4)])
+    rows = Request((0, 0, 0), 0, tuple(range(0, 128, 4)))
+    columns = Request((0, 0, 0), 1, tuple(range(0, 128 * 32, 128)))
+    copy.accesses[0].samples.append(rows)
+    copy.accesses[1].samples.append(columns)
+    tile.accesses[0].samples.append(columns)
+    report = Trace([copy, tile])
+    overview = report.draw()
+    text = str(overview)
+    assert text.count("lanes active") == 2
+    assert "Line 7, global store of out" in text  # the worse of the two
+    assert "Line 9, shared load of tile" in text
+    assert overview._repr_html_().count("<img") == 4
+    assert "global load of inp" in str(report.draw_addresses("inp"))
+    assert "tile_kernel" in str(report.kernel("tile_kernel").draw_timeline())
+    assert "copy_kernel" in str(report.kernel("copy_kernel").draw_lanes())
 
 
 CUDA = """
@@ -240,3 +261,69 @@ def test_registers_are_not_known_without_nvcc(monkeypatch):
 def test_trace_refuses_what_it_cannot_run(wrong):
     with pytest.raises(TypeError, match="takes a Python kernel or a function from compile_cuda"):
         trace(wrong, 1, 1)
+
+
+def add_kernel(out, a, b, n):
+    i = blockIdx.x * blockDim.x + threadIdx.x
+    if i < n:
+        out[i] = a[i] + b[i]
+
+
+def test_a_python_kernel():
+    n = random.randint(40, 64)
+    a, b, out = torch.randn(n), torch.randn(n), torch.zeros(n)
+    report = trace(add_kernel, 2, 32, out, a, b, n)
+    check_close(out, a + b)
+    assert report.result is None
+    assert [launch.kernel for launch in report.launches] == ["add_kernel"]
+    sectors = math.ceil(n / 8)
+    for access in (report["load", "a"], report["load", "b"], report["store", "out"]):
+        assert (access.requests, access.lanes) == (2, n)
+        assert access.sectors == access.ideal_sectors == sectors
+    assert report.bytes == 3 * 32 * sectors
+    assert report.flops == n
+    text = str(report)
+    assert "add_kernel: grid 2, block 32, on the simulator\n" in text
+    assert "out[i] = a[i] + b[i]" in text
+
+
+def test_an_error_of_the_launch_passes_through():
+    with pytest.raises(OutOfRangeError):
+        trace(add_kernel, 2, 32, torch.zeros(40), torch.zeros(40), torch.zeros(40), 41)
+
+
+ROWS = """
+__global__ void rows_kernel(float* out, const float* inp, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        out[i] = 2 * inp[32 * i];
+}
+torch::Tensor rows(torch::Tensor inp) {
+    int n = inp.size(0);
+    torch::Tensor out = torch::empty({n}, inp.options());
+    rows_kernel<<<(n + 127) / 128, 128>>>(out.data_ptr<float>(), inp.data_ptr<float>(), n);
+    return out;
+}
+"""
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_compiled_function(check):
+    inp = torch.randn(128 * random.randint(1, 4), 32)
+    rows = compile_cuda(ROWS, check=check).rows
+    report = trace(rows, inp)
+    check_close(report.result, 2 * inp[:, 0])
+    warps = len(inp) // 32
+    load, store = report["load", "inp"], report["store", "out"]
+    assert (load.requests, load.sectors, load.ideal_sectors) == (warps, 32 * warps, 4 * warps)
+    assert (store.requests, store.sectors, store.ideal_sectors) == (warps, 4 * warps, 4 * warps)
+    assert load.text.strip() == "out[i] = 2 * inp[32 * i];"
+    assert report.bytes == 36 * 32 * warps
+    assert report.flops == len(inp)
+    assert "← 8 times the sectors it needs" in str(report)
+    assert "global load of inp" in str(report.draw())
+
+
+def test_a_function_of_somebody_else_is_refused():
+    with pytest.raises(TypeError, match="no function that compile_cuda returned"):
+        trace(torch.add, torch.zeros(3), torch.zeros(3))

@@ -10,6 +10,7 @@ How it works, in the order to read it:
     pictures           the pictures
 """
 
+import inspect
 import types
 from collections.abc import Callable
 from typing import Any
@@ -34,11 +35,14 @@ def trace(function: Callable, *args: Any, **kwargs: Any) -> Trace:
     if not callable(function):
         wanted = "a Python kernel or a function from compile_cuda (compiled.name)"
         raise TypeError(f"trace takes {wanted} first, not {function!r}")
-    if isinstance(function, types.FunctionType):
+    # what compile_cuda(…, check=True) returns is a Python function around a compiled one
+    if isinstance(inspect.unwrap(function), types.FunctionType):
         from helpers.trace import from_simulator
 
         return Trace([from_simulator.record(function, *args, **kwargs)])
+    from helpers import compiler
     from helpers.trace import from_cpu_backend
 
     result, launches = from_cpu_backend.record(function, *args, **kwargs)
-    return Trace(launches, result)
+    source, _ = compiler.source_of(function)
+    return Trace(launches, result, source)

@@ -30,7 +30,7 @@ class Trace:
     `launches` are the launches in their order, `result` is what the traced function returned (None
     for a Python kernel). `accesses`, `lines`, `bytes`, `flops` and `intensity` are about all of
     them; `report.kernel("name")` is the report on one kernel alone. `report["load", "A"]` is one
-    access: any of its line, operation, space, array and bytes that are enough to tell it apart.
+    access: any of its kernel, line, operation, space, array and bytes, enough to tell it apart.
     """
 
     def __init__(self, launches: Iterable[Launch], result: Any = None, source: str | None = None):
@@ -82,8 +82,8 @@ class Trace:
         """Return the one access that `key` describes; KeyError lists those that there are."""
         found = self._matching(key)
         if len(found) != 1:
-            raise KeyError(f"{len(found)} accesses are {key!r}; there is {_list(self.accesses)}")
-        return found[0]
+            raise KeyError(f"{len(found)} accesses are {key!r}; there is {self._accesses()}")
+        return found[0][1]
 
     def kernel(self, which: str | int) -> "Trace":
         """Return the report on one kernel alone, by its name or its place in the report, from 0."""
@@ -125,36 +125,52 @@ class Trace:
 
     # ---- the pictures ---------------------------------------------------------------------------
 
-    def draw(self):
-        """Draw how many lanes each line keeps active, and the access that is furthest from ideal.
+    def draw(self) -> "Overview":
+        """Draw for each kernel the lanes that are active, and the access furthest from ideal.
 
-        The other pictures take a line, an array or what else describes an access, as
-        `report[...]` does, and by default the access that is furthest from ideal.
+        The pictures of one access below take what describes it, as `report[...]` does: its line or
+        its array, say; of several, and by default of all, they show the one furthest from ideal.
         """
-        self.draw_lanes()
-        if self.accesses:
-            worst = max(self.accesses, key=excess)
-            self.draw_addresses(worst) if worst.space == "global" else self.draw_banks(worst)
+        pictures = _pictures()
+        drawn = []
+        for launch in self._sums:
+            drawn.append(pictures.draw_lanes(launch))
+            kept = [access for access in launch.accesses if access.samples]
+            if kept:
+                worst = max(kept, key=excess)
+                is_global = worst.space == "global"
+                draw = pictures.draw_lines if is_global else pictures.draw_banks
+                drawn.append(draw(worst, launch.kernel))
+        return Overview(drawn)
 
     def draw_addresses(self, which: Any = ()):
-        """Draw which addresses of global memory the lanes of a request ask for."""
-        return _pictures().draw_addresses(self._worst("global", which))
+        """Draw which addresses the lanes of the first requests ask for."""
+        return self._draw("draw_addresses", ("global", "shared"), which)
 
     def draw_lines(self, which: Any = ()):
-        """Draw which sectors and cache lines the requests of an access touch."""
-        return _pictures().draw_lines(self._worst("global", which))
+        """Draw which sectors and lines of global memory a request moves."""
+        return self._draw("draw_lines", ("global",), which)
 
     def draw_banks(self, which: Any = ()):
-        """Draw which banks of shared memory the lanes of a request meet in."""
-        return _pictures().draw_banks(self._worst("shared", which))
+        """Draw which lanes of a request wait for each other at the banks of shared memory."""
+        return self._draw("draw_banks", ("shared",), which)
 
     def draw_lanes(self):
-        """Draw how many lanes each line keeps active."""
+        """Draw how many lanes each line of the only kernel keeps active."""
         return _pictures().draw_lanes(self._only())
 
     def draw_timeline(self):
-        """Draw what the warps of the first block do between its barriers."""
+        """Draw what the warps of the only kernel's first block ask for between its barriers."""
         return _pictures().draw_timeline(self._only())
+
+    def _draw(self, name: str, spaces: tuple[str, ...], which: Any):
+        """Call that function of the pictures for the access furthest from ideal."""
+        found = [(k, access) for k, access in self._matching(which) if access.space in spaces]
+        if not found:
+            spaces = " or ".join(spaces)
+            raise KeyError(f"no {spaces} access is {which!r}; there is {self._accesses()}")
+        kernel, access = max(found, key=lambda pair: excess(pair[1]))
+        return getattr(_pictures(), name)(access, kernel)
 
     # ---------------------------------------------------------------------------------------------
 
@@ -170,18 +186,28 @@ class Trace:
         names = (f"{launch.kernel} on {dim(launch.grid)} blocks" for launch in self._sums)
         return ", ".join(names) or "none"
 
-    def _matching(self, key: Any) -> list[Access]:
-        wanted = key if isinstance(key, tuple) else (key,)
-        return [a for a in self.accesses if all(part in _names(a) for part in wanted)]
+    def _accesses(self) -> str:
+        names = (f"line {a.line}: {a.operation} {a.array} ({a.space})" for a in self.accesses)
+        return "; ".join(names) or "none"
 
-    def _worst(self, space: str, which: Any) -> Access:
-        """Return the access in that space, of those that `which` describes, furthest from ideal."""
-        if isinstance(which, Access):
-            return which
-        found = [access for access in self._matching(which) if access.space == space]
-        if not found:
-            raise KeyError(f"no {space} access is {which!r}; there is {_list(self.accesses)}")
-        return max(found, key=excess)
+    def _matching(self, key: Any) -> list[tuple[str, Access]]:
+        """Return the accesses that the parts of `key` describe, each with its kernel's name."""
+        parts = key if isinstance(key, tuple) else (key,)
+        every = [(launch.kernel, access) for launch in self._sums for access in launch.accesses]
+        return [(k, a) for k, a in every if all(part in (k, *_names(a)) for part in parts)]
+
+
+class Overview:
+    """Pictures, one below the other."""
+
+    def __init__(self, pictures: list):
+        self.pictures = pictures
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self.pictures))
+
+    def _repr_html_(self) -> str:
+        return "".join(f"<div>{picture._repr_html_()}</div>" for picture in self.pictures)
 
 
 def _pictures():
@@ -232,8 +258,3 @@ def _without_namespace(kernel: str) -> str:
 
 def _names(access: Access) -> tuple:
     return (access.line, access.operation, access.space, access.array, access.bytes)
-
-
-def _list(accesses: list[Access]) -> str:
-    names = (f"line {a.line}: {a.operation} {a.array} ({a.space})" for a in accesses)
-    return "; ".join(names) or "none"

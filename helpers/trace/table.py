@@ -93,8 +93,7 @@ def _complaints(access: Access) -> str:
         complaints.append(f"{excess(access):.3g} times the sectors it needs")
     conflicts = access.bank_conflicts / access.requests
     if access.space == "shared" and conflicts >= MANY_CONFLICTS:
-        count = f"{conflicts:.3g}"
-        complaints.append(f"{count} conflict{'' if count == '1' else 's'} a request")
+        complaints.append(f"{_count(conflicts, 'conflict')} a request")
     meeting = access.same_address / access.requests
     if access.operation == "atomic" and meeting >= 2:
         complaints.append(f"{meeting:.3g} lanes at one address")
@@ -110,8 +109,8 @@ def _fit(fit: Occupancy, blocks: int) -> str:
     chip = fit.chip.name
     if not fit.blocks:
         return f"{chip}: not one block fits an SM, limited by {limiters}"
-    warps = fit.warps // fit.blocks
-    text = f"{chip}: {fit.fraction:.0%} occupancy, {fit.blocks} blocks of {warps} warps an SM"
+    size = f"{_count(fit.blocks, 'block')} of {_count(fit.warps // fit.blocks, 'warp')}"
+    text = f"{chip}: {fit.fraction:.0%} occupancy, {size} an SM"
     text += "" if fit.fraction == 1 else f", limited by {limiters}"
     if fit.registers is None:
         text += f"\nregisters are not known: up to {fit.free_registers} a thread would not limit it"
@@ -122,6 +121,10 @@ def _fit(fit: Occupancy, blocks: int) -> str:
         return f"{text}\n{blocks:,} of the {wave:,} blocks of one wave"
     waves, last = fit.waves(blocks), fit.last_wave(blocks)
     return f"{text}\n{waves:.3g} waves of {wave:,} blocks, the last one {last:.0%} full"
+
+
+def _count(number: float, what: str) -> str:
+    return f"{number:.3g} {what}" + ("" if number == 1 else "s")
 
 
 def _shorten(text: str, room: int) -> str:
