@@ -77,6 +77,7 @@ _GCC_CHECKS = [
     "--param=tsan-distinguish-volatile=1",
     "-fno-tree-sra",  # or a float4 comes in four parts
     "-finline-small-functions",  # what is inlined has its caller's line
+    "-fno-thread-jumps",  # or lanes that meet again after a branch do so in two copies of the code
 ]
 _CLANG_CHECKS = ["-fsanitize-coverage=bb,trace-pc", "-mllvm", "-tsan-distinguish-volatile=1"]
 _CLANG_CHECKS += ["-mllvm", "-tsan-instrument-read-before-write=1"]

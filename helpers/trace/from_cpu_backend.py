@@ -25,7 +25,8 @@ def record(function: Callable, *args: Any, **kwargs: Any) -> tuple[Any, list[Lau
 
     Requests, lanes, sectors and wavefronts are those of the CUDA string's accesses, one by one: a
     GPU's compiler may merge neighbouring ones. A line's executions are those of the part of it
-    that most warps came to. FLOPs are read from the machine code (see machine_code.py).
+    that most warps came to, of its parts that compute or access memory. FLOPs are read from the
+    machine code (see machine_code.py).
 
     Raises what the function raises, errors of the checked kernel included; RuntimeError if
     binutils (objdump, addr2line) are missing.
@@ -39,7 +40,7 @@ def record(function: Callable, *args: Any, **kwargs: Any) -> tuple[Any, list[Lau
     finally:
         text = library.cuda_on_cpu_take_counts()
     launches = json.loads(text)
-    return result, _launches(launches, *compiler.source(function))
+    return result, _launches(launches, *compiler.source_of(function))
 
 
 def _launches(counted: list[dict], source: str, label: str) -> list[Launch]:
@@ -119,18 +120,19 @@ class _Reader:
                 total = executions[start - self.base]
                 total[0] += warps
                 total[1] += lanes
-        most: dict[Place, tuple[int, int]] = defaultdict(lambda: (0, 0))
+        most: dict[Place, tuple[bool, int, int]] = defaultdict(lambda: (False, 0, 0))
         flops: dict[int, int] = defaultdict(int)
         for start, (warps, lanes) in executions.items():
-            for place, each in self.code.block(start).items():
-                most[place] = max(most[place], (warps, lanes))
-                flops[place.line] += each * lanes
+            for place, part in self.code.block(start).items():
+                most[place] = max(most[place], (part.works, warps, lanes))
+                flops[place.line] += part.flops * lanes
         lines = {}
-        for place, (warps, lanes) in most.items():  # the copies of a line add up
+        for place, (_, warps, lanes) in most.items():  # the copies of a line add up
             line = lines.setdefault(
                 place.line,
                 Line(place.line, self.text.get(place.line, ""), 0, 0, flops[place.line]),
             )
             line.executions += warps
             line.lanes += lanes
+        lines.pop(self.counted["line"], None)  # the launch hands each thread its arguments
         return [line for _, line in sorted(lines.items()) if any(c.isalnum() for c in line.text)]

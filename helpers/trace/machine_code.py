@@ -9,11 +9,12 @@ __half and __nv_bfloat16 count by what their conversions to float leave: one eac
 
 import re
 import subprocess
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
 HOOK = "__sanitizer_cov_trace_pc"  # called where a basic block begins
+CALLS = ("call", "callq", "bl")
 WINDOW = 1 << 16  # bytes behind the last block that surely hold its end
 
 _X86_ONE = re.compile(r"v?(?:add|sub|mul|div|sqrt|min|max)[ps][sdh]$")
@@ -37,12 +38,24 @@ class Place:
 
 
 @dataclass
+class Part:
+    """What a basic block has of a line."""
+
+    flops: int = 0
+    works: bool = False  # it computes, calls or accesses memory: an address is not all it has
+
+
+@dataclass
 class Instruction:
     """One instruction: its mnemonic, its operands, and what follows it in memory."""
 
     mnemonic: str
     operands: str
     next: int | None  # None at a function's end
+
+    def is_call_of_string(self) -> bool:
+        """Whether it is a call, but for those that compilers add at a function's begin and end."""
+        return self.mnemonic in CALLS and not re.search(r"__tsan_func|__stack_chk", self.operands)
 
 
 @dataclass
@@ -68,14 +81,16 @@ class MachineCode:
         """Return the place of the call that returns to `code`; None outside the CUDA string."""
         return self._places.get(code - 1)
 
-    def block(self, start: int) -> dict[Place, int]:
-        """Return the places that a basic block has instructions of, each with its FLOPs."""
-        flops = Counter()
+    def block(self, start: int) -> dict[Place, Part]:
+        """Return the places that a basic block has instructions of."""
+        parts = defaultdict(Part)
         for address in self._reached[start]:
             if place := self._places.get(address):
                 instruction = self._instructions[address]
-                flops[place] += flops_of(instruction.mnemonic, instruction.operands)
-        return flops
+                flops = flops_of(instruction.mnemonic, instruction.operands)
+                parts[place].flops += flops
+                parts[place].works |= flops > 0 or instruction.is_call_of_string()
+        return parts
 
     def _reach(self, start: int) -> set[int]:
         """Return the instructions from `start` to where the next basic blocks begin."""
@@ -96,7 +111,7 @@ class MachineCode:
 
 def flops_of(mnemonic: str, operands: str) -> int:
     """Return the floating-point operations of one x86-64 or AArch64 instruction."""
-    if mnemonic in ("call", "callq", "bl"):
+    if mnemonic in CALLS:
         name = re.search(r"<(\w+)", operands)
         if not name:
             return 0

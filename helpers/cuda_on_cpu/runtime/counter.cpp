@@ -193,6 +193,7 @@ RequestCost AccessSite::cost_of(MemoryRequest& request) {
 void Counter::begin_block(uint3 block) {
     for (auto& log : requests_) log.clear();  // of a block that was abandoned
     for (auto& log : visits_) log.clear();
+    std::fill_n(steps_, MAX_BLOCK, 0);
     first_block_ = block.x == 0 && block.y == 0 && block.z == 0;
     warp_ = stage_ = 0;
     dynamic_shared_ = reinterpret_cast<std::uintptr_t>(position.dynamic_shared);
@@ -218,11 +219,13 @@ void Counter::access(const Access& access) {
     }
     request.offset[lane] = access.array == request.array ? access.address - access.array->begin
                                                          : offset_in_other_array(access);
+    if (++steps_[access.thread] > MANY_STEPS) let_other_lanes_catch_up();
 }
 
 void Counter::executed(const void* code, std::uint64_t place, unsigned thread) {
     if (thread / LANES != warp_) go_to_warp(thread / LANES);
     visits_[warp_].visit(code, place, thread % LANES);
+    if (++steps_[thread] > MANY_STEPS) let_other_lanes_catch_up();
 }
 
 // Lanes of one request may reach different arrays, which share neither a sector nor a word.
@@ -240,6 +243,16 @@ void Counter::go_to_warp(unsigned warp) {
     warp_ = warp;
 }
 
+// Keeps the logs small in a long loop without a barrier: each lane stops after as many steps, and
+// when the first of them goes on, all have done so or are through. A request that lanes come to
+// after different numbers of steps may count as two then.
+void Counter::let_other_lanes_catch_up() {
+    unsigned warp = warp_, counted = times_counted_[warp];
+    Multiprocessor::running()->yield();
+    if (warp != warp_) go_to_warp(warp);
+    if (times_counted_[warp] == counted) count_warp(warp);
+}
+
 void Counter::count_block() {
     for (unsigned warp = 0; warp < LANES; warp++) count_warp(warp);
 }
@@ -253,6 +266,8 @@ void Counter::count_warp(unsigned warp) {
     }
     requests_[warp].clear();
     visits_[warp].clear();
+    std::fill_n(steps_ + warp * LANES, LANES, 0);
+    times_counted_[warp]++;
 }
 
 void Counter::count(MemoryRequest& request, unsigned warp) {

@@ -16,6 +16,8 @@
 namespace cuda_on_cpu {
 
 constexpr unsigned LANES = 32;  // of a warp
+constexpr unsigned MAX_BLOCK = 1024;  // of a block
+constexpr unsigned MANY_STEPS = 1 << 14;  // accesses and basic blocks of a lane since it was counted
 constexpr unsigned SAMPLES = 4;  // requests of an access that are kept for the pictures
 
 // The lanes of a warp that came to one instruction at one place. Lanes run one after the other and
@@ -125,6 +127,7 @@ private:
     };
 
     void go_to_warp(unsigned warp);
+    [[gnu::noinline]] void let_other_lanes_catch_up();
     void count_warp(unsigned warp);
     void count_block();
     void count(MemoryRequest& request, unsigned warp);
@@ -133,7 +136,9 @@ private:
 
     WarpLog<MemoryRequest> requests_[LANES];  // by warp
     WarpLog<Visit> visits_[LANES];
-    unsigned warp_ = 0;         // the one that runs
+    unsigned steps_[MAX_BLOCK] = {};       // by thread
+    unsigned times_counted_[LANES] = {};   // by warp
+    unsigned warp_ = 0;                    // the one that runs
     bool first_block_ = false;  // block (0,0,0), which the samples and stages are of
     unsigned stage_ = 0;        // barriers that the block has passed
     std::uintptr_t dynamic_shared_ = 0;
