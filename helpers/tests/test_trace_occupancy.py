@@ -134,6 +134,21 @@ def test_waves_and_the_last_one():
     assert math.isnan(none.last_wave(1))
 
 
+def test_an_occupancy_says_what_it_is():
+    assert str(occupancy("T4", 1024, 48 * KB, 40)) == (
+        "T4: 100% occupancy, 1 block of 32 warps an SM; 40 registers a thread\n"
+        "blocks that an SM has room for: 16 by blocks, 1 by warps, 1 by registers, "
+        "1 by shared memory"
+    )
+    assert repr(occupancy("A10", 64)) == (
+        "A10: 67% occupancy, 16 blocks of 2 warps an SM, limited by blocks\n"
+        "registers are not known: up to 64 a thread would not limit it\n"
+        "blocks that an SM has room for: 16 by blocks, 24 by warps"
+    )
+    none = "T4: not one block fits an SM, limited by shared memory\n"
+    assert str(occupancy("T4", 32, 65 * KB)).startswith(none)
+
+
 def test_what_no_kernel_has_is_refused():
     with pytest.raises(ValueError, match="chip 'P100' is not known; known are T4, .*H200"):
         occupancy("P100", 256)

@@ -109,6 +109,27 @@ class Occupancy:
         counts = range(REGISTERS_PER_THREAD, 0, -1)
         return next((n for n in counts if _register_limit(self.threads, n) >= blocks), 0)
 
+    @property
+    def summary(self) -> str:
+        """The occupancy in words, what limits it, and the registers."""
+        limiters = " and ".join(self.limiters)
+        if not self.blocks:
+            return f"{self.chip.name}: not one block fits an SM, limited by {limiters}"
+        size = f"{_count(self.blocks, 'block')} of {_count(_warps(self.threads), 'warp')}"
+        text = f"{self.chip.name}: {self.fraction:.0%} occupancy, {size} an SM"
+        text += "" if self.fraction == 1 else f", limited by {limiters}"
+        if self.registers is not None:
+            return f"{text}; {self.registers} registers a thread"
+        free = self.free_registers
+        return f"{text}\nregisters are not known: up to {free} a thread would not limit it"
+
+    def __str__(self) -> str:
+        known = ((name, limit) for name, limit in self.limits.items() if limit is not None)
+        limits = ", ".join(f"{limit} by {name}" for name, limit in known)
+        return f"{self.summary}\nblocks that an SM has room for: {limits}"
+
+    __repr__ = __str__
+
     def waves(self, blocks: int) -> float:
         """Return in how many waves a grid of so many blocks runs; inf if no block fits.
 
@@ -162,6 +183,10 @@ def _chip_here() -> str:
             if name.removesuffix(" SXM") in gpu.name and chip.sms == gpu.multi_processor_count:
                 return name
     return "H200"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
 
 
 def _warps(threads: int) -> int:

@@ -93,7 +93,8 @@ def _complaints(access: Access) -> str:
         complaints.append(f"{excess(access):.3g} times the sectors it needs")
     conflicts = access.bank_conflicts / access.requests
     if access.space == "shared" and conflicts >= MANY_CONFLICTS:
-        complaints.append(f"{_count(conflicts, 'conflict')} a request")
+        plural = "" if conflicts == 1 else "s"
+        complaints.append(f"{conflicts:.3g} conflict{plural} a request")
     meeting = access.same_address / access.requests
     if access.operation == "atomic" and meeting >= 2:
         complaints.append(f"{meeting:.3g} lanes at one address")
@@ -104,27 +105,14 @@ def _complaints(access: Access) -> str:
 
 
 def _fit(fit: Occupancy, blocks: int) -> str:
-    """Say how a grid of so many blocks fits the chip: occupancy, its limiter, waves and tail."""
-    limiters = " and ".join(fit.limiters)
-    chip = fit.chip.name
+    """Say how a grid of so many blocks fits the chip: occupancy, waves and tail."""
     if not fit.blocks:
-        return f"{chip}: not one block fits an SM, limited by {limiters}"
-    size = f"{_count(fit.blocks, 'block')} of {_count(fit.warps // fit.blocks, 'warp')}"
-    text = f"{chip}: {fit.fraction:.0%} occupancy, {size} an SM"
-    text += "" if fit.fraction == 1 else f", limited by {limiters}"
-    if fit.registers is None:
-        text += f"\nregisters are not known: up to {fit.free_registers} a thread would not limit it"
-    else:
-        text += f"; {fit.registers} registers a thread"
+        return fit.summary
     wave = fit.chip.sms * fit.blocks
     if blocks <= wave:
-        return f"{text}\n{blocks:,} of the {wave:,} blocks of one wave"
+        return f"{fit.summary}\n{blocks:,} of the {wave:,} blocks of one wave"
     waves, last = fit.waves(blocks), fit.last_wave(blocks)
-    return f"{text}\n{waves:.3g} waves of {wave:,} blocks, the last one {last:.0%} full"
-
-
-def _count(number: float, what: str) -> str:
-    return f"{number:.3g} {what}" + ("" if number == 1 else "s")
+    return f"{fit.summary}\n{waves:.3g} waves of {wave:,} blocks, the last one {last:.0%} full"
 
 
 def _shorten(text: str, room: int) -> str:
