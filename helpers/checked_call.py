@@ -53,11 +53,12 @@ class _Copies:
         return value.to(self.device or DEVICE)
 
     def _bring_tensor(self, tensor):
+        if tensor.device.type not in ("cpu", "cuda"):
+            return tensor  # for the function to refuse
         storage = tensor.untyped_storage()
         address = storage.data_ptr()
-        known = tensor.device.type == "cpu" and cuda_on_cpu.is_guarded(address)
-        if not address or known:
-            return tensor if tensor.device.type == "cpu" else tensor.cpu()
+        if tensor.device.type == "cpu" and (not address or cuda_on_cpu.is_guarded(address)):
+            return tensor
         if address not in self.storages:
             self.storages[address] = storage, storage.cpu() if tensor.is_cuda else storage.clone()
         return _view(tensor, self.storages[address][1])

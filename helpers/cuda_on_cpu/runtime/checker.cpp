@@ -103,7 +103,8 @@ void Checker::find(Recent& recent, std::uintptr_t address, unsigned bytes, Acces
         unsigned site = recent.code == code
                             ? recent.site
                             : checks_->site(code, callers(), known_depth());
-        recent = {code, array->begin, array->bytes, array, site};
+        recent = {code,  array->begin, array->bytes, array, array->shadow->cells(),
+                  array->shadow->shift(), site};
         return;
     }
     const Stacks& stacks = multiprocessor_.stacks();
@@ -130,7 +131,27 @@ void Checker::find(Recent& recent, std::uintptr_t address, unsigned bytes, Acces
         }
         region = {address, 1};
     }
-    recent = {code, region.begin, region.bytes, nullptr, 0};
+    recent = {code, region.begin, region.bytes, nullptr, nullptr, 0, 0};
+}
+
+// An access of several cells, or of a part of one.
+void Checker::check_cells(const Recent& recent, Mark mine, std::size_t offset, unsigned bytes,
+                          AccessKind kind, bool needs_value) {
+    unsigned cell_bytes = 1u << recent.shift, unwritten = 0, cells = 0;
+    std::size_t end = offset + bytes, at = offset >> recent.shift << recent.shift;
+    std::uintptr_t address = recent.begin + offset;
+    for (Cell* cell = recent.cells + (offset >> recent.shift); at < end; at += cell_bytes, cell++) {
+        unsigned mask = (1u << cell_bytes) - 1;
+        if (at < offset) mask &= ~0u << (offset - at);
+        if (at + cell_bytes > end) mask &= (1u << (end - at)) - 1;
+        unwritten += needs_value && !written(*cell, mine);
+        cells++;
+        check_cell(*cell, mine.with_bytes(mask), *recent.array,
+                   std::max(address, recent.begin + at), kind);
+    }
+    // A structure's padding need not have been written.
+    bool is_structure = bytes > 8 && bytes != 16;
+    if (unwritten && (!is_structure || unwritten == cells)) report_unwritten(*recent.array, address);
 }
 
 // ---------------------------------------------------------------- errors
@@ -182,7 +203,7 @@ void Checker::report_race(const KernelArray& array, std::uintptr_t address, Acce
     fail(sentence, code_);
 }
 
-void Checker::report_unwritten(const KernelArray& array, std::uintptr_t address, unsigned) {
+void Checker::report_unwritten(const KernelArray& array, std::uintptr_t address) {
     fail("reads " + element_text(array, address) +
              " before any thread of the block has written it.",
          code_);

@@ -29,7 +29,7 @@ public:
     void fence();
 
     // orders: as a volatile access does, it takes part in no race and may order others.
-    void access(std::uintptr_t address, unsigned bytes, AccessKind kind, const void* code,
+    [[gnu::always_inline]] void access(std::uintptr_t address, unsigned bytes, AccessKind kind, const void* code,
                 bool orders = false, bool reads = true);
     void atomic(std::uintptr_t address, unsigned bytes, bool reads, const void* code) {
         access(address, bytes, AccessKind::atomic, code, true, reads);
@@ -58,6 +58,8 @@ private:
         std::uintptr_t begin;
         std::size_t bytes;
         KnownArray* array;
+        Cell* cells;     // the array's
+        unsigned shift;  // a cell stands for 1 << shift bytes
         unsigned site;
     };
     static constexpr unsigned RECENT = 1024, DEPTH = 32;
@@ -77,12 +79,16 @@ private:
     [[gnu::noinline]] void find(Recent& recent, std::uintptr_t address, unsigned bytes,
                                 AccessKind kind, const void* code);
     [[gnu::noinline]] void order(bool stores);
-    void check_cells(const Recent& recent, std::uintptr_t address, unsigned bytes, AccessKind kind,
-                     bool orders, bool reads);
-    void check_cell(Cell& cell, Mark mine, const KnownArray& array, std::uintptr_t address,
+    [[gnu::noinline]] void check_cells(const Recent& recent, Mark mine, std::size_t offset,
+                                       unsigned bytes, AccessKind kind, bool needs_value);
+    [[gnu::always_inline]] void check_cell(Cell& cell, Mark mine, const KnownArray& array, std::uintptr_t address,
                     AccessKind kind);
-    bool ordered(Mark earlier, Mark mine, bool shared) const;
-    bool races(Mark earlier, Mark mine, bool shared) const;
+    static bool written(const Cell& cell, Mark mine) {  // in this block
+        Mark write = load(cell.write);
+        return write.exists() && write.same_block(mine);
+    }
+    [[gnu::always_inline]] bool ordered(Mark earlier, Mark mine, bool shared) const;
+    [[gnu::always_inline]] bool races(Mark earlier, Mark mine, bool shared) const;
 
     // The errors. They name the running thread.
     [[noreturn, gnu::cold, gnu::noinline]] void fail(const std::string& sentence, const void* code);
@@ -93,8 +99,7 @@ private:
                                                             std::uintptr_t address, AccessKind kind,
                                                             Mark mine, Mark earlier, bool wrote);
     [[noreturn, gnu::cold, gnu::noinline]] void report_unwritten(const KernelArray& array,
-                                                                 std::uintptr_t address,
-                                                                 unsigned site);
+                                                                 std::uintptr_t address);
     unsigned known_depth() const;
     const void* const* callers();
 
@@ -140,26 +145,18 @@ inline void Checker::leave_function() {
 
 inline bool Checker::ordered(Mark earlier, Mark mine, bool shared) const {
     if (earlier.same_thread(mine)) return true;
-    unsigned thread = mine.thread();
-    Releases::Number released;
-    if (earlier.same_block(mine)) {
-        if (clocks_.ordered(earlier.thread(), earlier.time(), thread)) return true;
-        released = released_[earlier.thread()];
-    } else {
-        if (shared) return true;  // the block before this one, on the same multiprocessor
-        released = checks_->releases.of_block(earlier.block());
-    }
-    return released && released <= std::max(acquired_by_all_, acquired_[thread]);
+    bool same_block = earlier.same_block(mine);
+    if (same_block && clocks_.ordered(earlier.thread(), earlier.time(), mine.thread())) return true;
+    if (!same_block && shared) return true;  // the block before this one, on this multiprocessor
+    if (!checks_->releases.now()) return false;
+    Releases::Number released = same_block ? released_[earlier.thread()]
+                                           : checks_->releases.of_block(earlier.block());
+    return released && released <= std::max(acquired_by_all_, acquired_[mine.thread()]);
 }
 
 inline bool Checker::races(Mark earlier, Mark mine, bool shared) const {
     return earlier.exists() && earlier.bytes() & mine.bytes() &&
            !(earlier.atomic() && mine.atomic()) && !ordered(earlier, mine, shared);
-}
-
-inline Mark load(const Mark& mark) { return {__atomic_load_n(&mark.bits, __ATOMIC_RELAXED)}; }
-inline void store(Mark& mark, Mark value) {
-    __atomic_store_n(&mark.bits, value.bits, __ATOMIC_RELAXED);
 }
 
 inline void Checker::check_cell(Cell& cell, Mark mine, const KnownArray& array,
@@ -188,35 +185,21 @@ inline void Checker::access(std::uintptr_t address, unsigned bytes, AccessKind k
     if (recent.code != code || address - recent.begin >= recent.bytes)
         find(recent, address, bytes, kind, code);
     if (!recent.array) return;
-    if (address - recent.begin > recent.bytes - bytes || bytes > recent.bytes)
-        report_range(*recent.array, address, bytes, kind, code);
-    check_cells(recent, address, bytes, kind, orders, reads);
-    if (counting_)
-        counter_.access({code, place(), address, bytes, kind, recent.array, position.thread});
-}
+    std::size_t offset = address - recent.begin;
+    if (offset + bytes > recent.bytes) report_range(*recent.array, address, bytes, kind, code);
 
-inline void Checker::check_cells(const Recent& recent, std::uintptr_t address, unsigned bytes,
-                                 AccessKind kind, bool orders, bool reads) {
-    KnownArray& array = *recent.array;
-    unsigned thread = position.thread, shift = array.shadow->shift(), cell_bytes = 1u << shift;
+    unsigned thread = position.thread;
     Mark mine = Mark::of(block_, thread, clocks_.time(thread), recent.site, orders);
-    std::size_t offset = address - array.begin, end = offset + bytes;
-    Cell* cell = array.shadow->cells() + (offset >> shift);
-    unsigned unwritten = 0, cells = 0;
-    code_ = recent.code;
-    for (std::size_t at = offset >> shift << shift; at < end; at += cell_bytes, cell++, cells++) {
-        unsigned mask = (1u << cell_bytes) - 1;
-        if (at < offset) mask &= ~0u << (offset - at);
-        if (at + cell_bytes > end) mask &= (1u << (end - at)) - 1;
-        if (array.shared && reads && kind != AccessKind::store) {
-            Mark write = load(cell->write);
-            unwritten += !write.exists() || !write.same_block(mine);
-        }
-        check_cell(*cell, mine.with_bytes(mask), array, std::max(address, array.begin + at), kind);
+    bool needs_value = recent.array->shared && reads && kind != AccessKind::store;
+    Cell* cell = recent.cells + (offset >> recent.shift);
+    code_ = code;
+    if (bytes == 1u << recent.shift && !(offset & (bytes - 1))) {
+        if (needs_value && !written(*cell, mine)) report_unwritten(*recent.array, address);
+        check_cell(*cell, mine.with_bytes((1u << bytes) - 1), *recent.array, address, kind);
+    } else {
+        check_cells(recent, mine, offset, bytes, kind, needs_value);
     }
-    // Padding of a structure need not have been written.
-    if (unwritten && (bytes == 16 || bytes <= 8 || unwritten == cells))
-        report_unwritten(array, address, recent.site);
+    if (counting_) counter_.access({code, place(), address, bytes, kind, recent.array, thread});
 }
 
 }  // namespace cuda_on_cpu

@@ -13,6 +13,10 @@ static void* map_zeros(std::size_t bytes) {
     void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
+#if defined(MADV_HUGEPAGE)
+    constexpr std::size_t LARGE = 8 << 20;
+    if (bytes >= LARGE) madvise(memory, bytes, MADV_HUGEPAGE);  // fewer page faults
+#endif
     return memory;
 }
 

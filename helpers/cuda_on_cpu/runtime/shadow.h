@@ -42,6 +42,11 @@ struct Cell {
     Mark write, read, other_read;
 };
 
+inline Mark load(const Mark& mark) { return {__atomic_load_n(&mark.bits, __ATOMIC_RELAXED)}; }
+inline void store(Mark& mark, Mark value) {
+    __atomic_store_n(&mark.bits, value.bits, __ATOMIC_RELAXED);
+}
+
 // The cells of one array. Pages that no access touches take no memory.
 class Shadow {
 public:
@@ -74,7 +79,8 @@ public:
     // Whether an access by `other`, at its time, comes before what `thread` of its block does now.
     bool ordered(unsigned other, unsigned when, unsigned thread) const {
         return when < begin_ || when == Mark::LATEST ||
-               (other / LANES == thread / LANES && when < known_[thread][other % LANES]);
+               (lanes_met_ && other / LANES == thread / LANES &&
+                when < known_[thread][other % LANES]);
     }
 
 private:

@@ -17,7 +17,7 @@ using Word = std::conditional_t<
     std::conditional_t<sizeof(T) == 4, unsigned, unsigned short>>;
 
 template <class To, class From>
-inline To reinterpret_bits(const From& from) {
+CUDA_ON_CPU_UNCHECKED inline To reinterpret_bits(const From& from) {
     static_assert(sizeof(To) == sizeof(From), "a reinterpreted value keeps its size");
     To to;
     std::memcpy(static_cast<void*>(&to), &from, sizeof(To));
@@ -26,8 +26,7 @@ inline To reinterpret_bits(const From& from) {
 
 // *address = change(*address); returns the old value. Tries again if another thread was faster.
 template <class T, class Change>
-CUDA_ON_CPU_INLINE T atomic_change(T* address, Change change, bool reads = true) {
-    note_atomic(address, sizeof(T), reads);
+CUDA_ON_CPU_UNCHECKED inline T change_in_one_step(T* address, Change change) {
     if (--position.patience == 0) yield();
     auto* word = reinterpret_cast<Word<T>*>(address);
     Word<T> old = __atomic_load_n(word, __ATOMIC_RELAXED);
@@ -40,8 +39,7 @@ CUDA_ON_CPU_INLINE T atomic_change(T* address, Change change, bool reads = true)
 }
 
 template <class T>
-CUDA_ON_CPU_INLINE T atomic_compare_and_swap(T* address, T expected, T desired) {
-    note_atomic(address, sizeof(T));
+CUDA_ON_CPU_UNCHECKED inline T compare_and_swap_in_one_step(T* address, T expected, T desired) {
     if (--position.patience == 0) yield();
     auto* word = reinterpret_cast<Word<T>*>(address);
     auto old = reinterpret_bits<Word<T>>(expected);
@@ -50,12 +48,25 @@ CUDA_ON_CPU_INLINE T atomic_compare_and_swap(T* address, T expected, T desired) 
     return reinterpret_bits<T>(old);
 }
 
+// To the checks an atomic is one access, of the line that calls it.
+template <class T, class Change>
+CUDA_ON_CPU_INLINE T atomic_change(T* address, Change change) {
+    note_atomic(address, sizeof(T));
+    return change_in_one_step(address, change);
+}
+template <class T>
+CUDA_ON_CPU_INLINE T atomic_compare_and_swap(T* address, T expected, T desired) {
+    note_atomic(address, sizeof(T));
+    return compare_and_swap_in_one_step(address, expected, desired);
+}
+
 }  // namespace cuda_on_cpu
 
 // _block and _system say how many threads have to see the step as one; here all always do.
 #define CUDA_ON_CPU_ATOMIC(NAME, T, EXPRESSION)                                             \
     CUDA_ON_CPU_INLINE T NAME(T* address, T value) {                                                    \
-        return cuda_on_cpu::atomic_change(address, [&](T old) { return EXPRESSION; });      \
+        return cuda_on_cpu::atomic_change(                                                  \
+            address, [value](T old) CUDA_ON_CPU_UNCHECKED { return EXPRESSION; });          \
     }                                                                                       \
     CUDA_ON_CPU_INLINE T NAME##_block(T* address, T value) { return NAME(address, value); }             \
     CUDA_ON_CPU_INLINE T NAME##_system(T* address, T value) { return NAME(address, value); }
