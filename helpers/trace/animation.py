@@ -1,0 +1,272 @@
+"""A tiled matrix multiplication step by step, from a run of its kernel on the simulator.
+
+The frames are SVG images in one piece of HTML with a few lines of JavaScript to step through them.
+JupyterLab runs these only in a notebook it trusts, and else keeps neither them nor inline SVG;
+then, and in print, the first frame stays, and the steps in words.
+"""
+
+from base64 import b64encode
+from dataclasses import dataclass, field
+from html import escape
+
+import torch
+
+from helpers.simulator import blockIdx, cdiv, launch, shared_array, syncthreads, threadIdx
+from helpers.trace.squares import Squares, barrier, svg
+
+LARGEST = 8  # rows and columns of a matrix, and
+LARGEST_TILE = 4  # of a tile: what a page has room for
+CELL, TILE_CELL = 30, 46  # sides of the squares in pixels
+GAP = 26  # between matrices
+# of Okabe and Ito's palette, and paler; a frame says the same
+BLUE, ORANGE = "#56B4E9", "#E69F00"
+PALE_BLUE, PALE_ORANGE, PALE_GREEN = "#D3EAF8", "#FBE3B5", "#CDEBE1"
+SCRIPT = """
+(() => {
+  const root = document.currentScript.parentElement;
+  const frames = root.querySelectorAll("figure");
+  const [back, next, play] = root.querySelectorAll("button");
+  const slider = root.querySelector("input");
+  let timer = null;
+  const stop = () => { clearInterval(timer); timer = null; play.textContent = "play"; };
+  const show = (i) => {
+    slider.value = i;
+    frames.forEach((frame, j) => { frame.hidden = j != slider.value; });
+    if (slider.value == frames.length - 1) stop();
+  };
+  back.onclick = () => { stop(); show(+slider.value - 1); };
+  next.onclick = () => { stop(); show(+slider.value + 1); };
+  slider.oninput = () => { stop(); show(+slider.value); };
+  play.onclick = () => {
+    if (timer) return stop();
+    if (slider.value == frames.length - 1) show(0);
+    play.textContent = "pause";
+    timer = setInterval(() => show(+slider.value + 1), 1500);
+  };
+  root.querySelector("p").hidden = false;
+  root.querySelector("details").open = false;
+})();
+"""
+
+
+@dataclass
+class Animation:
+    """Frames to step through in a notebook; elsewhere the steps in words."""
+
+    title: str
+    frames: list[tuple[str, str]]  # SVG, and in words what it shows
+
+    def __repr__(self) -> str:
+        steps = (f"{i}. {text}" for i, (_, text) in enumerate(self.frames, 1))
+        return "\n".join([self.title, *steps])
+
+    def _repr_html_(self) -> str:
+        last = len(self.frames) - 1
+        figures = "".join(self._figure(i) for i in range(last + 1))
+        steps = "".join(f"<li>{escape(text)}</li>" for _, text in self.frames)
+        buttons = "".join(f"<button>{name}</button> " for name in ("back", "next", "play"))
+        slider = f'<input type="range" min="0" max="{last}" value="0" aria-label="step">'
+        return (
+            f"<div><b>{escape(self.title)}</b><p hidden>{buttons}{slider}</p>{figures}"
+            f"<details open><summary>The steps in words</summary><ol>{steps}</ol></details>"
+            f"<script>{SCRIPT}</script></div>"
+        )
+
+    def _figure(self, number: int) -> str:
+        svg, text = self.frames[number]
+        data = b64encode(svg.encode()).decode()
+        words = escape(text)
+        return (
+            f'<figure style="margin:0"{" hidden" if number else ""}>'
+            f"<figcaption>{number + 1} of {len(self.frames)}: {words}</figcaption>"
+            f'<img alt="{words}" style="max-width:100%" src="data:image/svg+xml;base64,{data}">'
+            "</figure>"
+        )
+
+
+def animate_tiled_matmul(M: int = 4, N: int = 4, K: int = 4, TILE: int = 2) -> Animation:
+    """Show how one block computes its part of C = A @ B, with A: M × K, B: K × N, C: M × N.
+
+    Blocks have TILE × TILE threads. The numbers are those of a real run of the kernel on the
+    simulator. Raises ValueError if a page has no room: M, N and K are 1 to 8, TILE 2 to 4.
+    """
+    if not all(1 <= size <= LARGEST for size in (M, N, K)) or not 2 <= TILE <= LARGEST_TILE:
+        raise ValueError(
+            f"M, N and K are 1 to {LARGEST}, TILE 2 to {LARGEST_TILE}, not {M}, {N}, {K} and {TILE}"
+        )
+    digits = torch.Generator().manual_seed(0)
+    A = torch.randint(1, 6, (M, K), generator=digits).float()
+    B = torch.randint(1, 6, (K, N), generator=digits).float()
+    C = torch.zeros(M, N)
+    grid = (cdiv(N, TILE), cdiv(M, TILE))
+    block = (grid[0] // 2, grid[1] // 2)  # the one that is shown: x, y
+    seen: dict[tuple, dict[tuple, tuple]] = {}
+
+    def watch(step, *values):
+        if (blockIdx.x, blockIdx.y) == block:
+            seen.setdefault(step, {})[threadIdx.y, threadIdx.x] = values
+
+    launch(tiled_matmul_kernel, grid, (TILE, TILE), C, A, B, M, N, K, TILE, watch)
+    scene = _Scene(A, B, C, TILE, block)
+    frames = [
+        scene.draw(
+            f"Block ({block[0]}, {block[1]}) has {TILE * TILE} threads, one for each "
+            "element of its part of C. Its accumulators start at 0."
+        )
+    ]
+    for step, values in seen.items():
+        frames.append(scene.advance(step, values))
+    return Animation(f"C = A @ B in tiles of {TILE} × {TILE}", frames)
+
+
+def tiled_matmul_kernel(C, A, B, M, N, K, TILE, watch):
+    # A: M × K, B: K × N, C: M × N
+    A_tile = shared_array((TILE, TILE))
+    B_tile = shared_array((TILE, TILE))
+    y, x = threadIdx.y, threadIdx.x
+    row, col = blockIdx.y * TILE + y, blockIdx.x * TILE + x
+    acc = 0.0
+    for first in range(0, K, TILE):
+        A_tile[y, x] = A[row, first + x] if row < M and first + x < K else 0.0
+        B_tile[y, x] = B[first + y, col] if first + y < K and col < N else 0.0
+        watch(("load", first), A_tile[y, x], B_tile[y, x])
+        syncthreads()  # both tiles are complete
+        watch(("written", first))
+        for k in range(TILE):
+            acc += A_tile[y, k] * B_tile[k, x]
+            watch(("multiply", first, k), acc, A_tile[y, k], B_tile[k, x])
+        syncthreads()  # no thread needs these tiles any more
+        watch(("read", first))
+    if row < M and col < N:
+        C[row, col] = acc
+        watch(("store",), acc)
+
+
+@dataclass
+class _Scene:
+    """What the drawing shows after a step."""
+
+    A: torch.Tensor
+    B: torch.Tensor
+    C: torch.Tensor  # the result, drawn once it is stored
+    TILE: int
+    block: tuple[int, int]
+    acc: dict = field(default_factory=dict)  # by thread: y, x
+    products: dict = field(default_factory=dict)  # what this step adds to acc, as text
+    A_tile: dict = field(default_factory=dict)
+    B_tile: dict = field(default_factory=dict)
+    first: int | None = None  # k at which the tile begins
+    k: int | None = None  # the column of A_tile and row of B_tile that are multiplied
+    at_barrier: bool = False
+    is_stored: bool = False
+
+    def __post_init__(self):
+        self.acc = {(y, x): 0.0 for y in range(self.TILE) for x in range(self.TILE)}
+
+    def advance(self, step: tuple, values: dict) -> tuple[str, str]:
+        """Take over what the threads did in a step, and draw it."""
+        name = step[0]
+        self.products, self.k, self.at_barrier = {}, None, name in ("written", "read")
+        text = getattr(self, f"_{name}")(values, *step[1:])
+        return self.draw(text)
+
+    def _load(self, values: dict, first: int) -> str:
+        self.first = first
+        self.A_tile = {thread: a for thread, (a, _) in values.items()}
+        self.B_tile = {thread: b for thread, (_, b) in values.items()}
+        number, tiles = first // self.TILE + 1, cdiv(self.A.shape[1], self.TILE)
+        beyond = "; beyond the matrix's edge it writes 0" if self._is_ragged() else ""
+        return (
+            f"Tile {number} of {tiles}: each thread copies one element of A and one of B to shared "
+            f"memory{beyond}."
+        )
+
+    def _written(self, values: dict, first: int) -> str:
+        return "Barrier: no thread reads the tiles before every thread has written its elements."
+
+    def _multiply(self, values: dict, first: int, k: int) -> str:
+        self.k = k
+        self.acc = {thread: acc for thread, (acc, _, _) in values.items()}
+        self.products = {thread: f"+{a:g}×{b:g}" for thread, (_, a, b) in values.items()}
+        acc, a, b = values[0, 0]
+        return (
+            f"k = {k}: thread (x, y) adds A_tile[y][{k}] × B_tile[{k}][x] to its acc; "
+            f"thread (0, 0): {acc - a * b:g} + {a:g} × {b:g} = {acc:g}."
+        )
+
+    def _read(self, values: dict, first: int) -> str:
+        return "Barrier: no thread overwrites the tiles while another one still reads them."
+
+    def _store(self, values: dict) -> str:
+        self.is_stored = True
+        self.first, self.A_tile, self.B_tile = None, {}, {}
+        K = self.A.shape[1]
+        rows = len({y for y, _ in values})
+        cols = len({x for _, x in values})
+        tiled = (rows + cols) * K
+        return (
+            f"Each thread stores its acc in C. The block loaded {tiled} elements of A and "
+            f"B; without tiles it would load {2 * K * len(values)}."
+        )
+
+    def _is_ragged(self) -> bool:
+        """Tell whether the tiles reach beyond A or B."""
+        ends = [(start + 1) * self.TILE for start in (*self.block, self.first // self.TILE)]
+        sizes = (self.B.shape[1], *self.A.shape)
+        return any(end > size for end, size in zip(ends, sizes, strict=True))
+
+    def draw(self, text: str) -> tuple[str, str]:
+        """Return the scene as SVG, and the text that goes with it."""
+        (M, K), N, T = self.A.shape, self.B.shape[1], self.TILE
+        left, top = self.block[0] * T, self.block[1] * T  # the block's part of C
+        right, bottom = min(left + T, N), min(top + T, M)
+        C = {
+            (row, col): self.C[row, col] for row in range(top, bottom) for col in range(left, right)
+        }
+        x, y = 34 + K * CELL + GAP, 44 + K * CELL + GAP  # where C is drawn
+        tiles_x = x + N * CELL + 70
+        acc_x, acc_y = tiles_x + T * TILE_CELL + GAP, 44 + T * TILE_CELL + GAP
+        width = acc_x + T * TILE_CELL + 30
+        height = max(y + M * CELL, acc_y + T * TILE_CELL) + 30
+        a = Squares(34, y, CELL, (M, K))
+        b = Squares(x, 44, CELL, (K, N))
+        c = Squares(x, y, CELL, (M, N))
+        parts = [
+            a.fill(PALE_BLUE, top, 0, bottom, K) + a.draw(f"A: {M} × {K}", _numbers(self.A)),
+            b.fill(PALE_ORANGE, 0, left, K, right) + b.draw(f"B: {K} × {N}", _numbers(self.B)),
+            c.fill(PALE_GREEN, top, left, bottom, right)
+            + c.draw(f"C: {M} × {N}", C if self.is_stored else {})
+            + c.frame(top, left, bottom, right),
+            self._tile(Squares(tiles_x, acc_y, TILE_CELL, (T, T)), "A_tile", self.A_tile),
+            self._tile(Squares(acc_x, 44, TILE_CELL, (T, T)), "B_tile", self.B_tile),
+            self._tile(Squares(acc_x, acc_y, TILE_CELL, (T, T)), "acc", self.acc),
+        ]
+        if self.first is not None:
+            end = min(self.first + T, K)
+            parts += [a.frame(top, self.first, bottom, end), b.frame(self.first, left, end, right)]
+        if self.at_barrier:
+            parts.append(barrier(tiles_x - 14, 14, acc_x + T * TILE_CELL + 14, height - 14))
+        return svg(width, height, parts), text
+
+    def _tile(self, squares: Squares, name: str, values: dict) -> str:
+        """Draw a tile, or the accumulators, and what of it is multiplied."""
+        T, k = self.TILE, self.k
+        colors = {
+            "A_tile": (PALE_BLUE, BLUE),
+            "B_tile": (PALE_ORANGE, ORANGE),
+            "acc": (PALE_GREEN, ""),
+        }
+        pale, strong = colors[name]
+        shape = squares.fill(pale, 0, 0, T, T) if values else ""
+        if name == "acc":
+            return shape + squares.draw("acc", values, self.products)
+        numbers = squares.draw(f"{name}, shared", values)
+        if k is None:
+            return shape + numbers
+        used = (0, k, T, k + 1) if name == "A_tile" else (k, 0, k + 1, T)
+        return shape + squares.fill(strong, *used) + numbers + squares.frame(*used)
+
+
+def _numbers(matrix: torch.Tensor) -> dict[tuple[int, int], float]:
+    rows, cols = matrix.shape
+    return {(row, col): matrix[row, col] for row in range(rows) for col in range(cols)}
