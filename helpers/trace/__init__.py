@@ -1,13 +1,13 @@
 """What a launch did, line by line: what is slow about it, and what would fit on a GPU.
 
 How it works, in the order to read it:
-    record             what both ways of running a kernel write down
-    model              what one request costs: sectors, wavefronts
-    from_simulator     records a Python kernel
-    from_cpu_backend   records a CUDA string
-    occupancy          how many blocks an SM holds
-    report, table      the report and its tables
-    pictures           the pictures
+    record                      what both ways of running a kernel write down
+    model                       what one request costs: sectors, wavefronts
+    from_simulator              records a Python kernel
+    from_cpu_backend            records a CUDA string, machine_code counts its FLOPs
+    occupancy                   how many blocks an SM holds
+    report, table               what `trace` returns, and how it shows itself
+    pictures, launch_pictures   of one access, of a launch; picture is what they share
 """
 
 import inspect

@@ -4,7 +4,7 @@ Launches of the same kernel with the same grid, block and shared memory are summ
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from html import escape
 from typing import Any
@@ -13,7 +13,9 @@ from helpers.compile_errors import CompileError
 from helpers.device_code import gpu_arch, resource_usage
 from helpers.tables import Table
 from helpers.toolchain import ToolMissing
+from helpers.trace import launch_pictures, pictures
 from helpers.trace.occupancy import Occupancy, occupancy
+from helpers.trace.picture import Picture
 from helpers.trace.record import Access, Launch, Line
 from helpers.trace.table import bytes_moved, dim, excess, title_and_table
 
@@ -30,7 +32,7 @@ class Trace:
     `launches` are the launches in their order, `result` is what the traced function returned (None
     for a Python kernel). `accesses`, `lines`, `bytes`, `flops` and `intensity` are about all of
     them; `report.kernel("name")` is the report on one kernel alone. `report["load", "A"]` is one
-    access: any of its kernel, line, operation, space, array and bytes, enough to tell it apart.
+    access: any of its kernel, line, operation, space and array, enough to tell it apart.
     """
 
     def __init__(self, launches: Iterable[Launch], result: Any = None, source: str | None = None):
@@ -131,10 +133,9 @@ class Trace:
         The pictures of one access below take what describes it, as `report[...]` does: its line or
         its array, say; of several, and by default of all, they show the one furthest from ideal.
         """
-        pictures = _pictures()
         drawn = []
         for launch in self._sums:
-            drawn.append(pictures.draw_lanes(launch))
+            drawn.append(launch_pictures.draw_lanes(launch))
             kept = [access for access in launch.accesses if access.samples]
             if kept:
                 worst = max(kept, key=excess)
@@ -143,34 +144,34 @@ class Trace:
                 drawn.append(draw(worst, launch.kernel))
         return Overview(drawn)
 
-    def draw_addresses(self, which: Any = ()):
+    def draw_addresses(self, which: Any = ()) -> Picture:
         """Draw which addresses the lanes of the first requests ask for."""
-        return self._draw("draw_addresses", ("global", "shared"), which)
+        return self._draw(pictures.draw_addresses, ("global", "shared"), which)
 
-    def draw_lines(self, which: Any = ()):
+    def draw_lines(self, which: Any = ()) -> Picture:
         """Draw which sectors and lines of global memory a request moves."""
-        return self._draw("draw_lines", ("global",), which)
+        return self._draw(pictures.draw_lines, ("global",), which)
 
-    def draw_banks(self, which: Any = ()):
+    def draw_banks(self, which: Any = ()) -> Picture:
         """Draw which lanes of a request wait for each other at the banks of shared memory."""
-        return self._draw("draw_banks", ("shared",), which)
+        return self._draw(pictures.draw_banks, ("shared",), which)
 
-    def draw_lanes(self):
+    def draw_lanes(self) -> Picture:
         """Draw how many lanes each line of the only kernel keeps active."""
-        return _pictures().draw_lanes(self._only())
+        return launch_pictures.draw_lanes(self._only())
 
-    def draw_timeline(self):
+    def draw_timeline(self) -> Picture:
         """Draw what the warps of the only kernel's first block ask for between its barriers."""
-        return _pictures().draw_timeline(self._only())
+        return launch_pictures.draw_timeline(self._only())
 
-    def _draw(self, name: str, spaces: tuple[str, ...], which: Any):
-        """Call that function of the pictures for the access furthest from ideal."""
+    def _draw(self, draw: Callable, spaces: tuple[str, ...], which: Any) -> Picture:
+        """Draw the access furthest from ideal, of those in these spaces that `which` describes."""
         found = [(k, access) for k, access in self._matching(which) if access.space in spaces]
         if not found:
             spaces = " or ".join(spaces)
             raise KeyError(f"no {spaces} access is {which!r}; there is {self._accesses()}")
         kernel, access = max(found, key=lambda pair: excess(pair[1]))
-        return getattr(_pictures(), name)(access, kernel)
+        return draw(access, kernel)
 
     # ---------------------------------------------------------------------------------------------
 
@@ -200,7 +201,7 @@ class Trace:
 class Overview:
     """Pictures, one below the other."""
 
-    def __init__(self, pictures: list):
+    def __init__(self, pictures: list[Picture]):
         self.pictures = pictures
 
     def __repr__(self) -> str:
@@ -208,12 +209,6 @@ class Overview:
 
     def _repr_html_(self) -> str:
         return "".join(f"<div>{picture._repr_html_()}</div>" for picture in self.pictures)
-
-
-def _pictures():
-    from helpers.trace import pictures  # matplotlib: a second, so only if something is drawn
-
-    return pictures
 
 
 def _sum(group: list[Launch]) -> Launch:
@@ -257,4 +252,4 @@ def _without_namespace(kernel: str) -> str:
 
 
 def _names(access: Access) -> tuple:
-    return (access.line, access.operation, access.space, access.array, access.bytes)
+    return (access.line, access.operation, access.space, access.array)
