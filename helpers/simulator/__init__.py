@@ -17,6 +17,7 @@ nobody has written) is an error with a name.
 How it works, in the order to read it:
     geometry   dim3, threadIdx and its like, the limits of a launch
     arrays     tensors as a kernel sees them: checked, element by element; shared_array
+    vectors    several elements at a time, as with float4: as_vector
     atomics    atomicAdd and its like
     order      which accesses come before which: barriers, syncwarp, threadfence
     watch      who touched each element of an array: data races, undefined elements
@@ -85,6 +86,7 @@ from helpers.simulator.meeting import (
 )
 from helpers.simulator.order import threadfence
 from helpers.simulator.running import launch
+from helpers.simulator.vectors import as_vector
 
 __all__ = [
     "WARP_SIZE",
@@ -102,6 +104,7 @@ __all__ = [
     "activemask",
     "all_sync",
     "any_sync",
+    "as_vector",
     "atomicAdd",
     "atomicAnd",
     "atomicCAS",

@@ -60,7 +60,7 @@ class Array:
     one is out of range, as in CUDA.
     """
 
-    __slots__ = ("_data", "_name", "_quiet", "_watch", "dtype", "offset", "shape", "size", "space")
+    __slots__ = ("_data", "_name", "_quiet", "dtype", "offset", "shape", "size", "space", "watch")
 
     def __init__(self, name, memory, shape, dtype):
         """`memory`: bytes in C order; `name`: text, or where to look for it (see `name`)."""
@@ -81,7 +81,7 @@ class Array:
         self.space = space
         if space and current.observer is not None:
             watch = ObservedWatch(self, watch, current.observer)
-        self._watch, self._quiet = watch, watch.quiet
+        self.watch, self._quiet = watch, watch.quiet
 
     # The quick way first: a memoryview checks the upper bound and the type of an index by
     # itself. What it does not take is looked at again, slowly, to say what is wrong.
@@ -90,7 +90,7 @@ class Array:
             if min(index) >= 0:
                 value = self._data[index]
                 if index not in self._quiet:
-                    self._watch.read(index)
+                    self.watch.read(index)
                 return value
         except (TypeError, IndexError, NotImplementedError):
             pass
@@ -100,21 +100,28 @@ class Array:
         try:
             if min(index) >= 0:
                 self._data[index] = value
-                self._watch.write(index)
+                self.watch.write(index)
                 return
         except (TypeError, IndexError, ValueError, NotImplementedError):
             pass
-        self._store(index, value)
-        self._watch.write(index)
+        self.poke(index, value)
+        self.watch.write(index)
 
     def change(self, index, new_value, reads=True):
-        """Replace an element by `new_value(element)` in one atomic step; return the old value."""
+        """Replace an element by `new_value(element)` in one atomic step; return the old value.
+
+        `reads`: the new value depends on the old one.
+        """
+        old = self.peek(index)
+        self.poke(index, new_value(old))
+        self.watch.atomic(index, reads)
+        return old
+
+    def peek(self, index):
+        """Read an element unwatched."""
         if (error := self._wrong_index(index)) is not None:
             raise error
-        old = self._data[index]
-        self._store(index, new_value(old))
-        self._watch.atomic(index, reads)
-        return old
+        return self._data[index]
 
     def as_element(self, value):
         """Return `value` as it would be read back from this array."""
@@ -163,8 +170,8 @@ class Array:
             "but no methods",
         )
 
-    def _store(self, index, value):
-        """Convert as C does, then store; or say what is wrong with the index or the value."""
+    def poke(self, index, value):
+        """Convert as C does and store, unwatched; or say what is wrong with index or value."""
         if (error := self._wrong_index(index)) is not None:
             raise error
         if self._data.readonly:
@@ -216,7 +223,7 @@ class Array1D(Array):
             if index >= 0:
                 value = self._data[index]
                 if index not in self._quiet:
-                    self._watch.read(index)
+                    self.watch.read(index)
                 return value
         except (TypeError, IndexError):
             pass
@@ -226,12 +233,12 @@ class Array1D(Array):
         try:
             if index >= 0:
                 self._data[index] = value
-                self._watch.write(index)
+                self.watch.write(index)
                 return
         except (TypeError, IndexError, ValueError):
             pass
-        self._store(index, value)
-        self._watch.write(index)
+        self.poke(index, value)
+        self.watch.write(index)
 
 
 class _HalfWords:
@@ -391,7 +398,7 @@ def shared_array(shape, dtype=torch.float32):
     One array for each place in the code, also inside a loop, as in CUDA. An element must be
     written before it is read. A block can have 227 KB in all.
     """
-    frame = _kernel_frame("shared_array")
+    frame = kernel_frame("shared_array")
     place = (id(frame.f_code), frame.f_lasti)
     shape, dtype = _shape_and_dtype(shape, dtype)
     array = current.shared.get(place)
@@ -419,12 +426,13 @@ def local_array(shape, dtype=torch.float32):
 
     An element must be written before it is read.
     """
-    array = _undefined(_kernel_frame("local_array"), *_shape_and_dtype(shape, dtype))
+    array = _undefined(kernel_frame("local_array"), *_shape_and_dtype(shape, dtype))
     array.watch_with(LocalWatch(array))
     return array
 
 
-def _kernel_frame(function):
+def kernel_frame(function):
+    """Return the frame of the kernel that calls `function`, which works only there."""
     if current.kernel is None:
         raise HostOnlyError(f"{function}() works only inside a kernel")
     return calling_frame()

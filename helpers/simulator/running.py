@@ -41,8 +41,8 @@ def observed_launch(observer, kernel, grid, block, *args):
     """Launch, and let an observer (or None) look on.
 
     It has: edit(node, function), which puts calls into the source of a function, and marks, the
-    functions those calls name; access(array, operation, index, frame), told of every "load",
-    "store" and "atomic" in global and shared memory; end_block().
+    functions those calls name; access(array, operation, index, frame, elements), told of every
+    "load", "store" and "atomic" in global and shared memory; end_block().
     """
     if current.kernel is not None:
         raise LaunchError(f"{current.kernel}: a kernel cannot launch another one here")

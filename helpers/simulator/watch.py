@@ -14,7 +14,23 @@ from helpers.simulator.order import order
 _READ, _WRITTEN, _ATOMIC = "read", "written", "changed by an atomic"
 
 
-class Watch:
+class _Watch:
+    """What an array tells of each access that the running thread makes."""
+
+    __slots__ = ()
+
+    def read_all(self, indices, frame):
+        """The elements of a vector, in one access."""
+        for index in indices:
+            if index not in self.quiet:
+                self.read(index, frame)
+
+    def write_all(self, indices, frame):
+        for index in indices:
+            self.write(index, frame)
+
+
+class Watch(_Watch):
     """The accesses to one array, by index. An access is (stamp, code, offset in the code).
 
     Threads run in order, so of those that read between two barriers it is enough to keep the
@@ -111,7 +127,7 @@ class Watch:
         return fault(UninitializedError, what)
 
 
-class AliasWatch:
+class AliasWatch(_Watch):
     """For an argument whose memory other arguments see as well: a Watch of bytes or of words."""
 
     quiet = frozenset()
@@ -162,29 +178,37 @@ class ObservedWatch:
         self._observer.access(self._array, "atomic", index, calling_frame())
         self._watch.atomic(index, reads)
 
+    def read_all(self, indices, frame):
+        self._observer.access(self._array, "load", indices[0], frame, len(indices))
+        self._watch.read_all(indices, frame)
 
-class LocalWatch:
+    def write_all(self, indices, frame):
+        self._observer.access(self._array, "store", indices[0], frame, len(indices))
+        self._watch.write_all(indices, frame)
+
+
+class LocalWatch(_Watch):
     """Remembers which elements of a thread's own array were written."""
 
     def __init__(self, array):
         self._array, self.quiet = array, set()
 
-    def read(self, index):
+    def read(self, index, frame=None):
         raise fault(
             UninitializedError,
             f"{self._array.element_text(index)} is read before it is written",
         )
 
-    def write(self, index):
+    def write(self, index, frame=None):
         self.quiet.add(index)
 
 
-class NoWatch:
+class NoWatch(_Watch):
     """For an array that is no kernel's."""
 
     quiet = frozenset()
 
-    def read(self, index):
+    def read(self, index, frame=None):
         pass
 
     write = read

@@ -115,15 +115,15 @@ class _Recorder:
 
     # ---- accesses
 
-    def access(self, array, operation, index, frame):
-        """The running thread accesses an element of an array."""
+    def access(self, array, operation, index, frame, elements=1):
+        """The running thread accesses an element of an array, or a vector of them."""
         thread = order.thread_number(order.stamp)
         warp, lane = divmod(thread, WARP_SIZE)
-        size = element_bytes(array)
+        size = elements * element_bytes(array)
         what = operation, array.space, array.name, size
         key = warp, self._site(frame), what, order.stage, tuple(self._places[thread])
         requests = self._requests.setdefault(key, [])
-        offset = array.offset + array.number(index) * size
+        offset = array.offset + array.number(index) * element_bytes(array)
         for offsets in requests:
             if offsets[lane] is None:
                 offsets[lane] = offset
