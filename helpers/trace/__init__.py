@@ -8,6 +8,7 @@ How it works, in the order to read it:
     occupancy                   how many blocks an SM holds
     report, table               what `trace` returns, and how it shows itself
     pictures, launch_pictures   of one access, of a launch; picture is what they share
+    animation                   a tiled matrix multiplication, step by step
 """
 
 import inspect
@@ -15,10 +16,12 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from helpers.trace import from_simulator
+from helpers.trace.animation import animate_tiled_matmul
 from helpers.trace.occupancy import occupancy
 from helpers.trace.report import Trace
 
-__all__ = ["Trace", "occupancy", "trace"]
+__all__ = ["Trace", "animate_tiled_matmul", "occupancy", "trace"]
 
 
 def trace(function: Callable, *args: Any, **kwargs: Any) -> Trace:
@@ -27,7 +30,8 @@ def trace(function: Callable, *args: Any, **kwargs: Any) -> Trace:
     trace(kernel, grid, block, *args) runs a Python kernel on the simulator, as `launch` does;
     trace(compiled.function, *args) calls a function from compile_cuda on the CPU backend and
     reports on each kernel that it launches; its result is the report's `result`. Tensors may be on
-    a GPU. The counts are those that Nsight Compute shows for the same launch on a GPU.
+    a GPU. Requests, sectors and conflicts are those that Nsight Compute counts on a GPU, unless
+    nvcc merges or drops accesses there.
 
     Raises what the launch raises: an index out of range, a race, a barrier that not all reach.
     TypeError if `function` is neither of the two.
@@ -37,10 +41,8 @@ def trace(function: Callable, *args: Any, **kwargs: Any) -> Trace:
         raise TypeError(f"trace takes {wanted} first, not {function!r}")
     # what compile_cuda(…, check=True) returns is a Python function around a compiled one
     if isinstance(inspect.unwrap(function), types.FunctionType):
-        from helpers.trace import from_simulator
-
         return Trace([from_simulator.record(function, *args, **kwargs)])
-    from helpers import compiler
+    from helpers import compiler  # not before it is needed: it looks for a C++ compiler
     from helpers.trace import from_cpu_backend
 
     result, launches = from_cpu_backend.record(function, *args, **kwargs)
