@@ -48,8 +48,11 @@ def nsight_compute(name: str) -> Counts:
             metric = f"t_{what}_pipe_lsu_mem_global"
             counts[f"global {operation} {what}"] = total(metric, suffixes)
     for operation, suffixes in SHARED.items():
-        metric = "data_bank_conflicts_pipe_lsu_mem_shared"
-        counts[f"shared {operation} conflicts"] = total(metric, suffixes)
+        for what, metric in (
+            ("wavefronts", "data_pipe_lsu_wavefronts"),
+            ("conflicts", "data_bank_conflicts_pipe_lsu"),
+        ):
+            counts[f"shared {operation} {what}"] = total(f"{metric}_mem_shared", suffixes)
     kinds = ("static", "dynamic")
     counts["shared bytes"] = sum(measured[f"launch__shared_mem_per_block_{k}"] for k in kinds)
     counts["occupancy"] = measured["sm__maximum_warps_per_active_cycle_pct"] / 100
@@ -85,6 +88,7 @@ def _counts(name: str, launch: Launch) -> Counts:
         counts[f"global {operation} sectors"] = sum(access.sectors for access in found)
     for operation in SHARED:
         found = _accesses(launch, "shared", operation)
+        counts[f"shared {operation} wavefronts"] = sum(access.wavefronts for access in found)
         counts[f"shared {operation} conflicts"] = sum(access.bank_conflicts for access in found)
     chip = machine()["gpu"].removeprefix("NVIDIA ")
     fit = occupancy(chip, prod(launch.block), launch.shared_bytes, registers(name))

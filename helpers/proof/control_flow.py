@@ -85,6 +85,17 @@ __global__ void uneven_loop_kernel(float* out, const float* inp, int n) {
 """
 
 
+def uneven_unrolled_kernel(out, inp, n):
+    i = blockIdx.x * blockDim.x + threadIdx.x
+    acc = 0.0
+    for k in range(i % 5):
+        acc += inp[k * n + i]
+    out[i] = acc
+
+
+UNEVEN_UNROLLED = UNEVEN_LOOP.replace("_loop_", "_unrolled_").replace("    #pragma unroll 1\n", "")
+
+
 def uneven_loop_of(_out, inp, n):
     """Return the sums of as many terms as each thread takes."""
     i, k = torch.arange(n), torch.arange(4)[:, None]
@@ -151,6 +162,16 @@ KERNELS = [
         BLOCK,
         lambda r: (unwritten(N), floats(r, 4 * N), N),
         uneven_loop_of,
+    ),
+    Kernel(
+        uneven_unrolled_kernel,
+        UNEVEN_UNROLLED,
+        GRID,
+        BLOCK,
+        lambda r: (unwritten(N), floats(r, 4 * N), N),
+        uneven_loop_of,
+        note="nvcc takes 4 iterations at a time; lanes with 4 to go leave those with fewer behind, "
+        "who go through another copy of the loop",
     ),
     Kernel(
         early_return_kernel,

@@ -3,7 +3,7 @@
 import torch
 
 from helpers.proof.kernel import Kernel, floats, integers, unwritten
-from helpers.simulator import blockDim, blockIdx, threadIdx
+from helpers.simulator import blockDim, blockIdx, local_array, threadIdx
 
 N = 4096
 GRID, BLOCK = N // 256, 256
@@ -162,6 +162,27 @@ __global__ void struct_of_arrays_kernel(float* out, const float* points, int n) 
 """
 
 
+def flip_columns_kernel(out, inp, n):
+    column = local_array(64)
+    i = blockIdx.x * blockDim.x + threadIdx.x
+    for k in range(64):
+        column[k] = inp[k * n + i]
+    for k in range(64):
+        out[k * n + i] = column[63 - k]
+
+
+FLIP_COLUMNS = r"""
+__global__ void flip_columns_kernel(float* out, const float* inp, int n) {
+    float column[64];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    for (int k = 0; k < 64; k++)
+        column[k] = inp[k * n + i];
+    for (int k = 0; k < 64; k++)
+        out[k * n + i] = column[63 - k];
+}
+"""
+
+
 def _copied(_out, inp, n):
     return inp[:n].clone()
 
@@ -245,5 +266,13 @@ KERNELS = [
         BLOCK,
         lambda r: (unwritten(N), floats(r, 3 * N), N),
         lambda out, points, n: points[:n] + points[n : 2 * n] * points[2 * n :],
+    ),
+    Kernel(
+        flip_columns_kernel,
+        FLIP_COLUMNS,
+        4,
+        64,
+        lambda r: (unwritten(64 * 256), floats(r, 64 * 256), 256),
+        lambda out, inp, n: inp.view(64, n).flip(0).reshape(-1),
     ),
 ]

@@ -146,6 +146,34 @@ __global__ void byte_stride_8_kernel(uint8_t* out, const uint8_t* inp) {
 """
 
 
+def chunk_sums_kernel(out, inp):
+    s = shared_array(8192)
+    first = blockIdx.x * 8192
+    for k in range(32):
+        s[256 * k + threadIdx.x] = inp[first + 256 * k + threadIdx.x]
+    syncthreads()  # s is complete
+    acc = 0.0
+    for k in range(32):
+        acc += s[32 * threadIdx.x + k]
+    out[blockIdx.x * 256 + threadIdx.x] = acc
+
+
+CHUNK_SUMS = r"""
+__global__ void chunk_sums_kernel(float* out, const float* inp) {
+    __shared__ float s[8192];
+    int first = blockIdx.x * 8192;
+    for (int k = 0; k < 32; k++)
+        s[256 * k + threadIdx.x] = inp[first + 256 * k + threadIdx.x];
+    __syncthreads();  // s is complete
+    float acc = 0.0f;
+    #pragma unroll 1  // else nvcc loads four neighbours at once
+    for (int k = 0; k < 32; k++)
+        acc += s[32 * threadIdx.x + k];
+    out[blockIdx.x * 256 + threadIdx.x] = acc;
+}
+"""
+
+
 def _transposed(_out, inp, n):
     return inp.view(n, n).T.reshape(-1)
 
@@ -180,5 +208,13 @@ KERNELS = [
         256,
         _bytes,
         lambda out, inp: inp.view(-1, 2).flip(1).reshape(-1),
+    ),
+    Kernel(
+        chunk_sums_kernel,
+        CHUNK_SUMS,
+        2,
+        256,
+        lambda r: (unwritten(512), floats(r, 2 * 8192)),
+        lambda out, inp: inp.view(512, 32).double().sum(1),
     ),
 ]

@@ -157,6 +157,6 @@ KERNELS = [
         _product,
         note="nvcc unrolls the loop over k and loads 4 neighbours of A_tile with one LDS.128",
     ),
-    Kernel(row_sum_thread_kernel, ROW_SUM_THREAD, ROWS // 64, 64, _rows, _row_sums),
+    Kernel(row_sum_thread_kernel, ROW_SUM_THREAD, ROWS // 32, 32, _rows, _row_sums),
     Kernel(row_sum_warp_kernel, ROW_SUM_WARP, ROWS // 8, 256, _rows, _row_sums),
 ]

@@ -39,7 +39,7 @@ Requests / 32-byte sectors.
 
 ## Shared memory
 
-Bank conflicts: wavefronts beyond those that the same accesses would take without a conflict.
+Wavefronts (passes over the banks) / bank conflicts (those among them that conflicts cause).
 
 {shared_memory}
 
@@ -60,7 +60,9 @@ def readme() -> str:
         global_memory=_counts_table("global", ("load", "store"), ("requests", "sectors")),
         notes="\n".join(notes),
         atomics=_counts_table("global", ("atomic",), ("requests", "sectors")),
-        shared_memory=_counts_table("shared", ("load", "store", "atomic"), ("conflicts",)),
+        shared_memory=_counts_table(
+            "shared", ("load", "store", "atomic"), ("wavefronts", "conflicts")
+        ),
         occupancy=_occupancy_table(),
     )
 

@@ -1,8 +1,7 @@
 """Kernels that move 16 bytes at a time."""
 
-from helpers import simulator
 from helpers.proof.kernel import Kernel, floats, unwritten
-from helpers.simulator import blockDim, blockIdx, shared_array, syncthreads, threadIdx
+from helpers.simulator import as_vector, blockDim, blockIdx, shared_array, syncthreads, threadIdx
 
 N = 4096
 GRID, BLOCK = N // 4 // 128, 128
@@ -10,7 +9,7 @@ GRID, BLOCK = N // 4 // 128, 128
 
 def copy_float4_kernel(out, inp):
     i = blockIdx.x * blockDim.x + threadIdx.x
-    simulator.as_vector(out, 4)[i] = simulator.as_vector(inp, 4)[i]
+    as_vector(out, 4)[i] = as_vector(inp, 4)[i]
 
 
 COPY_FLOAT4 = r"""
@@ -22,11 +21,11 @@ __global__ void copy_float4_kernel(float* out, const float* inp) {
 
 
 def reverse_float4_kernel(out, inp):
-    s = simulator.as_vector(shared_array(512), 4)
+    s = as_vector(shared_array(512), 4)
     i = blockIdx.x * blockDim.x + threadIdx.x
-    s[threadIdx.x] = simulator.as_vector(inp, 4)[i]
+    s[threadIdx.x] = as_vector(inp, 4)[i]
     syncthreads()  # s is complete
-    simulator.as_vector(out, 4)[i] = s[127 - threadIdx.x]
+    as_vector(out, 4)[i] = s[127 - threadIdx.x]
 
 
 REVERSE_FLOAT4 = r"""
@@ -41,11 +40,11 @@ __global__ void reverse_float4_kernel(float* out, const float* inp) {
 
 
 def float4_stride_2_kernel(out, inp):
-    s = simulator.as_vector(shared_array(1024), 4)
+    s = as_vector(shared_array(1024), 4)
     i = blockIdx.x * blockDim.x + threadIdx.x
-    s[2 * threadIdx.x] = simulator.as_vector(inp, 4)[i]
+    s[2 * threadIdx.x] = as_vector(inp, 4)[i]
     syncthreads()  # every second element of s is there
-    simulator.as_vector(out, 4)[i] = s[2 * (127 - threadIdx.x)]
+    as_vector(out, 4)[i] = s[2 * (127 - threadIdx.x)]
 
 
 FLOAT4_STRIDE_2 = r"""
