@@ -1,4 +1,4 @@
-"""Pictures of a traced launch, one function each: addresses, lines, banks, lanes, barriers.
+"""Pictures of the requests of one line: their addresses, sectors and cache lines, banks.
 
 Each returns a `Picture`, which shows itself in a notebook together with the words that say the
 same. No picture needs its colours: marks, hatches and numbers tell apart what they tell apart.
@@ -11,8 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from helpers.trace.launch_pictures import draw_lanes, draw_timeline
-from helpers.trace.model import BANKS, SECTOR_BYTES, WORD_BYTES, ideal_sectors, sectors
+from helpers.trace.model import BANKS, SECTOR_BYTES, WORD_BYTES, ideal_sectors, parts, sectors
 from helpers.trace.picture import (
     BLUE,
     GREEN,
@@ -28,15 +27,13 @@ from helpers.trace.picture import (
 )
 from helpers.trace.record import Access, Request
 
-__all__ = ["draw_addresses", "draw_banks", "draw_lanes", "draw_lines", "draw_timeline"]
-
 LINE_BYTES = 128
 WARP_SIZE = 32
 MARKS = [("o", BLUE), ("s", ORANGE), ("^", GREEN), ("D", PINK)]  # of each eight lanes
 MOST_LINES = 8  # rows of cache lines in a picture
 
 
-def draw_addresses(access: Access, kernel: str = "") -> Picture:
+def draw_addresses(access: Access, kernel: str) -> Picture:
     """Draw which lane asks for which address: a row for each request that was kept.
 
     Requests that lie far apart each begin at their own first byte. Raises ValueError if no request
@@ -58,11 +55,11 @@ def draw_addresses(access: Access, kernel: str = "") -> Picture:
         ax.set_title(f"{_place(request)}: {active} lanes active", fontsize=9, loc="left", pad=3)
         words.append(f"{_place(request)}, {active} lanes ask for bytes {first:,} to {end - 1:,}")
     rows[-1].set_xlabel(f"byte offset into {access.array}")
-    _head(figure, access, kernel, "which lane asks for which address")
+    _head(figure, access, kernel, "where the access of each lane begins")
     return Picture(figure, f"{_sentence(access)}: {'; '.join(words)}.")
 
 
-def draw_lines(access: Access, kernel: str = "") -> Picture:
+def draw_lines(access: Access, kernel: str) -> Picture:
     """Lay a request, of those kept the one that moves most, over 128-byte lines and their sectors.
 
     Raises ValueError if no request was kept.
@@ -116,24 +113,24 @@ def draw_lines(access: Access, kernel: str = "") -> Picture:
     return Picture(figure, alt)
 
 
-def draw_banks(access: Access, kernel: str = "") -> Picture:
+def draw_banks(access: Access, kernel: str) -> Picture:
     """Draw the queues before the banks of shared memory: which lane waits how many wavefronts.
 
     It is the request, of those kept, that takes most wavefronts. Raises ValueError if no request
     was kept.
     """
     request = max(_samples(access), key=lambda r: _height(_queues(access, r)))
-    parts = _queues(access, request)
-    height = _height(parts)
+    served = _queues(access, request)
+    height = _height(served)
     figure = Figure(figsize=(WIDTH, 1.75 + 0.22 * max(height, 2)), layout="constrained")
     ax = figure.subplots()
     top = 0
-    for name, queues in parts:
+    for name, queues in served:
         for bank, queue in queues.items():
             for place, lanes in enumerate(queue):
                 _draw_turn(ax, bank, top + place, lanes, waits=place > 0)
         longest = max(map(len, queues.values()))
-        if len(parts) > 1:
+        if len(served) > 1:
             ax.text(BANKS + 0.3, top + longest / 2, name, va="center", fontsize=8)
             ax.axhline(top + longest, color="black", lw=1.2)
         top += longest
@@ -151,11 +148,11 @@ def draw_banks(access: Access, kernel: str = "") -> Picture:
             Patch(fc="white", ec=ORANGE, hatch="////", label="waits: a bank conflict"),
         ],
     )
-    ideal = len(parts)
+    ideal = len(served)
     summary = f"{_place(request)}: {count(height, 'wavefront')}, {ideal} would do"
     _head(figure, access, kernel, summary)
     waiting = Counter()
-    for _, queues in parts:
+    for _, queues in served:
         waiting.update({bank: len(queue) for bank, queue in queues.items()})
     bank, longest = waiting.most_common(1)[0]
     alt = (
@@ -230,8 +227,7 @@ def _label(ax: Axes, x: float, y: float, lanes: list[int], **style) -> None:
 
 def _head(figure: Figure, access: Access, kernel: str, summary: str) -> None:
     """Write what the picture is about: kernel, line, operation and array, and the line's text."""
-    where = f"{kernel}, line" if kernel else "line"
-    text = f"{where} {access.line}: {_what(access)}\n{shorten(access.text)}\n{summary}"
+    text = f"{kernel}, line {access.line}: {_what(access)}\n{shorten(access.text)}\n{summary}"
     figure.suptitle(text, fontsize=10, parse_math=False)
 
 
@@ -241,8 +237,8 @@ def _queues(access: Access, request: Request) -> list[tuple[str, dict[int, list[
     A queue holds the lanes served in its first wavefront, in its second and so on. Lanes that want
     the same word are served together; of an atomic operation, one by one.
     """
-    parts = []
-    for lanes in _parts(access, request):
+    named = []
+    for lanes in parts(request.offsets, access.bytes):
         queues: dict[int, dict[tuple, list[int]]] = {}
         for lane in lanes:
             first = request.offsets[lane]
@@ -250,20 +246,12 @@ def _queues(access: Access, request: Request) -> list[tuple[str, dict[int, list[
                 turn = (word, lane) if access.operation == "atomic" else (word,)
                 queues.setdefault(word % BANKS, {}).setdefault(turn, []).append(lane)
         name = f"lanes {lanes[0]}–{lanes[-1]}"
-        parts.append((name, {bank: list(queues[bank].values()) for bank in sorted(queues)}))
-    return parts
+        named.append((name, {bank: list(queues[bank].values()) for bank in sorted(queues)}))
+    return named
 
 
-def _parts(access: Access, request: Request) -> list[list[int]]:
-    """Return the active lanes of a whole warp, or of its halves or quarters if each moves more."""
-    width = WARP_SIZE * WORD_BYTES // max(access.bytes, WORD_BYTES)
-    groups = [range(first, first + width) for first in range(0, WARP_SIZE, width)]
-    parts = [[n for n in group if request.offsets[n] is not None] for group in groups]
-    return [part for part in parts if part]
-
-
-def _height(parts: list[tuple[str, dict]]) -> int:
-    return sum(max(map(len, queues.values())) for _, queues in parts)
+def _height(served: list[tuple[str, dict]]) -> int:
+    return sum(max(map(len, queues.values())) for _, queues in served)
 
 
 def _samples(access: Access) -> list[Request]:
