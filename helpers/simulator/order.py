@@ -11,6 +11,9 @@ Shuffles and votes order nothing, and neither does the order in which blocks run
 
 from bisect import bisect
 
+from helpers.simulator.current import current
+from helpers.simulator.errors import HostOnlyError
+
 _THREAD = 1023  # the bits of a stamp that hold the thread
 
 
@@ -130,4 +133,6 @@ def threadfence():
     Other threads may rely on it once they have read, with an atomic, what this thread changed
     with an atomic after the fence.
     """
+    if current.kernel is None:
+        raise HostOnlyError("threadfence() works only inside a kernel")
     order.fence()

@@ -18,6 +18,8 @@ def as_vector(array, width):
     if the vectors are larger than that, do not fill the last dimension or are not aligned.
     """
     frame = kernel_frame("as_vector")
+    if not isinstance(array, Array) or isinstance(array, Vectors):
+        raise fault(DtypeError, f"as_vector takes an array of numbers, not {array!r}")
     size = width * element_bytes(array)
     if width not in (2, 4) or size > 16:
         raise fault(

@@ -37,6 +37,7 @@ from helpers.simulator import (
     syncthreads,
     syncthreads_count,
     syncwarp,
+    threadfence,
     threadIdx,
     watchdog,
 )
@@ -627,6 +628,8 @@ def test_kernel_functions_exist_only_in_a_kernel():
         shared_array(3)
     with pytest.raises(HostOnlyError, match=r"local_array\(\) works only inside a kernel"):
         local_array(3)
+    with pytest.raises(HostOnlyError, match=r"threadfence\(\) works only inside a kernel"):
+        threadfence()
     with pytest.raises(SimulatorError, match=r"syncthreads\(\) works only in a kernel run by"):
         syncthreads()
 

@@ -93,9 +93,17 @@ def test_what_counts_as_a_floating_point_operation():
         out[threadIdx.x] = y if i < 1000 else 0
         out[threadIdx.x] += 1  # 1
         out[threadIdx.x] *= max(y, 2.0)  # 1
+        lists = [[], [1]]
+        lists[0] += [2]
+        for values in lists:
+            values += [i]
+        assert lists == [[2, i], [1, i]]
 
+    counts = (1, 4, 0, 5, 1, 0, 1, 1, 0, 0, 0, 0, 0)
     launched = record(operations_kernel, 1, 40, torch.zeros(40), 7)
-    assert [line.flops for line in launched.lines] == [40 * n for n in (1, 4, 0, 5, 1, 0, 1, 1)]
+    assert [line.flops for line in launched.lines] == [
+        40 * n for n in (1, 4, 0, 5, 1, 0, 1, 1, *[0] * 5)
+    ]
 
 
 def tiled_kernel(C, A, B, N, TILE):

@@ -16,6 +16,7 @@ from helpers.simulator.running import observed_launch
 from helpers.trace import model
 from helpers.trace.record import Access, Launch, Line, Request, Stage
 
+_COUNTED = ast.Add | ast.Sub | ast.Mult | ast.Div | ast.Pow
 _SAMPLES = 4  # requests that an Access keeps, of the first block
 
 
@@ -273,8 +274,7 @@ class _Marker(ast.NodeTransformer):
 
     def visit_BinOp(self, node):
         self.generic_visit(node)
-        counts = isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.Div | ast.Pow)
-        return self._counted(node) if counts else node
+        return self._counted(node) if isinstance(node.op, _COUNTED) else node
 
     def visit_UnaryOp(self, node):
         self.generic_visit(node)
@@ -285,25 +285,29 @@ class _Marker(ast.NodeTransformer):
         return self._counted(node) if self._is_math(node.func) else node
 
     def visit_AugAssign(self, node):
-        """x += y becomes x = x + y, so that the sum can be counted; a and i of a[i] once only."""
-        if isinstance(node.target, ast.Attribute):
-            return self.generic_visit(node)
-        before, load, store = [], node.target, node.target
+        """Count x += y behind it; a[i] += y becomes a[i] = a[i] + y, with a and i found once."""
         if isinstance(node.target, ast.Subscript):
-            names = [f"record_{next(self._numbers)}" for _ in range(2)]
-            for name, part in zip(names, (node.target.value, node.target.slice), strict=True):
-                value = ast.Assign([ast.Name(name, ast.Store())], self.visit(part))
-                before.append(ast.copy_location(value, node))
-            array, index = (ast.Name(name, ast.Load()) for name in names)
-            load = ast.Subscript(array, index, ast.Load())
-            store = ast.Subscript(array, index, ast.Store())
-        else:
-            load = ast.Name(node.target.id, ast.Load())
-        for part in (load, store):
-            ast.copy_location(part, node.target)
+            return self._augmented_element(node)
+        self.generic_visit(node)
+        if not isinstance(node.op, _COUNTED) or not isinstance(node.target, ast.Name):
+            return node
+        value = ast.copy_location(ast.Name(node.target.id, ast.Load()), node)
+        return [node, ast.copy_location(ast.Expr(self._counted(value)), node)]
+
+    def _augmented_element(self, node):
+        statements, names = [], []
+        for part in (node.target.value, node.target.slice):
+            names.append(f"record_{next(self._numbers)}")
+            statements.append(ast.Assign([ast.Name(names[-1], ast.Store())], self.visit(part)))
+        load, store = (
+            ast.copy_location(
+                ast.Subscript(*(ast.Name(name, ast.Load()) for name in names), context), node.target
+            )
+            for context in (ast.Load(), ast.Store())
+        )
         total = ast.copy_location(ast.BinOp(load, node.op, node.value), node)
-        assign = ast.Assign([store], self.visit(total))
-        return [*before, ast.copy_location(assign, node)]
+        statements.append(ast.Assign([store], self.visit(total)))
+        return [ast.copy_location(statement, node) for statement in statements]
 
     def _is_math(self, function):
         if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
