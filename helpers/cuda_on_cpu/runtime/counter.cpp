@@ -121,30 +121,26 @@ static unsigned most_in_one_bank(const MemoryRequest& request, std::uint32_t lan
     return most;
 }
 
-// Whether each of the lanes reads the same address as its neighbour, or has none.
-static bool pairs_agree(const MemoryRequest& request, std::uint32_t lanes) {
-    std::uint32_t pairs = lanes & lanes >> 1 & 0x55555555;
-    for (; pairs; pairs &= pairs - 1) {
-        unsigned lane = __builtin_ctz(pairs);
-        if (request.offset[lane] != request.offset[lane + 1]) return false;
+// Whether each active lane asks for what lane t ^ k asks for, if that is active.
+static bool agree(const MemoryRequest& request, unsigned k) {
+    for (std::uint32_t left = request.lanes; left; left &= left - 1) {
+        unsigned lane = __builtin_ctz(left), other = lane ^ k;
+        if (request.lanes >> other & 1 && request.offset[lane] != request.offset[other])
+            return false;
     }
     return true;
 }
 
 // 128 bytes are served at a time, so of 8-byte accesses half a warp, of 16-byte ones a quarter.
-// Two such parts of a load go together if its lanes agree in pairs.
+// Two such parts of a load go together if all its lanes agree in pairs (helpers/trace/model.py).
 static void count_wavefronts(const MemoryRequest& request, RequestCost& cost) {
     unsigned served = std::max(1u, LANES * 4 / std::max(4u, request.bytes));
+    if (request.kind == AccessKind::load && served < LANES &&
+        (agree(request, 1) || agree(request, 2)))
+        served *= 2;
     cost.wavefronts = cost.ideal_wavefronts = 0;
     for (unsigned first = 0; first < LANES; first += served) {
         std::uint32_t part = request.lanes & ~lanes_below(first) & lanes_below(first + served);
-        std::uint32_t both = request.lanes & ~lanes_below(first) & lanes_below(first + 2 * served);
-        bool is_even = first / served % 2 == 0;
-        if (request.kind == AccessKind::load && served < LANES && is_even &&
-            pairs_agree(request, both)) {
-            part = both;
-            first += served;
-        }
         if (!part) continue;
         cost.wavefronts += std::uint16_t(most_in_one_bank(request, part));
         cost.ideal_wavefronts++;
