@@ -5,7 +5,6 @@ import math
 import operator
 import re
 import struct
-import warnings
 from functools import cache
 from typing import NamedTuple
 
@@ -16,11 +15,10 @@ from helpers.simulator.current import calling_frame, current, fault
 from helpers.simulator.errors import (
     DtypeError,
     HostOnlyError,
-    LaunchError,
     OutOfRangeError,
     SharedMemoryError,
 )
-from helpers.simulator.watch import AliasWatch, LocalWatch, NoWatch, ObservedWatch, Watch
+from helpers.simulator.watch import LocalWatch, NoWatch, ObservedWatch, Watch
 
 SHARED_LIMIT = 227 * 1024  # bytes a block can have on an H100 or H200
 
@@ -31,7 +29,7 @@ class _Element(NamedTuple):
     undefined: bytes  # what memory holds that nobody has written
 
 
-_ELEMENTS = {
+ELEMENTS = {
     torch.float32: _Element("f", 4, struct.pack("f", math.nan)),
     torch.float64: _Element("d", 8, struct.pack("d", math.nan)),
     torch.float16: _Element("H", 2, b"\xff\x7f"),  # NaN; half types are read as 16-bit words
@@ -64,7 +62,7 @@ class Array:
 
     def __init__(self, name, memory, shape, dtype):
         """`memory`: bytes in C order; `name`: text, or where to look for it (see `name`)."""
-        element = _ELEMENTS[dtype]
+        element = ELEMENTS[dtype]
         self._name, self.shape, self.dtype, self.size = name, shape, dtype, math.prod(shape)
         self.offset = 0  # of its first byte in the tensor's storage
         view = memoryview(memory)
@@ -150,13 +148,14 @@ class Array:
         code, line = self._name  # made in the kernel: the name is in the source
         source = linecache.getline(code.co_filename, line)
         found = re.match(r"\s*(\w+)\s*(?::[^=]+)?=", source)
-        return found[1] if found else "array"
+        self._name = found[1] if found else "array"
+        return self._name
 
     def __len__(self):
         return self.shape[0]
 
     def __repr__(self):
-        return f"{self.name}: {_dtype_name(self.dtype)} array of shape {self.shape}"
+        return f"{self.name}: {dtype_name(self.dtype)} array of shape {self.shape}"
 
     def __iter__(self):
         raise fault(HostOnlyError, f"a kernel cannot iterate over {self.name}; loop over indices")
@@ -184,7 +183,7 @@ class Array:
         except (TypeError, ValueError):
             raise fault(
                 DtypeError,
-                f"{self.name} holds {_dtype_name(self.dtype)}, "
+                f"{self.name} holds {dtype_name(self.dtype)}, "
                 f"it cannot store {value!r} ({type(value).__name__})",
             ) from None
 
@@ -285,7 +284,7 @@ def _bfloat16_word(value):
 
 def _as_integer(value, dtype):
     """Convert to an integer type as a GPU does: cut off the fraction, clamp, keep the low bits."""
-    signed, bits = dtype.is_signed, 8 * _ELEMENTS[dtype].bytes
+    signed, bits = dtype.is_signed, 8 * ELEMENTS[dtype].bytes
     if not hasattr(value, "__index__"):
         value = float(value)
         wide = max(bits, 32)
@@ -302,7 +301,8 @@ def _index_text(part):
     return "..." if part is ... else str(part)
 
 
-def _dtype_name(dtype):
+def dtype_name(dtype):
+    """Print a dtype without "torch."."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -313,83 +313,7 @@ def make_array(name, memory, shape, dtype):
 
 @cache
 def _one_element(dtype):
-    return make_array("value", bytearray(_ELEMENTS[dtype].bytes), (1,), dtype)
-
-
-class Arguments:
-    """The tensors of one launch as Arrays; `write_back` brings copies back to their tensors."""
-
-    def __init__(self):
-        self._copies = {}
-        self._arrays = []  # address, Array
-
-    def array(self, name, value):
-        """Return an Array on a tensor's or NumPy array's own memory, or on a copy of it."""
-        tensor = value.detach() if isinstance(value, torch.Tensor) else _from_numpy(name, value)
-        if tensor.dtype not in _ELEMENTS:
-            raise DtypeError(
-                f"argument {name} is {_dtype_name(tensor.dtype)}; arrays can be "
-                + ", ".join(_dtype_name(d) for d in _ELEMENTS)
-            )
-        if tensor.dim() == 0:
-            raise LaunchError(f"argument {name} has no dimensions; pass a number: {name}.item()")
-        if tensor.device.type != "cpu" or not tensor.is_contiguous():
-            tensor = self._copy(tensor)
-        memory = tensor.reshape(-1).view(torch.uint8).numpy()
-        if isinstance(value, np.ndarray) and not value.flags.writeable:
-            memory.flags.writeable = False
-        array = make_array(name, memory, tuple(tensor.shape), tensor.dtype)
-        array.offset = tensor.storage_offset() * tensor.element_size()
-        self._arrays.append((memory.ctypes.data, array))
-        return array
-
-    def watch(self):
-        """Watch what the kernel does to all of them; those that share memory, together."""
-        for group in _overlapping(self._arrays):
-            if len(group) == 1:
-                ((_, array),) = group
-                array.watch_with(Watch(array.element_text, shared=False), "global")
-                continue
-            begin = group[0][0]
-            sizes = [element_bytes(array) for _, array in group]
-            unit = math.gcd(*sizes, *(start - begin for start, _ in group))
-            memory = Watch(None, shared=False)
-            for (start, array), size in zip(group, sizes, strict=True):
-                others = " and ".join(a.name for _, a in group if a is not array)
-                first = (start - begin) // unit
-                array.watch_with(AliasWatch(array, others, first, size // unit, memory), "global")
-
-    def _copy(self, tensor):
-        """Return a contiguous copy on the CPU; the same one if a tensor is passed twice."""
-        key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
-        if key not in self._copies:
-            copy = tensor.cpu().contiguous()
-            self._copies[key] = (tensor, copy, copy.clone())
-        return self._copies[key][1]
-
-    def write_back(self):
-        """Bring what the kernel wrote into copies back to where they came from."""
-        for tensor, copy, before in self._copies.values():
-            if not torch.equal(copy.view(torch.uint8), before.view(torch.uint8)):
-                tensor.copy_(copy)
-
-
-def _overlapping(arrays):
-    """Group (address, Array) pairs whose memory overlaps."""
-    groups, end = [], 0
-    for start, array in sorted(arrays, key=lambda pair: pair[0]):
-        if not groups or start >= end:
-            groups.append([])
-        groups[-1].append((start, array))
-        end = max(end, start + _size_bytes(array))
-    return groups
-
-
-def _from_numpy(name, array):
-    if not hasattr(torch, array.dtype.name):
-        raise DtypeError(f"argument {name} is {array.dtype}; arrays hold numbers or bools")
-    with warnings.catch_warnings(action="ignore", category=UserWarning):  # a read-only array
-        return torch.from_numpy(array)
+    return make_array("value", bytearray(ELEMENTS[dtype].bytes), (1,), dtype)
 
 
 def shared_array(shape, dtype=torch.float32):
@@ -404,7 +328,7 @@ def shared_array(shape, dtype=torch.float32):
     array = current.shared.get(place)
     if array is None:
         array = _undefined(frame, shape, dtype)
-        total = sum(_size_bytes(a) for a in current.shared.values()) + _size_bytes(array)
+        total = sum(size_bytes(a) for a in current.shared.values()) + size_bytes(array)
         if total > SHARED_LIMIT:
             raise fault(
                 SharedMemoryError,
@@ -444,20 +368,21 @@ def _shape_and_dtype(shape, dtype):
         raise fault(SharedMemoryError, f"an array's sizes are positive integers, not {shape}")
     if not isinstance(dtype, torch.dtype):
         dtype = getattr(torch, np.dtype(dtype).name, dtype)
-    if dtype not in _ELEMENTS:
+    if dtype not in ELEMENTS:
         raise fault(DtypeError, f"an array cannot hold {dtype}")
     return shape, dtype
 
 
 def _undefined(frame, shape, dtype):
-    memory = bytearray(_ELEMENTS[dtype].undefined * math.prod(shape))
+    memory = bytearray(ELEMENTS[dtype].undefined * math.prod(shape))
     return make_array((frame.f_code, frame.f_lineno), memory, shape, dtype)
 
 
 def element_bytes(array):
     """Return how many bytes one element has."""
-    return _ELEMENTS[array.dtype].bytes
+    return ELEMENTS[array.dtype].bytes
 
 
-def _size_bytes(array):
+def size_bytes(array):
+    """Return how many bytes all elements have."""
     return array.size * element_bytes(array)

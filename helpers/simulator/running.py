@@ -9,7 +9,7 @@ from numbers import Number
 import numpy as np
 import torch
 
-from helpers.simulator.arrays import Arguments
+from helpers.simulator.arguments import Arguments
 from helpers.simulator.block import Block
 from helpers.simulator.current import current, returned_error
 from helpers.simulator.errors import LaunchError, SimulatorError

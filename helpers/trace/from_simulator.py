@@ -1,10 +1,8 @@
 """Records what a Python kernel does on the simulator, in the terms of `record`."""
 
-import ast
 import functools
 import itertools
 import linecache
-import math
 from collections import defaultdict
 from sys import _getframe
 
@@ -14,9 +12,9 @@ from helpers.simulator.geometry import WARP_SIZE, blockIdx, launch_shape
 from helpers.simulator.order import order
 from helpers.simulator.running import observed_launch
 from helpers.trace import model
+from helpers.trace.marks import marked
 from helpers.trace.record import Access, Launch, Line, Request, Stage
 
-_COUNTED = ast.Add | ast.Sub | ast.Mult | ast.Div | ast.Pow
 _SAMPLES = 4  # requests that an Access keeps, of the first block
 
 
@@ -67,14 +65,12 @@ class _Recorder:
 
     def _begin_block(self):
         self._places = defaultdict(list)  # thread → its open calls and loops, see _call
-        self._requests = {}  # (warp, …, place) → the requests made there, see access
+        self._requests = {}  # (warp, …, place) → requests made there, and how many by each lane
         self._marked = {}  # (warp, file, line, place) → bits of lanes, for each execution
 
     def edit(self, node, function):
         """Put marks into the source of a function."""
-        marker = _Marker(function)
-        edit = marker.generic_visit if function is self._kernel else marker.visit
-        return ast.fix_missing_locations(edit(node))
+        return marked(node, function, is_kernel=function is self._kernel)
 
     # ---- what the marks call
 
@@ -123,14 +119,13 @@ class _Recorder:
         size = elements * element_bytes(array)
         what = operation, array.space, array.name, size
         key = warp, self._site(frame), what, order.stage, tuple(self._places[thread])
-        requests = self._requests.setdefault(key, [])
-        offset = array.offset + array.number(index) * element_bytes(array)
-        for offsets in requests:
-            if offsets[lane] is None:
-                offsets[lane] = offset
-                return
-        requests.append([None] * WARP_SIZE)
-        requests[-1][lane] = offset
+        if key not in self._requests:
+            self._requests[key] = [], [0] * WARP_SIZE
+        requests, came = self._requests[key]
+        if came[lane] == len(requests):  # for the first time, or again in the same place
+            requests.append([None] * WARP_SIZE)
+        requests[came[lane]][lane] = array.offset + array.number(index) * element_bytes(array)
+        came[lane] += 1
 
     def _site(self, frame):
         """Return where in the source a frame is: file, line, columns."""
@@ -147,7 +142,7 @@ class _Recorder:
             self.shared_bytes, sum(a.size * element_bytes(a) for a in current.shared.values())
         )
         stages = defaultdict(int)
-        for (warp, (file, line, *_), what, stage, _), requests in self._requests.items():
+        for (warp, (file, line, *_), what, stage, _), (requests, _) in self._requests.items():
             stages[stage, warp, line, *what[:2]] += len(requests)
             access = self._access(file, line, *what)
             for offsets in requests:
@@ -210,144 +205,3 @@ def _wavefronts(offsets, size):
 
 def _text(file, line):
     return linecache.getline(file, line).strip()
-
-
-class _Marker(ast.NodeTransformer):
-    """Puts marks into a function's source: lines, loops, calls, operations."""
-
-    def __init__(self, function):
-        self._file = function.__code__.co_filename
-        self._names = {**function.__globals__, **_closure(function)}
-        self._numbers = itertools.count()
-        self._marked_lines = set()
-
-    def visit_FunctionDef(self, node):
-        self._mark_lists(node)
-        call = self._mark("record_call", node)
-        finally_ = self._mark("record_return", node)
-        node.body = [call, ast.Try(body=node.body, handlers=[], orelse=[], finalbody=[finally_])]
-        for statement in node.body:
-            ast.copy_location(statement, node)
-        return node
-
-    def visit_For(self, node):
-        self._mark_lists(node)
-        node.body.insert(0, self._mark("record_iteration", node))
-        node.body.insert(1, self._line(node))
-        return [
-            self._mark("record_loop", node),
-            node,
-            self._mark("record_loop_end", node),
-        ]
-
-    visit_While = visit_For
-
-    def _mark_lists(self, node):
-        """Transform a statement's parts, and put a mark before each statement in it."""
-        for name, value in ast.iter_fields(node):
-            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
-                setattr(node, name, self._with_lines(value))
-            elif isinstance(value, ast.AST):
-                setattr(node, name, self.visit(value))
-            elif isinstance(value, list):
-                value[:] = [self.visit(v) if isinstance(v, ast.AST) else v for v in value]
-
-    def _with_lines(self, statements):
-        result = []
-        for statement in statements:
-            line = statement.lineno
-            is_code = not isinstance(
-                statement, ast.FunctionDef | ast.Pass | ast.Global | ast.Nonlocal
-            ) and not (
-                isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-            )
-            if is_code and line not in self._marked_lines:
-                self._marked_lines.add(line)
-                result.append(self._line(statement))
-            new = self.visit(statement)
-            result.extend(new if isinstance(new, list) else [new])
-        return result
-
-    def generic_visit(self, node):
-        self._mark_lists(node)
-        return node
-
-    def visit_BinOp(self, node):
-        self.generic_visit(node)
-        return self._counted(node) if isinstance(node.op, _COUNTED) else node
-
-    def visit_UnaryOp(self, node):
-        self.generic_visit(node)
-        return self._counted(node) if isinstance(node.op, ast.USub) else node
-
-    def visit_Call(self, node):
-        self.generic_visit(node)
-        return self._counted(node) if self._is_math(node.func) else node
-
-    def visit_AugAssign(self, node):
-        """Count x += y behind it; a[i] += y becomes a[i] = a[i] + y, with a and i found once."""
-        if isinstance(node.target, ast.Subscript):
-            return self._augmented_element(node)
-        self.generic_visit(node)
-        if not isinstance(node.op, _COUNTED) or not isinstance(node.target, ast.Name):
-            return node
-        value = ast.copy_location(ast.Name(node.target.id, ast.Load()), node)
-        return [node, ast.copy_location(ast.Expr(self._counted(value)), node)]
-
-    def _augmented_element(self, node):
-        statements, names = [], []
-        for part in (node.target.value, node.target.slice):
-            names.append(f"record_{next(self._numbers)}")
-            statements.append(ast.Assign([ast.Name(names[-1], ast.Store())], self.visit(part)))
-        load, store = (
-            ast.copy_location(
-                ast.Subscript(*(ast.Name(name, ast.Load()) for name in names), context), node.target
-            )
-            for context in (ast.Load(), ast.Store())
-        )
-        total = ast.copy_location(ast.BinOp(load, node.op, node.value), node)
-        statements.append(ast.Assign([store], self.visit(total)))
-        return [ast.copy_location(statement, node) for statement in statements]
-
-    def _is_math(self, function):
-        if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
-            return self._names.get(function.value.id) is math
-        target = self._names.get(function.id) if isinstance(function, ast.Name) else None
-        return getattr(target, "__module__", None) == "math"
-
-    def _counted(self, node):
-        return self._call("record_operation", node, node, *self._where(node))
-
-    def _line(self, node):
-        return self._mark("record_line", node, *self._where(node))
-
-    def _where(self, node):
-        return ast.Constant(self._file), ast.Constant(node.lineno)
-
-    def _mark(self, name, node, *args):
-        return ast.copy_location(ast.Expr(self._call(name, node, *args)), node)
-
-    def _call(self, name, node, *args):
-        call = ast.Call(ast.Name(name, ast.Load()), list(args), [])
-        for new in (call.func, *args, call):
-            if new is not node:
-                ast.copy_location(new, node)
-        return call
-
-
-def _runs(statement):
-    """Whether a statement does anything: not a docstring, a declaration or `pass`."""
-    if isinstance(statement, ast.Expr):
-        return not isinstance(statement.value, ast.Constant)
-    return not isinstance(statement, ast.FunctionDef | ast.Pass | ast.Global | ast.Nonlocal)
-
-
-def _closure(function):
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    values = {}
-    for name, cell in cells:
-        try:
-            values[name] = cell.cell_contents
-        except ValueError:  # not assigned yet
-            pass
-    return values

@@ -1,0 +1,87 @@
+"""The tensors of a launch, on their own memory or on copies; watched together if they overlap."""
+
+import math
+import warnings
+
+import numpy as np
+import torch
+
+from helpers.simulator.arrays import ELEMENTS, dtype_name, element_bytes, make_array, size_bytes
+from helpers.simulator.errors import DtypeError, LaunchError
+from helpers.simulator.watch import AliasWatch, Watch
+
+
+class Arguments:
+    """The tensors of one launch as Arrays; `write_back` brings copies back to their tensors."""
+
+    def __init__(self):
+        self._copies = {}
+        self._arrays = []  # address, Array
+
+    def array(self, name, value):
+        """Return an Array on a tensor's or NumPy array's own memory, or on a copy of it."""
+        tensor = value.detach() if isinstance(value, torch.Tensor) else _from_numpy(name, value)
+        if tensor.dtype not in ELEMENTS:
+            raise DtypeError(
+                f"argument {name} is {dtype_name(tensor.dtype)}; arrays can be "
+                + ", ".join(dtype_name(d) for d in ELEMENTS)
+            )
+        if tensor.dim() == 0:
+            raise LaunchError(f"argument {name} has no dimensions; pass a number: {name}.item()")
+        if tensor.device.type != "cpu" or not tensor.is_contiguous():
+            tensor = self._copy(tensor)
+        memory = tensor.reshape(-1).view(torch.uint8).numpy()
+        if isinstance(value, np.ndarray) and not value.flags.writeable:
+            memory.flags.writeable = False
+        array = make_array(name, memory, tuple(tensor.shape), tensor.dtype)
+        array.offset = tensor.storage_offset() * tensor.element_size()
+        self._arrays.append((memory.ctypes.data, array))
+        return array
+
+    def watch(self):
+        """Watch what the kernel does to all of them; those that share memory, together."""
+        for group in _overlapping(self._arrays):
+            if len(group) == 1:
+                ((_, array),) = group
+                array.watch_with(Watch(array.element_text, shared=False), "global")
+                continue
+            begin = group[0][0]
+            sizes = [element_bytes(array) for _, array in group]
+            unit = math.gcd(*sizes, *(start - begin for start, _ in group))
+            memory = Watch(None, shared=False)
+            for (start, array), size in zip(group, sizes, strict=True):
+                others = " and ".join(a.name for _, a in group if a is not array)
+                first = (start - begin) // unit
+                array.watch_with(AliasWatch(array, others, first, size // unit, memory), "global")
+
+    def _copy(self, tensor):
+        """Return a contiguous copy on the CPU; the same one if a tensor is passed twice."""
+        key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+        if key not in self._copies:
+            copy = tensor.cpu().contiguous()
+            self._copies[key] = (tensor, copy, copy.clone())
+        return self._copies[key][1]
+
+    def write_back(self):
+        """Bring what the kernel wrote into copies back to where they came from."""
+        for tensor, copy, before in self._copies.values():
+            if not torch.equal(copy.view(torch.uint8), before.view(torch.uint8)):
+                tensor.copy_(copy)
+
+
+def _overlapping(arrays):
+    """Group (address, Array) pairs whose memory overlaps."""
+    groups, end = [], 0
+    for start, array in sorted(arrays, key=lambda pair: pair[0]):
+        if not groups or start >= end:
+            groups.append([])
+        groups[-1].append((start, array))
+        end = max(end, start + size_bytes(array))
+    return groups
+
+
+def _from_numpy(name, array):
+    if not hasattr(torch, array.dtype.name):
+        raise DtypeError(f"argument {name} is {array.dtype}; arrays hold numbers or bools")
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # a read-only array
+        return torch.from_numpy(array)
