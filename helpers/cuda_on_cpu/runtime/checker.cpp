@@ -104,7 +104,7 @@ void Checker::find(Recent& recent, std::uintptr_t address, unsigned bytes, Acces
                             ? recent.site
                             : checks_->site(code, callers(), known_depth());
         recent = {code,  array->begin, array->bytes, array, array->shadow->cells(),
-                  array->shadow->shift(), site};
+                  (unsigned char)array->shadow->shift(), array->shared, site};
         return;
     }
     const Stacks& stacks = multiprocessor_.stacks();
@@ -131,20 +131,59 @@ void Checker::find(Recent& recent, std::uintptr_t address, unsigned bytes, Acces
         }
         region = {address, 1};
     }
-    recent = {code, region.begin, region.bytes, nullptr, nullptr, 0, 0};
+    recent = {code, region.begin, region.bytes, nullptr, nullptr, 0, false, 0};
 }
 
-// An access of several cells, or of a part of one.
-void Checker::check_cells(const Recent& recent, Mark mine, std::size_t offset, unsigned bytes,
-                          AccessKind kind, bool needs_value) {
+// ---------------------------------------------------------------- one access
+
+bool Checker::ordered(Mark earlier, Mark mine, bool shared) const {
+    if (earlier.same_thread(mine)) return true;
+    bool same_block = earlier.same_block(mine);
+    if (same_block && clocks_.ordered(earlier.thread(), earlier.time(), mine.thread())) return true;
+    if (!same_block && shared) return true;  // the block before this one, on this multiprocessor
+    if (!checks_->releases.now()) return false;
+    Releases::Number released = same_block ? released_[earlier.thread()]
+                                           : checks_->releases.of_block(earlier.block());
+    return released && released <= std::max(acquired_by_all_, acquired_[mine.thread()]);
+}
+
+bool Checker::races(Mark earlier, Mark mine, bool shared) const {
+    return earlier.exists() && earlier.bytes() & mine.bytes() &&
+           !(earlier.atomic() && mine.atomic()) && !ordered(earlier, mine, shared);
+}
+
+void Checker::check_cell(Cell& cell, Mark mine, const KnownArray& array, std::uintptr_t address,
+                         AccessKind kind) {
+    Mark write = load(cell.write), read = load(cell.read), other = load(cell.other_read);
+    if (races(write, mine, array.shared)) report_race(array, address, kind, mine, write, true);
+    if (kind == AccessKind::load) {
+        // A reader that comes before this one is not needed any more. Of several that are not
+        // ordered, the first and the latest are kept.
+        bool replaces = !read.exists() || ordered(read, mine, array.shared);
+        if (replaces && read.same_moment(mine)) mine = mine.with_bytes(read.bytes());
+        store(replaces ? cell.read : cell.other_read, mine);
+    } else {
+        if (races(read, mine, array.shared)) report_race(array, address, kind, mine, read, false);
+        if (races(other, mine, array.shared)) report_race(array, address, kind, mine, other, false);
+        if (write.same_moment(mine)) mine = mine.with_bytes(write.bytes());
+        store(cell.write, mine);
+    }
+}
+
+void Checker::check_cells(const Recent& recent, std::uintptr_t address, unsigned bytes,
+                          AccessKind kind, bool orders, bool reads) {
+    code_ = recent.code;
+    Mark mine = mark(recent, orders);
+    bool needs_value = recent.shared && reads && kind != AccessKind::store;
     unsigned cell_bytes = 1u << recent.shift, unwritten = 0, cells = 0;
-    std::size_t end = offset + bytes, at = offset >> recent.shift << recent.shift;
-    std::uintptr_t address = recent.begin + offset;
+    std::size_t offset = address - recent.begin, end = offset + bytes;
+    std::size_t at = offset >> recent.shift << recent.shift;
     for (Cell* cell = recent.cells + (offset >> recent.shift); at < end; at += cell_bytes, cell++) {
         unsigned mask = (1u << cell_bytes) - 1;
         if (at < offset) mask &= ~0u << (offset - at);
         if (at + cell_bytes > end) mask &= (1u << (end - at)) - 1;
-        unwritten += needs_value && !written(*cell, mine);
+        Mark write = load(cell->write);
+        unwritten += needs_value && !(write.exists() && write.same_block(mine));
         cells++;
         check_cell(*cell, mine.with_bytes(mask), *recent.array,
                    std::max(address, recent.begin + at), kind);

@@ -29,8 +29,8 @@ public:
     void fence();
 
     // orders: as a volatile access does, it takes part in no race and may order others.
-    [[gnu::always_inline]] void access(std::uintptr_t address, unsigned bytes, AccessKind kind, const void* code,
-                bool orders = false, bool reads = true);
+    [[gnu::always_inline]] void access(std::uintptr_t address, unsigned bytes, AccessKind kind,
+                                       const void* code, bool orders = false, bool reads = true);
     void atomic(std::uintptr_t address, unsigned bytes, bool reads, const void* code) {
         access(address, bytes, AccessKind::atomic, code, true, reads);
     }
@@ -53,16 +53,17 @@ public:
 private:
     // What an instruction accessed last: most often the same array again. No array: memory that
     // is not of interest, such as the thread's own stack.
-    struct Recent {
+    struct alignas(64) Recent {
         const void* code;
         std::uintptr_t begin;
         std::size_t bytes;
         KnownArray* array;
         Cell* cells;     // the array's
-        unsigned shift;  // a cell stands for 1 << shift bytes
+        unsigned char shift;  // a cell stands for 1 << shift bytes
+        bool shared;
         unsigned site;
     };
-    static constexpr unsigned RECENT = 1024, DEPTH = 32;
+    static constexpr unsigned RECENT = 512, DEPTH = 32;
     struct Path {
         std::uint64_t place;
         unsigned depth;  // of calls; of more than DEPTH the innermost are not told apart
@@ -79,16 +80,21 @@ private:
     [[gnu::noinline]] void find(Recent& recent, std::uintptr_t address, unsigned bytes,
                                 AccessKind kind, const void* code);
     [[gnu::noinline]] void order(bool stores);
-    [[gnu::noinline]] void check_cells(const Recent& recent, Mark mine, std::size_t offset,
-                                       unsigned bytes, AccessKind kind, bool needs_value);
-    [[gnu::always_inline]] void check_cell(Cell& cell, Mark mine, const KnownArray& array, std::uintptr_t address,
-                    AccessKind kind);
-    static bool written(const Cell& cell, Mark mine) {  // in this block
-        Mark write = load(cell.write);
-        return write.exists() && write.same_block(mine);
+    [[gnu::noinline]] void check_cells(const Recent& recent, std::uintptr_t address, unsigned bytes,
+                                       AccessKind kind, bool orders, bool reads);
+    [[gnu::noinline]] void count(const Recent& recent, std::uintptr_t address, unsigned bytes,
+                                 AccessKind kind) {
+        counter_.access({recent.code, place(), address, bytes, kind, recent.array, position.thread});
     }
-    [[gnu::always_inline]] bool ordered(Mark earlier, Mark mine, bool shared) const;
-    [[gnu::always_inline]] bool races(Mark earlier, Mark mine, bool shared) const;
+    void check_cell(Cell& cell, Mark mine, const KnownArray& array, std::uintptr_t address,
+                    AccessKind kind);
+    Mark mark(const Recent& recent, bool orders) const {
+        unsigned thread = position.thread;
+        return Mark::of(block_, clocks_.time(thread), thread, recent.site, orders);
+    }
+    [[gnu::always_inline]] bool passes(Cell& cell, Mark mine, AccessKind kind, bool shared);
+    bool ordered(Mark earlier, Mark mine, bool shared) const;
+    bool races(Mark earlier, Mark mine, bool shared) const;
 
     // The errors. They name the running thread.
     [[noreturn, gnu::cold, gnu::noinline]] void fail(const std::string& sentence, const void* code);
@@ -143,41 +149,6 @@ inline void Checker::leave_function() {
     if (path.depth && --path.depth < DEPTH) path.place = calls_[thread][path.depth].place;
 }
 
-inline bool Checker::ordered(Mark earlier, Mark mine, bool shared) const {
-    if (earlier.same_thread(mine)) return true;
-    bool same_block = earlier.same_block(mine);
-    if (same_block && clocks_.ordered(earlier.thread(), earlier.time(), mine.thread())) return true;
-    if (!same_block && shared) return true;  // the block before this one, on this multiprocessor
-    if (!checks_->releases.now()) return false;
-    Releases::Number released = same_block ? released_[earlier.thread()]
-                                           : checks_->releases.of_block(earlier.block());
-    return released && released <= std::max(acquired_by_all_, acquired_[mine.thread()]);
-}
-
-inline bool Checker::races(Mark earlier, Mark mine, bool shared) const {
-    return earlier.exists() && earlier.bytes() & mine.bytes() &&
-           !(earlier.atomic() && mine.atomic()) && !ordered(earlier, mine, shared);
-}
-
-inline void Checker::check_cell(Cell& cell, Mark mine, const KnownArray& array,
-                                std::uintptr_t address, AccessKind kind) {
-    Mark write = load(cell.write), read = load(cell.read), other = load(cell.other_read);
-    if (races(write, mine, array.shared)) report_race(array, address, kind, mine, write, true);
-    if (kind == AccessKind::load) {
-        // A reader that comes before this one is not needed any more. Of several that are not
-        // ordered, the first and the latest are kept.
-        if (read.bits == mine.bits || other.bits == mine.bits) return;
-        bool replaces = !read.exists() || ordered(read, mine, array.shared);
-        if (replaces && read.same_moment(mine)) mine = mine.with_bytes(read.bytes());
-        store(replaces ? cell.read : cell.other_read, mine);
-    } else {
-        if (races(read, mine, array.shared)) report_race(array, address, kind, mine, read, false);
-        if (races(other, mine, array.shared)) report_race(array, address, kind, mine, other, false);
-        if (write.same_moment(mine)) mine = mine.with_bytes(write.bytes());
-        store(cell.write, mine);
-    }
-}
-
 inline void Checker::access(std::uintptr_t address, unsigned bytes, AccessKind kind,
                             const void* code, bool orders, bool reads) {
     if (orders) order(kind != AccessKind::load);
@@ -188,18 +159,36 @@ inline void Checker::access(std::uintptr_t address, unsigned bytes, AccessKind k
     std::size_t offset = address - recent.begin;
     if (offset + bytes > recent.bytes) report_range(*recent.array, address, bytes, kind, code);
 
-    unsigned thread = position.thread;
-    Mark mine = Mark::of(block_, thread, clocks_.time(thread), recent.site, orders);
-    bool needs_value = recent.array->shared && reads && kind != AccessKind::store;
-    Cell* cell = recent.cells + (offset >> recent.shift);
-    code_ = code;
-    if (bytes == 1u << recent.shift && !(offset & (bytes - 1))) {
-        if (needs_value && !written(*cell, mine)) report_unwritten(*recent.array, address);
-        check_cell(*cell, mine.with_bytes((1u << bytes) - 1), *recent.array, address, kind);
-    } else {
-        check_cells(recent, mine, offset, bytes, kind, needs_value);
+    Mark mine = mark(recent, orders);
+    Cell& cell = recent.cells[offset >> recent.shift];
+    bool whole_cell = bytes == 1u << recent.shift && !(offset & (bytes - 1));
+    if (!whole_cell || !passes(cell, mine.with_bytes((1u << bytes) - 1), kind, recent.shared))
+        check_cells(recent, address, bytes, kind, orders, reads);
+    if (counting_) count(recent, address, bytes, kind);
+}
+
+// Whether an access is right, as it is seen from times alone; if so, it is marked. What does not
+// pass is looked at again, in all detail.
+inline bool Checker::passes(Cell& cell, Mark mine, AccessKind kind, bool shared) {
+    if (kind == AccessKind::atomic) return false;
+    std::uint64_t begin = mine.when() - mine.time();
+    unsigned last_barrier = clocks_.last_barrier();
+    auto is_over = [&](Mark mark) {
+        return mark.when() - begin < last_barrier || (mark.bits ^ mine.bits) >> 20 == 0;
+    };
+    Mark write = load(cell.write), read = load(cell.read);
+    if (kind == AccessKind::load) {
+        if (!is_over(write) && (write.bits || shared)) return false;
+        if (shared && !write.bits) return false;
+        store(is_over(read) || !read.bits ? cell.read : cell.other_read, mine);
+        return true;
     }
-    if (counting_) counter_.access({code, place(), address, bytes, kind, recent.array, thread});
+    Mark other = load(cell.other_read);
+    if (!((is_over(write) || !write.bits) && (is_over(read) || !read.bits) &&
+          (is_over(other) || !other.bits)))
+        return false;
+    store(cell.write, mine);
+    return true;
 }
 
 }  // namespace cuda_on_cpu

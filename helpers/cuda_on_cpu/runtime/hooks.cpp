@@ -15,8 +15,9 @@ using namespace cuda_on_cpu;
 
 // ---------------------------------------------------------------- accesses
 
-static inline void tell(const void* address, std::size_t bytes, AccessKind kind, const void* code,
-                        bool orders = false) {
+[[gnu::always_inline]] static inline void tell(const void* address, std::size_t bytes,
+                                               AccessKind kind, const void* code,
+                                               bool orders = false) {
     if (Checker* checker = checker_here)
         checker->access(std::uintptr_t(address), unsigned(bytes), kind, code, orders);
 }

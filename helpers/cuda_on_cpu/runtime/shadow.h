@@ -15,11 +15,10 @@ struct Mark {
 
     static constexpr unsigned BLOCKS = 1u << 18, SITES = 1u << 14, LATEST = 0xffff;
 
-    static Mark of(std::uint64_t block, unsigned thread, unsigned time, unsigned site,
+    static Mark of(std::uint64_t block, unsigned time, unsigned thread, unsigned site,
                    bool atomic) {
-        return {1 | std::uint64_t{atomic} << 1 | std::uint64_t{site} << 6 |
-                std::uint64_t{time} << 20 | std::uint64_t{thread} << 36 |
-                (block % BLOCKS) << 46};
+        return {(block % BLOCKS) << 46 | std::uint64_t{time} << 30 | std::uint64_t{thread} << 20 |
+                std::uint64_t{site} << 6 | std::uint64_t{atomic} << 1 | 1};
     }
     Mark with_bytes(unsigned mask) const { return {bits | std::uint64_t{mask} << 2}; }
 
@@ -27,11 +26,14 @@ struct Mark {
     bool atomic() const { return bits >> 1 & 1; }
     unsigned bytes() const { return bits >> 2 & 0xf; }  // of a cell of up to four, one bit each
     unsigned site() const { return bits >> 6 & (SITES - 1); }
-    unsigned time() const { return bits >> 20 & LATEST; }
-    unsigned thread() const { return bits >> 36 & 1023; }
+    unsigned thread() const { return bits >> 20 & 1023; }
+    unsigned time() const { return bits >> 30 & LATEST; }
     unsigned block() const { return unsigned(bits >> 46); }
-    bool same_block(Mark other) const { return (bits ^ other.bits) >> 46 == 0; }
-    bool same_thread(Mark other) const { return (bits ^ other.bits) >> 36 == 0; }
+    std::uint64_t when() const { return bits >> 30; }  // block and time
+    bool same_block(Mark other) const { return block() == other.block(); }
+    bool same_thread(Mark other) const {
+        return same_block(other) && thread() == other.thread();
+    }
     bool same_moment(Mark other) const {
         return (bits ^ other.bits) >> 20 == 0 && exists() && atomic() == other.atomic();
     }
@@ -73,6 +75,7 @@ public:
     void barrier() { begin_ = latest_ = latest_ < Mark::LATEST ? latest_ + 1 : latest_; }
     void sync_lanes(unsigned warp, std::uint32_t lanes);
 
+    unsigned last_barrier() const { return begin_; }  // what has an earlier time is over
     unsigned time(unsigned thread) const {
         return time_[thread] > begin_ ? time_[thread] : begin_;
     }
