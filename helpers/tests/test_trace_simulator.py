@@ -290,6 +290,7 @@ def test_bank_conflicts_and_atomics():
     assert access_to(launched, "s", "store").bank_conflicts == 7
     hist = access_to(launched, "hist", "atomic")
     assert (hist.requests, hist.lanes, hist.same_address) == (1, 32, 11)
+    assert (hist.wavefronts, hist.ideal_wavefronts) == (11, 1)
     assert access_to(launched, "out", "atomic").same_address == 1
     assert access_to(launched, "out", "atomic").sectors == 4
 

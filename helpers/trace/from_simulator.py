@@ -181,26 +181,26 @@ def _count(access, offsets):
     near = tuple(None if offset is None else offset - least for offset in offsets)
     access.requests += 1
     access.lanes += sum(offset is not None for offset in offsets)
+    cost, ideal = _cost(near, access.bytes, access.operation, access.space)
     if access.space == "global":
-        sectors, ideal = _sectors(near, access.bytes)
-        access.sectors += sectors
+        access.sectors += cost
         access.ideal_sectors += ideal
     else:
-        wavefronts, ideal = _wavefronts(near, access.bytes)
-        access.wavefronts += wavefronts
+        access.wavefronts += cost
         access.ideal_wavefronts += ideal
     if access.operation == "atomic":
         access.same_address += model.lanes_at_one_address(offsets)
 
 
 @functools.lru_cache(10_000)
-def _sectors(offsets, size):
-    return model.sectors(offsets, size), model.ideal_sectors(offsets, size)
-
-
-@functools.lru_cache(10_000)
-def _wavefronts(offsets, size):
-    return model.wavefronts(offsets, size), model.ideal_wavefronts(offsets, size)
+def _cost(offsets, size, operation, space):
+    """Return the sectors or wavefronts of a request, and the ideal ones."""
+    if space == "global":
+        return model.sectors(offsets, size, operation), model.ideal_sectors(offsets, size)
+    return (
+        model.wavefronts(offsets, size, operation),
+        model.ideal_wavefronts(offsets, size, operation),
+    )
 
 
 def _text(file, line):
