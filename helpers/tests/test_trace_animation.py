@@ -111,6 +111,7 @@ def test_without_javascript_the_first_frame_and_the_words_stay():
     assert figures == [False] + [True] * (count - 1)
     assert [hidden for tag, hidden in page.hidden if tag == "p"] == [True]  # the buttons
     assert [hidden for tag, hidden in page.hidden if tag == "details"] == [False]
+    assert "hidden" not in re.sub(r'hidden="hidden"|hidden = ', "", animation._repr_html_())
     assert page.texts["li"] == shown(animation)
     assert page.texts["button"] == ["back", "next", "play"]
     for image, (svg, text) in zip(page.images, animation.frames, strict=True):

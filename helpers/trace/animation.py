@@ -21,6 +21,7 @@ GAP = 26  # between matrices
 # of Okabe and Ito's palette, and paler; a frame says the same
 BLUE, ORANGE = "#56B4E9", "#E69F00"
 PALE_BLUE, PALE_ORANGE, PALE_GREEN = "#D3EAF8", "#FBE3B5", "#CDEBE1"
+HIDDEN = 'hidden="hidden"'  # JupyterLab drops an attribute without a value
 SCRIPT = """
 (() => {
   const root = document.currentScript.parentElement;
@@ -67,8 +68,8 @@ class Animation:
         buttons = "".join(f"<button>{name}</button> " for name in ("back", "next", "play"))
         slider = f'<input type="range" min="0" max="{last}" value="0" aria-label="step">'
         return (
-            f"<div><b>{escape(self.title)}</b><p hidden>{buttons}{slider}</p>{figures}"
-            f"<details open><summary>The steps in words</summary><ol>{steps}</ol></details>"
+            f"<div><b>{escape(self.title)}</b><p {HIDDEN}>{buttons}{slider}</p>{figures}"
+            f"<details open='open'><summary>The steps in words</summary><ol>{steps}</ol></details>"
             f"<script>{SCRIPT}</script></div>"
         )
 
@@ -77,7 +78,7 @@ class Animation:
         data = b64encode(svg.encode()).decode()
         words = escape(text)
         return (
-            f'<figure style="margin:0"{" hidden" if number else ""}>'
+            f'<figure style="margin:0" {HIDDEN if number else ""}>'
             f"<figcaption>{number + 1} of {len(self.frames)}: {words}</figcaption>"
             f'<img alt="{words}" style="max-width:100%" src="data:image/svg+xml;base64,{data}">'
             "</figure>"

@@ -63,7 +63,8 @@ def draw_lanes(launch: Launch) -> Picture:
     ax.set_xlabel("lanes active of the 32 of a warp, mean over the executions by warps", x=0.4)
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
-    ax.tick_params(axis="y", pad=6.2 * max(len(_source(line)) for line in ran) * 0.8)
+    longest = max(len(_source(line)) for line in ran)
+    ax.tick_params(axis="y", pad=4.9 * longest + 12)  # points: monospace letters of 8 points
     figure.suptitle(f"{launch.kernel}: lanes active in each line", fontsize=10)
     partly = [
         f"line {n.line}: {n.lanes / n.executions:.3g}" for n in ran if n.lanes < 32 * n.executions
