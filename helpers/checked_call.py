@@ -60,7 +60,9 @@ class _Copies:
         if tensor.device.type == "cpu" and (not address or cuda_on_cpu.is_guarded(address)):
             return tensor
         if address not in self.storages:
-            self.storages[address] = storage, storage.cpu() if tensor.is_cuda else storage.clone()
+            # UntypedStorage's own ways to copy do not ask for guarded memory
+            copy = torch.empty(storage.nbytes(), dtype=torch.uint8).untyped_storage()
+            self.storages[address] = storage, copy.copy_(storage)
         return _view(tensor, self.storages[address][1])
 
 

@@ -127,7 +127,7 @@ def _limit_static_shared(src: str) -> str:
             visible = visible[:-1] or [[]]
         elif len(visible) > 1 and not any(a < found.start() < b for a, b in defines):
             names = re.findall(r"(\w+)\s*\[[^,;]*(?=[,;])", found[0])
-            if names and not re.search(r"\[\s*\]", found[0]):  # extern arrays have no size
+            if names and not _has_no_size(found[0]):
                 visible[-1] += names
                 sizes = " + ".join(f"sizeof({name})" for scope in visible for name in scope)
                 parts += [src[end : found.end()], _TOO_MUCH_SHARED.format(sizes)]
@@ -142,22 +142,31 @@ _TOO_MUCH_SHARED = (
 
 
 def _name_static_shared(src: str) -> str:
-    """Tell the runtime about each shared variable, where it is declared."""
+    """Tell the runtime about each shared variable, where it is declared, and whether it gets all."""
     code = blank(src)
     defines = _defines(code)
     scopes = _file_scope(code)
+    pattern = r"\b__shared__\b[^;{}=]*;"
+
+    def can_be_named(found):
+        at = found.start()
+        return not scopes(at) and not any(a < at < b for a, b in defines)
+
+    declared = [found for found in re.finditer(pattern, code) if not _has_no_size(found[0])]
+    are_all = "true" if all(map(can_be_named, declared)) else "false"
 
     def naming(found, own):
-        declaration, at = found[0], found.start()
-        if any(a < at < b for a, b in defines) or scopes(at) or re.search(r"\[\s*\]", declaration):
+        if not can_be_named(found) or _has_no_size(found[0]):
             return own
-        calls = (
-            f' ::cuda_on_cpu::name_shared("{name}", {name});'
-            for name in checked.shared_names(declaration)
-        )
+        names = checked.shared_names(found[0])
+        calls = (f' ::cuda_on_cpu::name_shared("{name}", {name}, {are_all});' for name in names)
         return own + "".join(calls)
 
-    return _replace(src, r"\b__shared__\b[^;{}=]*;", naming)
+    return _replace(src, pattern, naming)
+
+
+def _has_no_size(declaration: str) -> bool:
+    return bool(re.search(r"\[\s*\]", declaration))  # it is extern
 
 
 def _rewrite_launch_calls(src: str) -> str:

@@ -66,23 +66,38 @@ void Checker::order(bool stores) {
 
 // ---------------------------------------------------------------- arrays
 
-void Checker::name_array(const char* name, const void* begin, std::size_t bytes,
-                         std::size_t element_bytes, unsigned rank, const std::size_t* extents) {
-    bool dynamic = !begin;
+void Checker::name_array(SharedArray array) {
+    bool dynamic = !array.begin;
     if (dynamic) {
-        begin = position.dynamic_shared;
-        bytes = multiprocessor_.launch().shared_bytes;
-        if (!bytes) return;
+        array.begin = position.dynamic_shared;
+        array.bytes = multiprocessor_.launch().shared_bytes;
+        if (!array.bytes) return;
     }
+    auto begin = std::uintptr_t(array.begin);
     for (const KnownArray& known : shared_)
-        if (known.begin == std::uintptr_t(begin)) return;
-    KernelArray array{std::uintptr_t(begin), bytes, true, name, std::uintptr_t(begin),
-                      element_bytes, std::min(rank, MAX_RANK), {}};
-    for (unsigned i = 0; i < array.rank; i++) array.extents[i] = extents[i];
-    shared_.emplace_back(array);
-    if (!dynamic)
-        static_shared_ = thread_local_memory(
-            reinterpret_cast<void*>(multiprocessor_.launch().run_threads));
+        if (known.begin == begin) return;
+    KernelArray made{begin, array.bytes, true, array.name, begin, array.element_bytes,
+                     std::min(array.rank, MAX_RANK), {}};
+    std::copy_n(array.extents, made.rank, made.extents);
+    shared_.emplace_back(made);
+    if (dynamic || !array.others_have_names) return;
+    constexpr std::size_t BESIDE = 4096;  // bytes that an array at the edge may be left by
+    static_shared_ = thread_local_memory(
+        reinterpret_cast<void*>(multiprocessor_.launch().run_threads));
+    static_shared_.begin -= BESIDE;
+    static_shared_.bytes += 2 * BESIDE;
+}
+
+const KnownArray* Checker::nearest_static_shared(std::uintptr_t address) const {
+    const KnownArray* nearest = nullptr;
+    std::uintptr_t distance = ~std::uintptr_t{0};
+    for (const KnownArray& shared : shared_) {
+        std::uintptr_t gap = address < shared.begin ? shared.begin - address
+                                                    : address - shared.begin - shared.bytes;
+        if (static_shared_.contains(shared.begin) && gap < distance)
+            nearest = &shared, distance = gap;
+    }
+    return nearest;  // static_shared_ is known from one of them
 }
 
 static Region built_in_variables() {
@@ -118,17 +133,8 @@ void Checker::find(Recent& recent, std::uintptr_t address, unsigned bytes, Acces
                 if (shared.begin == beside.begin) unnamed = shared;
             report_range(checks_->named(unnamed, address), address, bytes, kind, code);
         }
-        if (static_shared_.contains(address)) {
-            const KnownArray* nearest = nullptr;
-            std::uintptr_t distance = ~std::uintptr_t{0};
-            for (const KnownArray& shared : shared_) {
-                if (!static_shared_.contains(shared.begin)) continue;
-                std::uintptr_t gap = address < shared.begin ? shared.begin - address
-                                                            : address - shared.begin - shared.bytes;
-                if (gap < distance) nearest = &shared, distance = gap;
-            }
-            if (nearest) report_range(*nearest, address, bytes, kind, code);
-        }
+        if (static_shared_.contains(address))
+            report_range(*nearest_static_shared(address), address, bytes, kind, code);
         region = {address, 1};
     }
     recent = {code, region.begin, region.bytes, nullptr, nullptr, 0, false, 0};

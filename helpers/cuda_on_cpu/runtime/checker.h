@@ -3,6 +3,7 @@
 #pragma once
 #include <cstring>
 
+#include "../include/cuda_on_cpu/check.h"
 #include "checks.h"
 #include "counter.h"
 #include "multiprocessor.h"
@@ -36,8 +37,7 @@ public:
     }
     [[noreturn, gnu::noinline]] void index_out_of_bounds(int line, std::intptr_t index,
                                                          const std::string& type, const void* code);
-    void name_array(const char* name, const void* begin, std::size_t bytes,
-                    std::size_t element_bytes, unsigned rank, const std::size_t* extents);
+    void name_array(SharedArray array);
 
     // Where the running thread stands: its calls and the iterations of its loops, as a hash.
     std::uint64_t& place() { return path_[position.thread].place; }
@@ -79,6 +79,7 @@ private:
     }
     [[gnu::noinline]] void find(Recent& recent, std::uintptr_t address, unsigned bytes,
                                 AccessKind kind, const void* code);
+    const KnownArray* nearest_static_shared(std::uintptr_t address) const;
     [[gnu::noinline]] void order(bool stores);
     [[gnu::noinline]] void check_cells(const Recent& recent, std::uintptr_t address, unsigned bytes,
                                        AccessKind kind, bool orders, bool reads);

@@ -176,10 +176,8 @@ void begin_checked_thread() {
     if (Checker* checker = checker_here) checker->begin_thread();
 }
 
-void name_array(const char* name, const void* begin, std::size_t bytes, std::size_t element_bytes,
-                unsigned rank, const std::size_t* extents) {
-    if (Checker* checker = checker_here)
-        checker->name_array(name, begin, bytes, element_bytes, rank, extents);
+void name_array(const SharedArray& array) {
+    if (Checker* checker = checker_here) checker->name_array(array);
 }
 
 void record_atomic(const void* address, std::size_t bytes, bool reads) {

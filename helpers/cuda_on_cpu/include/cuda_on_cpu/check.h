@@ -41,28 +41,36 @@ private:
 };
 
 CUDA_ON_CPU_API void begin_checked_thread();
-// A shared array: its name, elements and extents. Null extents: dynamic shared memory.
-CUDA_ON_CPU_API void name_array(const char* name, const void* begin, std::size_t bytes,
-                                std::size_t element_bytes, unsigned rank,
-                                const std::size_t* extents);
+// A shared array: its name, elements and extents. A null pointer means dynamic shared memory.
+struct SharedArray {
+    const char* name;
+    const void* begin;
+    std::size_t bytes, element_bytes;
+    unsigned rank;
+    const std::size_t* extents;
+    bool others_have_names;  // so that static shared memory without a name belongs to no array
+};
+CUDA_ON_CPU_API void name_array(const SharedArray&);
 CUDA_ON_CPU_API void record_atomic(const void* address, std::size_t bytes, bool reads);
 CUDA_ON_CPU_API void record_fence();
 
-// float[2][3] has the elements float and the extents 2, 3.
+// float[2][3] has elements of float and the extents 2, 3.
 template <class T, std::size_t... Index>
 CUDA_ON_CPU_UNCHECKED void name_elements(const char* name, const void* begin, std::size_t bytes,
-                                         std::index_sequence<Index...>) {
+                                         bool others_have_names, std::index_sequence<Index...>) {
     static const std::size_t extents[] = {std::extent<T, Index>::value..., 0};
-    name_array(name, begin, bytes, sizeof(std::remove_all_extents_t<T>), sizeof...(Index), extents);
+    name_array({name, begin, bytes, sizeof(std::remove_all_extents_t<T>), sizeof...(Index), extents,
+                others_have_names});
 }
 template <class T>
-CUDA_ON_CPU_UNCHECKED void name_shared(const char* name, T& variable) {
-    name_elements<T>(name, &variable, sizeof(T), std::make_index_sequence<std::rank<T>::value>());
+CUDA_ON_CPU_UNCHECKED void name_shared(const char* name, T& variable, bool others_have_names) {
+    name_elements<T>(name, &variable, sizeof(T), others_have_names,
+                     std::make_index_sequence<std::rank<T>::value>());
 }
 template <class T>
 CUDA_ON_CPU_UNCHECKED void name_dynamic_shared([[maybe_unused]] const char* name) {
 #if defined(CUDA_ON_CPU_CHECK)
-    name_elements<T[1]>(name, nullptr, 0,
+    name_elements<T[1]>(name, nullptr, 0, true,
                         std::make_index_sequence<std::rank<T[1]>::value>());
 #endif
 }

@@ -1,0 +1,465 @@
+"""compile_cuda(src, check=True): each kind of fault with its line and names, and no false alarm."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from helpers.compiler import checked, compile_cuda
+
+SRC = r"""
+#include <cooperative_groups.h>
+#include <cuda_fp16.h>
+namespace cg = cooperative_groups;
+
+// --- out of range
+
+__global__ void add_kernel(const float* a, const float* b, float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = a[i] + b[i];  // line: add
+}
+void add(torch::Tensor a, torch::Tensor b, torch::Tensor out, int n) {
+    add_kernel<<<(n + 63) / 64, 64>>>(a.data_ptr<float>(), b.data_ptr<float>(),
+                                      out.data_ptr<float>(), n);
+}
+__global__ void bytes_kernel(uint8_t* x, int at) { x[at] = 1; }  // line: byte
+void bytes(torch::Tensor x, int at) { bytes_kernel<<<1, 1>>>(x.data_ptr<uint8_t>(), at); }
+__global__ void vector_kernel(float4* x, int at) { x[at] = make_float4(1, 2, 3, 4); }  // line: vector
+void vector(torch::Tensor x, int at) {
+    vector_kernel<<<1, 1>>>(reinterpret_cast<float4*>(x.data_ptr<float>()), at);
+}
+__global__ void static_kernel(float* x, int past) {
+    __shared__ float tile[4][8];
+    tile[threadIdx.y][threadIdx.x] = 1;
+    __syncthreads();
+    float* flat = &tile[0][0];
+    x[threadIdx.x + 8 * threadIdx.y] = flat[past];  // line: flat
+}
+void static_(torch::Tensor x, int past) { static_kernel<<<1, dim3(8, 4)>>>(x.data_ptr<float>(), past); }
+__global__ void fixed_kernel(float* x, int row) {
+    __shared__ float tile[4][8];
+    tile[row][threadIdx.x] = 1;  // line: fixed
+    x[threadIdx.x] = tile[row][threadIdx.x];
+}
+void fixed(torch::Tensor x, int row) { fixed_kernel<<<1, 8>>>(x.data_ptr<float>(), row); }
+__global__ void dynamic_kernel(float* x, int past) {
+    extern __shared__ float cache[];
+    cache[threadIdx.x + past] = x[threadIdx.x];  // line: dynamic
+}
+void dynamic(torch::Tensor x, int past) {
+    dynamic_kernel<<<1, 50, 50 * sizeof(float)>>>(x.data_ptr<float>(), past);
+}
+
+// --- races
+
+__device__ float left_of(const float* values, int i) { return i ? values[i - 1] : 0; }  // line: left
+__global__ void race_kernel(float* x) {
+    __shared__ float s[64];
+    int t = threadIdx.x;
+    s[t] = x[t];  // line: fill
+    x[t] = left_of(s, t);
+}
+LAUNCH(race_kernel, 1, 64)
+__global__ void mended_kernel(float* x) {
+    __shared__ float s[64];
+    int t = threadIdx.x;
+    s[t] = x[t];
+    __syncthreads();
+    x[t] = left_of(s, t);
+}
+LAUNCH(mended_kernel, 1, 64)
+__global__ void scan_kernel(float* x) {
+    __shared__ float s[64];
+    int t = threadIdx.x;
+    s[t] = x[t];
+    __syncthreads();
+    for (int d = 1; d < 64; d *= 2) {
+        float sum = s[t] + (t >= d ? s[t - d] : 0);  // line: scan_read
+        s[t] = sum;  // line: scan_write
+        __syncthreads();
+    }
+    x[t] = s[t];
+}
+LAUNCH(scan_kernel, 1, 64)
+__global__ void blocks_kernel(float* x) { x[0] = blockIdx.x; }  // line: blocks
+LAUNCH(blocks_kernel, 2, 1)
+template <class T, int N>
+__global__ void template_kernel(T* x) {
+    __shared__ T pair[N];
+    pair[threadIdx.x / 2] = x[threadIdx.x];  // line: template
+    __syncthreads();
+    x[threadIdx.x] = pair[threadIdx.x / 2];
+}
+void template_run(torch::Tensor x) { template_kernel<float, 16><<<1, 32>>>(x.data_ptr<float>()); }
+__global__ void increments_kernel(int* count) { count[0] += 1; }  // line: increments
+void increments(torch::Tensor count) { increments_kernel<<<1, 64>>>(count.data_ptr<int>()); }
+__global__ void atomics_kernel(int* count) { atomicAdd(&count[0], 1); }
+void atomics(torch::Tensor count) { atomics_kernel<<<4, 64>>>(count.data_ptr<int>()); }
+__global__ void mixed_kernel(int* count) {
+    atomicAdd(&count[0], 1);  // line: mixed_atomic
+    if (threadIdx.x == 5) count[0] = 0;  // line: mixed_write
+}
+void mixed(torch::Tensor count) { mixed_kernel<<<1, 64>>>(count.data_ptr<int>()); }
+__global__ void neighbours_kernel(uint8_t* x) { x[threadIdx.x] = x[threadIdx.x] + 1; }
+void neighbours(torch::Tensor x) { neighbours_kernel<<<1, 64>>>(x.data_ptr<uint8_t>()); }
+__global__ void carved_kernel(float* x) {
+    extern __shared__ float raw[];
+    auto* bytes = reinterpret_cast<unsigned char*>(raw);
+    bytes[threadIdx.x] = 3;
+    __syncthreads();
+    x[threadIdx.x] = bytes[blockDim.x - 1 - threadIdx.x];
+}
+LAUNCH(carved_kernel, 1, 64, 64)
+__global__ void halves_kernel(__half* x) {
+    __shared__ __half s[64];
+    s[threadIdx.x] = x[threadIdx.x];
+    x[threadIdx.x] = __float2half(__half2float(s[threadIdx.x ^ 1]));  // line: halves
+}
+void halves(torch::Tensor x) {
+    halves_kernel<<<1, 64>>>(reinterpret_cast<__half*>(x.data_ptr<at::Half>()));
+}
+
+// --- warps
+
+__global__ void lanes_kernel(float* x) {
+    __shared__ float s[64];
+    s[threadIdx.x] = x[threadIdx.x];
+    __syncwarp();
+    x[threadIdx.x] = s[threadIdx.x ^ 1];
+    __syncwarp();
+    s[threadIdx.x ^ 3] = 0;
+}
+LAUNCH(lanes_kernel, 1, 64)
+__global__ void half_warps_kernel(float* x) {
+    __shared__ float s[32];
+    s[threadIdx.x] = x[threadIdx.x];
+    auto half = cg::tiled_partition<16>(cg::this_thread_block());
+    half.sync();
+    x[threadIdx.x] = s[threadIdx.x % 16];  // line: half_warps
+}
+LAUNCH(half_warps_kernel, 1, 32)
+__global__ void other_warp_kernel(float* x) {
+    __shared__ float s[64];
+    s[threadIdx.x] = x[threadIdx.x];
+    __syncwarp();
+    x[threadIdx.x] = s[threadIdx.x ^ 32];  // line: other_warp
+}
+LAUNCH(other_warp_kernel, 1, 64)
+__global__ void shuffles_kernel(float* x) {
+    __shared__ float s[32];
+    s[threadIdx.x] = x[threadIdx.x];
+    __shfl_xor_sync(0xffffffff, 1, 1);
+    x[threadIdx.x] = s[threadIdx.x ^ 1];  // line: shuffles
+}
+LAUNCH(shuffles_kernel, 1, 32)
+
+// --- shared memory that nobody has written
+
+__global__ void unwritten_kernel(float* x) {
+    __shared__ float tile[3][33];
+    if (threadIdx.x != 7) tile[2][threadIdx.x] = 1;
+    __syncthreads();
+    x[threadIdx.x] = tile[2][threadIdx.x];  // line: unwritten
+}
+LAUNCH(unwritten_kernel, 1, 32)
+__global__ void histogram_kernel(float* x) {
+    __shared__ int bins[8];
+    atomicAdd(&bins[threadIdx.x % 8], 1);  // line: bins
+}
+LAUNCH(histogram_kernel, 1, 32)
+__global__ void second_block_kernel(float* x) {
+    __shared__ float s;
+    if (blockIdx.x == 0) s = 1;
+    x[blockIdx.x] = s;  // line: second_block
+}
+LAUNCH(second_block_kernel, 64, 1)
+
+// --- fences, locks, flags
+
+__device__ unsigned blocks_done;
+__device__ bool is_last_block() {
+    __shared__ bool last;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        last = atomicInc(&blocks_done, gridDim.x - 1) == gridDim.x - 1;
+    }
+    __syncthreads();
+    return last;
+}
+__global__ void sum_kernel(float* out, float* partial, const float* x, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (threadIdx.x == 0) {
+        partial[blockIdx.x] = 0;
+        for (int k = 0; k < blockDim.x && i + k < n; k++) partial[blockIdx.x] += x[i + k];
+    }
+    if (is_last_block() && threadIdx.x == 0) {
+        out[0] = 0;
+        for (int b = 0; b < gridDim.x; b++) out[0] += partial[b];
+    }
+}
+void sum(torch::Tensor out, torch::Tensor partial, torch::Tensor x) {
+    sum_kernel<<<partial.numel(), 64>>>(out.data_ptr<float>(), partial.data_ptr<float>(),
+                                        x.data_ptr<float>(), x.numel());
+}
+__global__ void unfenced_kernel(float* x) {
+    __shared__ bool last;
+    if (threadIdx.x == 0) {
+        x[blockIdx.x] = 1;  // line: unfenced_write
+        last = atomicInc(&blocks_done, gridDim.x - 1) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (last) x[threadIdx.x] = x[threadIdx.x] + 1;  // line: unfenced
+}
+LAUNCH(unfenced_kernel, 4, 4)
+__global__ void lock_kernel(int* lock, int* count) {
+    for (bool done = false; !done;) {
+        if (atomicCAS(lock, 0, 1) == 0) {
+            __threadfence();
+            *count += 1;
+            __threadfence();
+            atomicExch(lock, 0);
+            done = true;
+        }
+    }
+}
+void locked(torch::Tensor lock, torch::Tensor count) {
+    lock_kernel<<<3, 40>>>(lock.data_ptr<int>(), count.data_ptr<int>());
+}
+__global__ void flag_kernel(volatile int* flag, float* x) {
+    if (threadIdx.x == 0) {
+        x[0] = 5;
+        __threadfence();
+        *flag = 1;
+    } else {
+        while (*flag == 0) {}
+        __threadfence();
+        x[1] = x[0] + 1;
+    }
+}
+void flags(torch::Tensor flag, torch::Tensor x) {
+    flag_kernel<<<1, 2>>>(flag.data_ptr<int>(), x.data_ptr<float>());
+}
+__global__ void grid_kernel(float* x) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, n = gridDim.x * blockDim.x;
+    x[i] = i;
+    cg::this_grid().sync();
+    float other = x[n - 1 - i];
+    cg::this_grid().sync();
+    x[i] = other;
+}
+void grid(torch::Tensor x) {
+    float* data = x.data_ptr<float>();
+    void* arguments[] = {&data};
+    cudaLaunchCooperativeKernel((void*)grid_kernel, dim3(3), dim3(32), arguments);
+}
+
+// --- loops of all kinds, left in all ways, count the same
+
+__device__ int steps(int n) {
+    int count = 0;
+    for (int i = 0; i < n; i++)
+        if (i % 2) count++;
+        else
+            for (;;) if (++count % 5 == 0) break;
+    #pragma unroll
+    for (int k : {1, 2, 3}) count += k;
+    do count--; while (count > 40);
+    while (int left = count % 7) { if (left == 3) return count; count += 1; continue; }
+    return -count;
+}
+__global__ void steps_kernel(int* out) { out[threadIdx.x] = steps(threadIdx.x); }
+void steps_of(torch::Tensor out) { steps_kernel<<<1, 64>>>(out.data_ptr<int>()); }
+"""
+
+# LAUNCH(race_kernel, 1, 64) is the host function for kernels that take one array of floats
+SRC = re.sub(
+    r"^LAUNCH\((\w+), (.*)\)$",
+    r"void \1_run(torch::Tensor x) { \1<<<\2>>>(x.data_ptr<float>()); }",
+    SRC,
+    flags=re.MULTILINE,
+)
+
+
+def line_of(name: str) -> int:
+    [line] = [i for i, text in enumerate(SRC.split("\n"), 1) if text.endswith(f"// line: {name}")]
+    return line
+
+
+@pytest.fixture(scope="module", params=["g++", "clang++"])
+def cu(request, tmp_path_factory):
+    if request.param == "g++":
+        return compile_cuda(SRC, check=True)
+    pytest.skip("clang")
+
+
+def fails(function, *args) -> str:
+    with pytest.raises(RuntimeError) as error:
+        function(*args)
+    return str(error.value).splitlines()[0]
+
+
+def test_an_index_past_the_end(cu):
+    a, b, out = torch.rand(3, 100)
+    cu.add(a.clone(), b.clone(), out.clone(), 100)
+    message = fails(cu.add, a.clone(), b.clone(), torch.zeros(99), 100)
+    assert f"block (1,0,0), thread (35,0,0), line {line_of('add')}: " in message
+    assert message.endswith("writes out[99], but out ends at out[98].")
+    message = fails(cu.add, a.clone(), torch.rand(90), torch.zeros(100), 100)
+    assert "thread (26,0,0)" in message and message.endswith("reads b[90], but b ends at b[89].")
+
+
+def test_an_index_before_the_start(cu):
+    x = torch.rand(10)
+    out = torch.zeros(5)
+    message = fails(cu.add, x, x, out.as_strided((5,), (1,)), 6)
+    assert message.endswith("writes out[5], but out ends at out[4].")
+    message = fails(cu.bytes, torch.zeros(200, dtype=torch.uint8), -1)
+    assert f"line {line_of('byte')}: writes x[-1], but x begins at x[0]." in message
+
+
+def test_the_very_end_of_a_small_tensor(cu):
+    x = torch.zeros(200, dtype=torch.uint8)
+    cu.bytes(x, 199)
+    assert x[199] == 1
+    assert fails(cu.bytes, x, 200).endswith("writes x[200], but x ends at x[199].")
+
+
+def test_a_view_ends_with_its_storage(cu):
+    storage = torch.zeros(100, dtype=torch.uint8)
+    cu.bytes(storage[20:30], 79)
+    cu.bytes(storage[20:30], -20)
+    assert storage[99] == 1 and storage[0] == 1
+    assert fails(cu.bytes, storage[20:], 80).endswith("writes x[80], but x ends at x[79].")
+    assert fails(cu.bytes, storage[20:], -21).endswith("writes x[-21], but x begins at x[-20].")
+
+
+def test_memory_of_numpy_is_checked_on_a_copy(cu):
+    x = np.zeros(200, np.uint8)
+    cu.bytes(torch.from_numpy(x)[10:], 5)
+    assert x[15] == 1 and x.sum() == 1
+    assert fails(cu.bytes, torch.from_numpy(x), 200).endswith(
+        "writes x[200], but x ends at x[199]."
+    )
+
+
+def test_a_vector_that_sticks_out(cu):
+    x = torch.zeros(10)
+    cu.vector(x, 1)
+    assert x.tolist() == [0, 0, 0, 0, 1, 2, 3, 4, 0, 0]
+    message = fails(cu.vector, x, 2)
+    assert f"line {line_of('vector')}: writes x[2]" in message
+
+
+@pytest.mark.parametrize("past", [32, 33, 40, -1])
+def test_a_pointer_that_leaves_a_static_shared_array(cu, past):
+    x = torch.zeros(32)
+    cu.static_(x, 31)
+    message = fails(cu.static_, x, past)
+    edge = "begins at tile[0][0]" if past < 0 else "ends at tile[3][7]"
+    row, column = divmod(past, 8)
+    assert f"line {line_of('flat')}: reads tile[{row}][{column}], but tile {edge}." in message
+
+
+def test_an_index_of_a_fixed_size(cu):
+    x = torch.zeros(8)
+    cu.fixed(x, 3)
+    message = fails(cu.fixed, x, 4)
+    assert f"thread (0,0,0), line {line_of('fixed')}: " in message
+    assert "index 4" in message and "float [4][8]" in message
+
+
+def test_dynamic_shared_memory_ends_where_the_launch_says(cu):
+    x = torch.zeros(64)
+    cu.dynamic(x, 0)
+    message = fails(cu.dynamic, x, 1)
+    assert f"thread (49,0,0), line {line_of('dynamic')}: " in message
+    assert message.endswith("writes cache[50], but cache ends at cache[49].")
+
+
+RACES = [
+    ("race_kernel_run", "left", "reads s[0], written by thread (0,0,0) in line {fill}"),
+    ("scan_kernel_run", "scan_read", "reads s[0], written by thread (0,0,0) in line {scan_write}"),
+    ("blocks_kernel_run", "blocks", "of block (0,0,0) in line {blocks}; nothing orders the blocks"),
+    ("template_run", "template", "writes pair[0], written by thread (0,0,0) in line {template}"),
+    ("halves", "halves", "reads s[1]"),
+    ("half_warps_kernel_run", "half_warps", "reads s[0], written by thread (0,0,0)"),
+    ("other_warp_kernel_run", "other_warp", "reads s["),
+    ("shuffles_kernel_run", "shuffles", "reads s[1], written by thread (1,0,0)"),
+    ("unwritten_kernel_run", "unwritten", "reads tile[2][7] before any thread of the block"),
+    ("histogram_kernel_run", "bins", "reads bins[0] before any thread"),
+    ("second_block_kernel_run", "second_block", "reads s before any thread of the block"),
+    ("unfenced_kernel_run", "unfenced", "written by thread (0,0,0) of block"),
+]
+
+
+@pytest.mark.parametrize(("name", "line", "said"), RACES)
+def test_a_race_names_both_sides(cu, name, line, said):
+    x = torch.zeros(64, dtype=torch.half if name == "halves" else torch.float)
+    message = fails(getattr(cu, name), x)
+    assert f", line {line_of(line)}: " in message
+    said = re.sub(r"\{(\w+)\}", lambda found: str(line_of(found[1])), said)
+    assert said in message
+
+
+def test_counting_without_and_with_atomics(cu):
+    count = torch.zeros(1, dtype=torch.int32)
+    message = fails(cu.increments, count)
+    assert f"thread (1,0,0), line {line_of('increments')}: reads count[0], written" in message
+    message = fails(cu.mixed, count)
+    said = "atomically changes count[0], written by thread (5,0,0) in line"
+    assert f"line {line_of('mixed_atomic')}: {said} {line_of('mixed_write')}" in message
+    count.zero_()
+    cu.atomics(count)
+    assert count.item() == 256
+
+
+@pytest.mark.parametrize("name", ["mended", "lanes", "carved"])
+def test_a_mended_kernel_passes(cu, name):
+    getattr(cu, f"{name}_kernel_run")(torch.rand(64))
+
+
+def test_neighbouring_bytes_do_not_race(cu):
+    x = torch.arange(64, dtype=torch.uint8)
+    cu.neighbours(x)
+    assert torch.equal(x, torch.arange(1, 65, dtype=torch.uint8))
+
+
+def test_what_fences_and_atomics_order_does_not_race(cu):
+    x = torch.rand(1000)
+    out = torch.zeros(1)
+    cu.sum(out, torch.empty(16), x)
+    assert torch.allclose(out, x.sum())
+    lock, count = torch.zeros(2, 1, dtype=torch.int32).clone()
+    cu.locked(lock, count)
+    assert count.item() == 120
+    result = torch.zeros(2)
+    cu.flags(torch.zeros(1, dtype=torch.int32), result)
+    assert result.tolist() == [5, 6]
+
+
+def test_a_barrier_of_the_grid_orders_its_blocks(cu):
+    x = torch.zeros(96)
+    cu.grid(x)
+    assert torch.equal(x, torch.arange(95, -1, -1, dtype=torch.float))
+
+
+def test_marked_loops_do_the_same(cu):
+    plain = compile_cuda(SRC)
+    expected, out = torch.zeros(2, 64, dtype=torch.int32)
+    plain.steps_of(expected)
+    cu.steps_of(out)
+    assert torch.equal(out, expected)
+
+
+def test_checked_finds_the_twin():
+    plain = compile_cuda(SRC)
+    x = torch.zeros(64)
+    plain.race_kernel_run(x)
+    assert "with no barrier between" in fails(checked(plain.race_kernel_run), x)
+    twin = checked(plain.race_kernel_run)
+    assert checked(twin) is twin
+    for other in (print, 3, []):
+        with pytest.raises(TypeError, match="compile_cuda"):
+            checked(other)
