@@ -45,7 +45,9 @@ SCRIPT = """
     timer = setInterval(() => show(+slider.value + 1), 1500);
   };
   root.querySelector("p").hidden = false;
-  root.querySelector("details").open = false;
+  const words = root.querySelector("details");
+  words.open = false;
+  addEventListener("beforeprint", () => { words.open = true; });
 })();
 """
 

@@ -45,13 +45,13 @@ def draw_lanes(launch: Launch) -> Picture:
     ax = figure.subplots()
     for y, line in enumerate(ran):
         lanes = line.lanes / line.executions
-        is_full = lanes > WARP_SIZE - 0.05
-        style = {"fc": BLUE} if is_full else {"fc": PALE, "ec": "#B06F00", "hatch": "////"}
+        style = (
+            {"fc": BLUE} if lanes == WARP_SIZE else {"fc": PALE, "ec": "#B06F00", "hatch": "////"}
+        )
         ax.add_patch(Rectangle((0, y + 0.1), lanes, 0.8, lw=0, **style))
         for lane in range(WARP_SIZE):
             ax.add_patch(Rectangle((lane, y + 0.1), 1, 0.8, fill=False, ec="0.6", lw=0.5))
-        number = f"{lanes:.3g}"
-        ax.text(WARP_SIZE + 0.4, y + 0.5, number, va="center", fontsize=9, weight="bold")
+        ax.text(WARP_SIZE + 0.4, y + 0.5, f"{lanes:.4g}", va="center", fontsize=9, weight="bold")
         ax.text(WARP_SIZE + 9, y + 0.5, f"{line.executions:,}", va="center", ha="right", fontsize=9)
     ax.text(WARP_SIZE + 0.4, -0.15, "lanes", fontsize=8, va="bottom")
     ax.text(WARP_SIZE + 9, -0.15, "executions", fontsize=8, ha="right", va="bottom")
@@ -66,10 +66,9 @@ def draw_lanes(launch: Launch) -> Picture:
     longest = max(len(_source(line)) for line in ran)
     ax.tick_params(axis="y", pad=4.9 * longest + 12)  # points: monospace letters of 8 points
     figure.suptitle(f"{launch.kernel}: lanes active in each line", fontsize=10)
-    partly = [
-        f"line {n.line}: {n.lanes / n.executions:.3g}" for n in ran if n.lanes < 32 * n.executions
-    ]
-    rest = "all 32 lanes are active" if not partly else f"not all 32 are in {', '.join(partly)}"
+    means = {line.line: line.lanes / line.executions for line in ran}
+    partly = [f"line {line}: {mean:.4g}" for line, mean in means.items() if mean < WARP_SIZE]
+    rest = f"not all 32 are in {', '.join(partly)}" if partly else "all 32 lanes are active"
     return Picture(figure, f"{launch.kernel}: lanes active in {count(len(ran), 'line')}; {rest}.")
 
 
@@ -104,11 +103,8 @@ def draw_timeline(launch: Launch) -> Picture:
     ax.set_xticks([number + 0.5 for number in stages_shown], names, fontsize=8)
     ax.set_yticks([warp + 0.5 for warp in warps_shown], [f"warp {w}" for w in warps_shown])
     ax.tick_params(length=0)
-    more = [
-        count(len(all_) - len(shown), f"more {what}")
-        for all_, shown, what in ((numbers, stages_shown, "stage"), (warps, warps_shown, "warp"))
-        if len(all_) > len(shown)
-    ]
+    left_out = {"stage": len(numbers[MOST_STAGES:]), "warp": len(warps[MOST_WARPS:])}
+    more = [count(number, f"more {what}") for what, number in left_out.items() if number]
     note = f" · not shown: {', '.join(more)}" if more else ""
     ax.set_xlabel(f"stages of the first block, a thick line is a barrier{note}")
     patches = [Patch(fc=KINDS[k][0], hatch=KINDS[k][1], ec="black", lw=0.5, label=k) for k in kinds]
