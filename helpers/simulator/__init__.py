@@ -30,9 +30,9 @@ How it works, in the order to read it:
     errors     what can go wrong; `current` says where it did
 
 Where it differs from a GPU: numbers are Python's (ints do not overflow, floats have 64 bits) until
-they are stored in an array; tensors that are not contiguous are copied, so a race between two of
-them in one memory is not seen; and a warp operation excuses lanes that have returned, but reading
-from one is an error.
+they are stored in an array; tensors that are not contiguous or lie on a GPU are copied, so a race
+between two of them in one memory is not seen; and a warp operation excuses lanes that have
+returned, but reading from one is an error.
 """
 
 from helpers.simulator.arrays import local_array, shared_array

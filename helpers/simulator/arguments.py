@@ -28,13 +28,14 @@ class Arguments:
             )
         if tensor.dim() == 0:
             raise LaunchError(f"argument {name} has no dimensions; pass a number: {name}.item()")
+        offset = tensor.storage_offset() * tensor.element_size() if tensor.is_contiguous() else 0
         if tensor.device.type != "cpu" or not tensor.is_contiguous():
             tensor = self._copy(tensor)
         memory = tensor.reshape(-1).view(torch.uint8).numpy()
         if isinstance(value, np.ndarray) and not value.flags.writeable:
             memory.flags.writeable = False
         array = make_array(name, memory, tuple(tensor.shape), tensor.dtype)
-        array.offset = tensor.storage_offset() * tensor.element_size()
+        array.offset = offset
         self._arrays.append((memory.ctypes.data, array))
         return array
 

@@ -13,6 +13,8 @@ from bisect import bisect
 
 from helpers.simulator.current import current
 from helpers.simulator.errors import HostOnlyError
+from helpers.simulator.geometry import MAX_THREADS
+from helpers.simulator.meeting import syncwarp
 
 _THREAD = 1023  # the bits of a stamp that hold the thread
 
@@ -25,13 +27,20 @@ class Order:
     block = 0  # the first stamp of the running block
     barrier = 0  # the first stamp after its last barrier
     stage = 0  # how many barriers it has passed
-    by_lanes = False  # whether warps of the kernel meet, so that one thread may run many turns
+    readers = 1  # of an element between two barriers, that have to be remembered; see Watch
 
     def begin_launch(self):
-        self.turn, self.by_lanes = 0, False
+        self.turn, self.readers = 0, 1
         self._block_starts = []
         self._global_quiet = []  # sets to empty at each barrier, see Watch
         self._released = {}  # location → what an atomic there tells those who come later
+
+    def remember_readers(self, meetings):
+        """Decide how many readers of an element matter, from the meetings in the kernel."""
+        if syncwarp in meetings:
+            self.readers = MAX_THREADS
+        elif not all(meeting.whole_block for meeting in meetings):
+            self.readers = 2
 
     def begin_block(self):
         self._shared_quiet = []

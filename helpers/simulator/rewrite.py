@@ -43,7 +43,7 @@ def prepare(kernel, observer=None):
     rewriter = _Rewriter(observer)
     pauses = rewriter.meets(kernel)
     function = rewriter.rewritten(kernel) if rewriter.wants(kernel) else kernel
-    return Prepared(function, pauses, not all(m.whole_block for m in rewriter.meetings))
+    return Prepared(function, pauses, rewriter.meetings)
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Prepared:
 
     function: types.FunctionType
     pauses: bool  # whether it is a generator function now
-    by_lanes: bool  # whether warps meet in it
+    meetings: set  # in it
 
 
 class _Rewriter:

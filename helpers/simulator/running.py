@@ -56,7 +56,7 @@ def observed_launch(observer, kernel, grid, block, *args):
         values = _bind(kernel, args, arguments)
         arguments.watch()
         prepared = prepare(kernel, observer)
-        order.by_lanes = prepared.by_lanes
+        order.remember_readers(prepared.meetings)
     except SimulatorError as error:
         raise type(error)(f"{kernel.__name__}: {error}") from None
     try:

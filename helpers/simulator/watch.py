@@ -35,7 +35,8 @@ class Watch(_Watch):
 
     Threads run in order, so of those that read between two barriers it is enough to keep the
     first: a later writer races with it, or is that thread itself and comes before all others.
-    Only where the lanes of a warp meet as well, and take several turns, all readers are kept.
+    Where warps meet as well, threads take several turns, and the first two are needed; where
+    syncwarp() orders some of them, all.
     """
 
     __slots__ = ("_atomics", "_other_reads", "_reads", "_undefined_at_first", "_writes")
@@ -64,17 +65,21 @@ class Watch(_Watch):
         frame = frame or _getframe(2)
         access = order.stamp, frame.f_code, frame.f_lasti
         before = self._reads.get(index)
-        if not order.by_lanes:
+        if order.readers == 1:
             if before is not None and before[0] < order.block:
                 self._other_reads[index] = before
             self._reads[index] = access
             self.quiet.add(index)
             return
-        if before is not None and (one := next(iter(before.values())))[0] < order.block:
-            self._other_reads[index], before = one, None
+        if before is not None and (one := next(iter(before.values())))[0] < order.barrier:
+            if one[0] < order.block:
+                self._other_reads[index] = one
+            before = None
         if before is None:
             self._reads[index] = before = {}
         before[order.thread_number(order.stamp)] = access
+        if len(before) == order.readers:
+            self.quiet.add(index)
 
     def write(self, index, frame=None):
         """The running thread has written an element."""
@@ -107,7 +112,7 @@ class Watch(_Watch):
     def _compare_with_readers(self, index, does):
         readers = self._reads.get(index)
         if readers is not None:
-            for reader in readers.values() if order.by_lanes else (readers,):
+            for reader in (readers,) if order.readers == 1 else readers.values():
                 self._compare(index, does, reader, _READ)
             del self._reads[index]
         if self._other_reads:

@@ -446,6 +446,16 @@ def interpreter_kernel(x, phases, program, meet):
             syncwarp()
 
 
+def shuffling_interpreter_kernel(x, phases, program, meet):
+    """The same with shuffles, which order nothing."""
+    for phase in range(phases):
+        run(x, program(phase))
+        if meet(phase) == "block":
+            syncthreads()
+        else:
+            shfl_down_sync(FULL, phase, 1)
+
+
 def block_interpreter_kernel(x, phases, program, meet):
     """The same where warps never meet."""
     for phase in range(phases):
@@ -473,12 +483,18 @@ def races(accesses, meet):
     return False
 
 
-@pytest.mark.parametrize("warps_meet", [False, True])
+@pytest.mark.parametrize(
+    ("kernel", "kinds"),
+    [
+        (interpreter_kernel, ["block", "warp", "nobody"]),
+        (shuffling_interpreter_kernel, ["block", "shuffle"]),
+        (block_interpreter_kernel, ["block"]),
+    ],
+)
 @pytest.mark.parametrize("blocks", [1, 2])
-def test_random_accesses(warps_meet, blocks):
+def test_random_accesses(kernel, kinds, blocks):
     found = {True: 0, False: 0}
     for _ in range(400):
-        kinds = ["block", "warp", "nobody"] if warps_meet else ["block"]
         meet = random.choices(kinds, k=random.choice([1, 2, 4]))
         threads = random.sample(range(64), 3) if random.random() < 0.5 else [0, 1, 2]
         script = [
@@ -495,7 +511,6 @@ def test_random_accesses(warps_meet, blocks):
             return [access[3:] for access in script if access[:3] == here]
 
         expected = races(script, meet)
-        kernel = interpreter_kernel if warps_meet else block_interpreter_kernel
         try:
             launch(kernel, blocks, 64, torch.zeros(6), len(meet), program, barrier)
             raced = False
