@@ -238,7 +238,7 @@ def _queues(access: Access, request: Request) -> list[tuple[str, dict[int, list[
     the same word are served together; of an atomic operation, one by one.
     """
     named = []
-    for lanes in parts(request.offsets, access.bytes):
+    for lanes in parts(request.offsets, access.bytes, access.operation):
         queues: dict[int, dict[tuple, list[int]]] = {}
         for lane in lanes:
             first = request.offsets[lane]
