@@ -9,12 +9,14 @@ from numpy.random import RandomState
 
 from helpers.proof.kernels import KERNELS, compiled
 from helpers.proof.measure import MACHINE, MEASURED, SEED
-from helpers.trace import occupancy, trace
-from helpers.trace.record import Access, Launch
+from helpers.trace import Trace, occupancy, trace
+from helpers.trace.record import Access
 
 # operation → its suffixes in Nsight Compute's metrics, in global and in shared memory
 GLOBAL = {"load": ("ld",), "store": ("st",), "atomic": ("atom", "red")}
 SHARED = {"load": ("ld",), "store": ("st",), "atomic": ("atom",)}
+FLOPS = {"add": 1, "mul": 1, "fma": 2}  # of one instruction of a thread
+LIMITS = ("blocks", "registers", "shared_mem", "warps")  # Nsight Compute's, of blocks on an SM
 
 Counts = dict[str, float]
 
@@ -24,14 +26,14 @@ def simulator(name: str) -> Counts:
     """Count a kernel on the simulator."""
     kernel = KERNELS[name]
     report = trace(kernel.python, kernel.grid, kernel.block, *kernel.arguments(RandomState(SEED)))
-    return _counts(name, report.launches[0])
+    return _counts(name, report)
 
 
 @cache
 def cpu_backend(name: str) -> Counts:
     """Count a kernel on the CPU backend."""
     report = trace(compiled(name), *KERNELS[name].arguments(RandomState(SEED)))
-    return _counts(name, report.launches[0])
+    return _counts(name, report)
 
 
 @cache
@@ -53,9 +55,17 @@ def nsight_compute(name: str) -> Counts:
             ("conflicts", "data_bank_conflicts_pipe_lsu"),
         ):
             counts[f"shared {operation} {what}"] = total(f"{metric}_mem_shared", suffixes)
+    metric = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
+    counts["FLOPs"] = sum(
+        measured[metric.format(kind + operation)] * each
+        for operation, each in FLOPS.items()
+        for kind in "fd"
+    )
     kinds = ("static", "dynamic")
     counts["shared bytes"] = sum(measured[f"launch__shared_mem_per_block_{k}"] for k in kinds)
+    counts["blocks"] = min(measured[f"launch__occupancy_limit_{limit}"] for limit in LIMITS)
     counts["occupancy"] = measured["sm__maximum_warps_per_active_cycle_pct"] / 100
+    counts["waves"] = measured["launch__waves_per_multiprocessor"]
     return counts
 
 
@@ -80,25 +90,29 @@ def _measured() -> dict[str, dict[str, float]]:
     }
 
 
-def _counts(name: str, launch: Launch) -> Counts:
+def _counts(name: str, report: Trace) -> Counts:
     counts: Counts = {}
     for operation in GLOBAL:
-        found = _accesses(launch, "global", operation)
+        found = _accesses(report, "global", operation)
         counts[f"global {operation} requests"] = sum(access.requests for access in found)
         counts[f"global {operation} sectors"] = sum(access.sectors for access in found)
     for operation in SHARED:
-        found = _accesses(launch, "shared", operation)
+        found = _accesses(report, "shared", operation)
         counts[f"shared {operation} wavefronts"] = sum(access.wavefronts for access in found)
         counts[f"shared {operation} conflicts"] = sum(access.bank_conflicts for access in found)
+    counts["FLOPs"] = report.flops
+    [launch] = report.launches
     chip = machine()["gpu"].removeprefix("NVIDIA ")
     fit = occupancy(chip, prod(launch.block), launch.shared_bytes, registers(name))
     counts["shared bytes"] = launch.shared_bytes
+    counts["blocks"] = fit.blocks
     counts["occupancy"] = fit.fraction
+    counts["waves"] = round(fit.waves(prod(launch.grid)), 2)  # as Nsight Compute shows it
     return counts
 
 
-def _accesses(launch: Launch, space: str, operation: str) -> list[Access]:
-    return [a for a in launch.accesses if (a.space, a.operation) == (space, operation)]
+def _accesses(report: Trace, space: str, operation: str) -> list[Access]:
+    return [a for a in report.accesses if (a.space, a.operation) == (space, operation)]
 
 
 COUNTED_BY = {"simulator": simulator, "CPU backend": cpu_backend, "ncu": nsight_compute}

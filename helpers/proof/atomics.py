@@ -61,6 +61,35 @@ __global__ void histogram_shared_kernel(int* out, const int* inp, int n) {
 """
 
 
+def weights_shared_kernel(out, inp, weight, n):
+    bins = shared_array(64, torch.int32)
+    if threadIdx.x < 64:
+        bins[threadIdx.x] = 0
+    syncthreads()  # all bins are zero
+    i = blockIdx.x * blockDim.x + threadIdx.x
+    if i < n:
+        atomicAdd(bins, inp[i], weight[i])
+    syncthreads()  # the block has added its weights
+    if threadIdx.x < 64:
+        atomicAdd(out, threadIdx.x, bins[threadIdx.x])
+
+
+WEIGHTS_SHARED = r"""
+__global__ void weights_shared_kernel(int* out, const int* inp, const int* weight, int n) {
+    __shared__ int bins[64];
+    if (threadIdx.x < 64)
+        bins[threadIdx.x] = 0;
+    __syncthreads();  // all bins are zero
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        atomicAdd(&bins[inp[i]], weight[i]);
+    __syncthreads();  // the block has added its weights
+    if (threadIdx.x < 64)
+        atomicAdd(&out[threadIdx.x], bins[threadIdx.x]);
+}
+"""
+
+
 def count_positive_kernel(out, inp, n):
     i = blockIdx.x * blockDim.x + threadIdx.x
     if i < n and inp[i] > 0:
@@ -72,6 +101,21 @@ __global__ void count_positive_kernel(int* out, const float* inp, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n && inp[i] > 0)
         atomicAdd(&out[0], 1);
+}
+"""
+
+
+def fetch_and_add_kernel(out, cells, index, n):
+    i = blockIdx.x * blockDim.x + threadIdx.x
+    if i < n:
+        out[i] = atomicAdd(cells, index[i], i)
+
+
+FETCH_AND_ADD = r"""
+__global__ void fetch_and_add_kernel(int* out, int* cells, const int* index, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        out[i] = atomicAdd(&cells[index[i]], i);
 }
 """
 
@@ -95,18 +139,43 @@ def _values(random):
     return torch.zeros(BINS, dtype=torch.int32), integers(random, BINS, N), N
 
 
-def _cells(random):
-    index = torch.from_numpy(random.permutation(N)).int()
-    return unwritten(N, dtype=torch.int32), integers(random, N, N), index, N
+def _weighted_values(random):
+    out, inp, n = _values(random)
+    return out, inp, integers(random, 100, N), n
 
 
 def _histogram(_out, inp, _n):
     return torch.bincount(inp, minlength=BINS).int()
 
 
+def _permuted_cells(random):
+    index = torch.from_numpy(random.permutation(N)).int()
+    return unwritten(N, dtype=torch.int32), integers(random, N, N), index, N
+
+
+def _cells_in_order(_out, cells, index, _n):
+    return cells[index.long()]
+
+
 KERNELS = [
     Kernel(histogram_global_kernel, HISTOGRAM_GLOBAL, GRID, BLOCK, _values, _histogram),
-    Kernel(histogram_shared_kernel, HISTOGRAM_SHARED, GRID, BLOCK, _values, _histogram),
+    Kernel(
+        histogram_shared_kernel,
+        HISTOGRAM_SHARED,
+        GRID,
+        BLOCK,
+        _values,
+        _histogram,
+        note="to add 1, nvcc takes ATOMS.POPC.INC, which adds for all lanes at one address at once",
+    ),
+    Kernel(
+        weights_shared_kernel,
+        WEIGHTS_SHARED,
+        GRID,
+        BLOCK,
+        _weighted_values,
+        lambda out, inp, weight, n: torch.bincount(inp, weight, minlength=BINS).int(),
+    ),
     Kernel(
         count_positive_kernel,
         COUNT_POSITIVE,
@@ -114,13 +183,17 @@ KERNELS = [
         BLOCK,
         lambda r: (torch.zeros(1, dtype=torch.int32), floats(r, N), N),
         lambda out, inp, n: (inp > 0).sum().int().view(1),
+        note="all lanes add to one address: nvcc lets one of them add for the whole warp",
     ),
+    Kernel(fetch_and_add_kernel, FETCH_AND_ADD, GRID, BLOCK, _permuted_cells, _cells_in_order),
     Kernel(
         exchange_kernel,
         EXCHANGE,
         GRID,
         BLOCK,
-        _cells,
-        lambda out, cells, index, n: cells[index.long()],
+        _permuted_cells,
+        _cells_in_order,
+        note="the GPU takes a few sectors more than for an addition; lanes that exchange in one "
+        "sector can be in each other's way",
     ),
 ]

@@ -214,5 +214,13 @@ KERNELS = [
         _arguments_of_half_as_many_blocks,
         _sums,
     ),
-    Kernel(sum_shuffles_kernel, SUM_SHUFFLES, GRID, BLOCK, _arguments, _sums),
+    Kernel(
+        sum_shuffles_kernel,
+        SUM_SHUFFLES,
+        GRID,
+        BLOCK,
+        _arguments,
+        _sums,
+        note="only lane 0 uses the last sum, so nvcc lets it alone add: 31 FLOPs a block fewer",
+    ),
 ]

@@ -21,15 +21,18 @@ counts what the Python kernel does, the CPU backend what the CUDA string does wh
 it, and Nsight Compute (ncu) what the same string does on a GPU. `make proof` counts again on the
 first two and writes this file; `python -m helpers.proof.measure` measures again, on a GPU.
 
-Measured on {machine}.
+Measured on {machine}. "=" is the simulator's figure once more.
+
+Where ncu counts something else (kernels marked *), nvcc makes other instructions of the kernel than
+its source shows:
+
+{notes}
 
 ## Global memory
 
-Requests / 32-byte sectors; "=" is the simulator's. Kernels marked * are explained below the table.
+Requests / 32-byte sectors.
 
 {global_memory}
-
-{notes}
 
 ## Atomic operations on global memory
 
@@ -43,9 +46,14 @@ Wavefronts (passes over the banks) / bank conflicts (those among them that confl
 
 {shared_memory}
 
+## Floating-point operations
+
+{flops}
+
 ## Occupancy
 
-Theoretical, from the block, its shared memory and the registers that nvcc gives a thread.
+From the block, its shared memory and the registers that nvcc gives a thread: how many blocks an SM
+of the GPU holds at a time, the theoretical occupancy, and the waves that the grid takes.
 
 {occupancy}
 """
@@ -54,33 +62,33 @@ Theoretical, from the block, its shared memory and the registers that nvcc gives
 def readme() -> str:
     """Return README.md as it has to be now; runs every kernel on both backends."""
     gpu = machine()
-    notes = [f"- {_short(name)}\\*: {k.note}" for name, k in KERNELS.items() if k.note]
+    moved, passes = ["requests", "sectors"], ["wavefronts", "conflicts"]
+    notes = [f"- {_short(name)}: {k.note}." for name, k in KERNELS.items() if k.note]
     return TEXT.format(
         machine=f"{gpu['gpu']}, driver {gpu['driver']}, CUDA {gpu['cuda']}, ncu {gpu['ncu']}",
-        global_memory=_counts_table("global", ("load", "store"), ("requests", "sectors")),
         notes="\n".join(notes),
-        atomics=_counts_table("global", ("atomic",), ("requests", "sectors")),
-        shared_memory=_counts_table(
-            "shared", ("load", "store", "atomic"), ("wavefronts", "conflicts")
-        ),
+        global_memory=_table(_columns("global", ["load", "store"], moved)),
+        atomics=_table(_columns("global", ["atomic"], moved)),
+        shared_memory=_table(_columns("shared", ["load", "store", "atomic"], passes)),
+        flops=_table({"": ["FLOPs"]}),
         occupancy=_occupancy_table(),
     )
 
 
-def _counts_table(space: str, operations: tuple[str, ...], what: tuple[str, ...]) -> str:
-    """Return a row for each kernel that does any of the operations."""
-    header = [f"{operation}s: {by}" for operation in operations for by in COUNTED_BY]
-    rows = [["kernel", *header]]
+def _table(columns: dict[str, list[str]]) -> str:
+    """Return a row for each kernel of which something is counted; a column shows some counts."""
+    rows = [["kernel", *(title + by for title in columns for by in COUNTED_BY)]]
     for name, kernel in KERNELS.items():
         counted = [counts(name) for counts in COUNTED_BY.values()]
-        cells = [
-            cell
-            for operation in operations
-            for cell in _cells(counted, [f"{space} {operation} {w}" for w in what])
-        ]
+        cells = [cell for keys in columns.values() for cell in _cells(counted, keys)]
         if any(cells):
             rows.append([_short(name) + ("\\*" if kernel.note else ""), *cells])
     return _markdown(rows)
+
+
+def _columns(space: str, operations: list[str], what: list[str]) -> dict[str, list[str]]:
+    """Return columns for operations on a memory space, under "loads: " and the like."""
+    return {f"{o}s: ": [f"{space} {o} {counted}" for counted in what] for o in operations}
 
 
 def _cells(counted: list[Counts], keys: list[str]) -> list[str]:
@@ -92,13 +100,16 @@ def _cells(counted: list[Counts], keys: list[str]) -> list[str]:
 
 
 def _occupancy_table() -> str:
-    rows = [["kernel", "threads", "registers", "shared bytes", "here", "ncu"]]
+    """Return what fits on an SM: worked out from the launch on the CPU backend, and by ncu."""
+    rows = [["kernel", "threads", "registers", "shared bytes", "blocks, occupancy, waves", "ncu"]]
     for name, kernel in KERNELS.items():
-        ours, measured = cpu_backend(name)["occupancy"], nsight_compute(name)["occupancy"]
-        cells = [f"{ours:.1%}", "=" if f"{ours:.4f}" == f"{measured:.4f}" else f"{measured:.1%}"]
-        shared_bytes = f"{cpu_backend(name)['shared bytes']:,}"
-        row = [_short(name), f"{kernel.threads}", f"{registers(name)}", shared_bytes]
-        rows.append([*row, *cells])
+        ours, measured = cpu_backend(name), nsight_compute(name)
+        texts = [
+            f"{fit['blocks']:.0f}, {fit['occupancy']:.1%}, {fit['waves']:.2f}"
+            for fit in (ours, measured)
+        ]
+        launch = [f"{kernel.threads}", f"{registers(name)}", f"{ours['shared bytes']:,}"]
+        rows.append([_short(name), *launch, texts[0], "=" if texts[0] == texts[1] else texts[1]])
     return _markdown(rows)
 
 
