@@ -74,17 +74,10 @@ def passes(request, size):
 def wavefronts(request, size, operation):
     """Return (wavefronts, without a conflict) of a request to shared memory."""
     served = min(32, 128 // size)
+    if operation == "load" and served < 32:
+        if any(all(request.get(i ^ k, o) == o for i, o in request.items()) for k in (1, 2)):
+            served *= 2
     parts = [{i: o for i, o in request.items() if i // served == p} for p in range(32 // served)]
-    if operation == "load" and len(parts) > 1:
-        pairs = [{**a, **b} for a, b in zip(parts[::2], parts[1::2], strict=True)]
-        parts = []
-        for both in pairs:
-            if all(both.get(i ^ 1, o) == o for i, o in both.items()):
-                parts.append(both)
-            else:
-                parts += [
-                    {i: o for i, o in both.items() if i // served % 2 == half} for half in (0, 1)
-                ]
     if operation == "atomic":
         return max(np.bincount([o // 4 % 32 for o in request.values()])), 1
     parts = [part for part in parts if part]
@@ -226,7 +219,8 @@ void shared(torch::Tensor out, torch::Tensor load_at, torch::Tensor store_at, in
 def shared_patterns(rng, n):
     yield rng.integers(0, 512, n)
     yield np.arange(n) * int(rng.integers(1, 34)) % 512
-    yield np.arange(n) // 2 * int(rng.integers(1, 34)) % 512  # lanes agree in pairs
+    yield np.arange(n) // 2 * int(rng.integers(1, 34)) % 512  # neighbours agree
+    yield (np.arange(n) // 4 * 2 + np.arange(n) % 2) * 3 % 512  # lanes i and i ^ 2 agree
     yield np.where(rng.random(n) < 0.6, -1, rng.integers(0, 512, n))
     yield np.full(n, int(rng.integers(512)))
 

@@ -23,9 +23,8 @@ void WarpLog<Entry>::clear() {
     indexed_ = 0;
 }
 
-// The entry for a lane that does not do what the lane before it did.
 template <class Entry>
-std::uint32_t WarpLog<Entry>::look_up(const void* code, std::uint64_t place, unsigned lane) {
+Entry& WarpLog<Entry>::look_up(const void* code, std::uint64_t place, unsigned lane) {
     std::uint32_t bit = 1u << lane, at = Visit::NONE;
     if (seen_ & ~bit) {
         index_new_entries();
@@ -37,7 +36,10 @@ std::uint32_t WarpLog<Entry>::look_up(const void* code, std::uint64_t place, uns
         entries_.emplace_back(code, place);
     }
     *successor(lane) = at;
-    return at;
+    last_[lane] = at;
+    seen_ |= bit;
+    entries_[at].lanes |= bit;
+    return entries_[at];
 }
 
 template <class Entry>
@@ -189,7 +191,6 @@ RequestCost AccessSite::cost_of(MemoryRequest& request) {
 void Counter::begin_block(uint3 block) {
     for (auto& log : requests_) log.clear();  // of a block that was abandoned
     for (auto& log : visits_) log.clear();
-    std::fill_n(steps_, MAX_BLOCK, 0);
     first_block_ = block.x == 0 && block.y == 0 && block.z == 0;
     warp_ = stage_ = 0;
     dynamic_shared_ = reinterpret_cast<std::uintptr_t>(position.dynamic_shared);
@@ -201,28 +202,6 @@ void Counter::barrier() {
 }
 
 void Counter::end_block() { count_block(); }
-
-void Counter::access(const Access& access) {
-    unsigned lane = access.thread % LANES;
-    if (access.thread / LANES != warp_) go_to_warp(access.thread / LANES);
-    // One instruction may load and then store.
-    std::uint64_t place = access.place ^ std::uint64_t(access.kind) << 62;
-    MemoryRequest& request = requests_[warp_].visit(access.code, place, lane);
-    if (request.lanes == 1u << lane) {
-        request.array = access.array;
-        request.bytes = access.bytes;
-        request.kind = access.kind;
-    }
-    request.offset[lane] = access.array == request.array ? access.address - access.array->begin
-                                                         : offset_in_other_array(access);
-    if (++steps_[access.thread] > MANY_STEPS) let_other_lanes_catch_up();
-}
-
-void Counter::executed(const void* code, std::uint64_t place, unsigned thread) {
-    if (thread / LANES != warp_) go_to_warp(thread / LANES);
-    visits_[warp_].visit(code, place, thread % LANES);
-    if (++steps_[thread] > MANY_STEPS) let_other_lanes_catch_up();
-}
 
 // Lanes of one request may reach different arrays, which share neither a sector nor a word.
 std::uint64_t Counter::offset_in_other_array(const Access& access) {
@@ -239,9 +218,9 @@ void Counter::go_to_warp(unsigned warp) {
     warp_ = warp;
 }
 
-// Keeps the logs small in a long loop without a barrier: each lane stops after as many steps, and
-// when the first of them goes on, all have done so or are through. A request that lanes come to
-// after different numbers of steps may count as two then.
+// A loop without a barrier may be long: the first lane stops where the log is full. When it goes on,
+// the others of its warp are through or have stopped as well, for what they do next is not in the
+// log. Lanes that diverge stop at other requests, and some of these then count as two.
 void Counter::let_other_lanes_catch_up() {
     unsigned warp = warp_, counted = times_counted_[warp];
     Multiprocessor::running()->yield();
@@ -262,7 +241,6 @@ void Counter::count_warp(unsigned warp) {
     }
     requests_[warp].clear();
     visits_[warp].clear();
-    std::fill_n(steps_ + warp * LANES, LANES, 0);
     times_counted_[warp]++;
 }
 

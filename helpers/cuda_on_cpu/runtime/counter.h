@@ -16,8 +16,7 @@
 namespace cuda_on_cpu {
 
 constexpr unsigned LANES = 32;  // of a warp
-constexpr unsigned MAX_BLOCK = 1024;  // of a block
-constexpr unsigned MANY_STEPS = 1 << 14;  // accesses and basic blocks of a lane since it was counted
+constexpr std::size_t LONGEST_LOG = 1 << 14;  // 5 MB
 constexpr unsigned SAMPLES = 4;  // requests of an access that are kept for the pictures
 
 // The lanes of a warp that came to one instruction at one place. Lanes run one after the other and
@@ -45,17 +44,21 @@ struct MemoryRequest : Visit {
 template <class Entry>
 class WarpLog {
 public:
-    // The entry for this code and place, with this lane added; its only one if the entry is new.
-    Entry& visit(const void* code, std::uint64_t place, unsigned lane) {
+    // The entry for this code and place, with this lane added, if the lane does what the last one
+    // here did; else null.
+    Entry* follow(const void* code, std::uint64_t place, unsigned lane) {
         std::uint32_t at = *successor(lane), bit = 1u << lane;
-        if (at == Visit::NONE || entries_[at].code != code || entries_[at].place != place ||
-            entries_[at].lanes & bit)
-            at = look_up(code, place, lane);
+        if (at == Visit::NONE) return nullptr;
+        Entry& entry = entries_[at];
+        if (entry.code != code || entry.place != place || entry.lanes & bit) return nullptr;
         last_[lane] = at;
         seen_ |= bit;
-        entries_[at].lanes |= bit;
-        return entries_[at];
+        entry.lanes |= bit;
+        return &entry;
     }
+
+    // Likewise in any case; the entry's only lane if it is new.
+    [[gnu::noinline]] Entry& look_up(const void* code, std::uint64_t place, unsigned lane);
 
     std::vector<Entry>& entries() { return entries_; }
     void clear();
@@ -64,7 +67,6 @@ private:
     std::uint32_t* successor(unsigned lane) {
         return seen_ >> lane & 1 ? &entries_[last_[lane]].next : &first_;
     }
-    [[gnu::noinline]] std::uint32_t look_up(const void* code, std::uint64_t place, unsigned lane);
     std::uint32_t& slot(const void* code, std::uint64_t place);
     void index_new_entries();
 
@@ -108,9 +110,24 @@ public:
     static bool is_on();
 
     void begin_block(uint3 block);
-    void access(const Access& access);
+    void access(const Access& access) {
+        unsigned lane = access.thread % LANES;
+        // One instruction may load and then store.
+        std::uint64_t place = access.place ^ std::uint64_t(access.kind) << 62;
+        MemoryRequest& request = visit(requests_, access.code, place, access.thread);
+        if (request.lanes == 1u << lane) {
+            request.array = access.array;
+            request.bytes = access.bytes;
+            request.kind = access.kind;
+        }
+        request.offset[lane] = access.array == request.array
+                                   ? access.address - access.array->begin
+                                   : offset_in_other_array(access);
+    }
     // A basic block of machine code begins, at `code`.
-    void executed(const void* code, std::uint64_t place, unsigned thread);
+    void executed(const void* code, std::uint64_t place, unsigned thread) {
+        visit(visits_, code, place, thread);
+    }
     void barrier();  // of the block; it opens
     void end_block();
 
@@ -126,7 +143,15 @@ private:
         std::uint64_t warps, lanes;
     };
 
-    void go_to_warp(unsigned warp);
+    template <class Entry>
+    Entry& visit(WarpLog<Entry>* logs, const void* code, std::uint64_t place, unsigned thread) {
+        if (thread / LANES != warp_) go_to_warp(thread / LANES);
+        WarpLog<Entry>& log = logs[warp_];
+        if (Entry* entry = log.follow(code, place, thread % LANES)) return *entry;
+        if (log.entries().size() >= LONGEST_LOG) let_other_lanes_catch_up();
+        return log.look_up(code, place, thread % LANES);
+    }
+    [[gnu::noinline]] void go_to_warp(unsigned warp);
     [[gnu::noinline]] void let_other_lanes_catch_up();
     void count_warp(unsigned warp);
     void count_block();
@@ -136,7 +161,6 @@ private:
 
     WarpLog<MemoryRequest> requests_[LANES];  // by warp
     WarpLog<Visit> visits_[LANES];
-    unsigned steps_[MAX_BLOCK] = {};       // by thread
     unsigned times_counted_[LANES] = {};   // by warp
     unsigned warp_ = 0;                    // the one that runs
     bool first_block_ = false;  // block (0,0,0), which the samples and stages are of
