@@ -66,20 +66,21 @@ def flags(cxx: str | None = None, check: bool = False) -> list[str]:
         chosen += ["-fno-gnu-unique", "-fno-semantic-interposition"]
     if check:
         # The sanitizers' calls alone: their runtimes come in where one links with these flags.
-        chosen += ["-DCUDA_ON_CPU_CHECK", "-fsanitize=thread", "-fsanitize=bounds"]
+        chosen += ["-DCUDA_ON_CPU_CHECK", "-fsanitize=thread"]
         chosen += _CLANG_CHECKS if is_clang else _GCC_CHECKS
     return chosen
 
 
 # Every access is told once, as a whole, and by its line.
 _GCC_CHECKS = [
+    "-fsanitize=bounds",
     "-fsanitize-coverage=trace-pc",
     "--param=tsan-distinguish-volatile=1",
     "-fno-tree-sra",  # or a float4 comes in four parts
     "-finline-small-functions",  # what is inlined has its caller's line
-    "-fno-thread-jumps",  # or lanes that meet again after a branch do so in two copies of the code
 ]
-_CLANG_CHECKS = ["-fsanitize-coverage=bb,trace-pc", "-mllvm", "-tsan-distinguish-volatile=1"]
+_CLANG_CHECKS = ["-fsanitize=array-bounds", "-fsanitize-coverage=bb,trace-pc"]
+_CLANG_CHECKS += ["-mllvm", "-tsan-distinguish-volatile=1"]
 _CLANG_CHECKS += ["-mllvm", "-tsan-instrument-read-before-write=1"]
 
 

@@ -142,7 +142,7 @@ _TOO_MUCH_SHARED = (
 
 
 def _name_static_shared(src: str) -> str:
-    """Tell the runtime about each shared variable, where it is declared, and whether it gets all."""
+    """Tell the runtime about each shared variable where it is declared, and if these are all."""
     code = blank(src)
     defines = _defines(code)
     scopes = _file_scope(code)

@@ -25,7 +25,9 @@ void add(torch::Tensor a, torch::Tensor b, torch::Tensor out, int n) {
 }
 __global__ void bytes_kernel(uint8_t* x, int at) { x[at] = 1; }  // line: byte
 void bytes(torch::Tensor x, int at) { bytes_kernel<<<1, 1>>>(x.data_ptr<uint8_t>(), at); }
-__global__ void vector_kernel(float4* x, int at) { x[at] = make_float4(1, 2, 3, 4); }  // line: vector
+__global__ void vector_kernel(float4* x, int at) {
+    x[at] = make_float4(1, 2, 3, 4);  // line: vector
+}
 void vector(torch::Tensor x, int at) {
     vector_kernel<<<1, 1>>>(reinterpret_cast<float4*>(x.data_ptr<float>()), at);
 }
@@ -36,7 +38,9 @@ __global__ void static_kernel(float* x, int past) {
     float* flat = &tile[0][0];
     x[threadIdx.x + 8 * threadIdx.y] = flat[past];  // line: flat
 }
-void static_(torch::Tensor x, int past) { static_kernel<<<1, dim3(8, 4)>>>(x.data_ptr<float>(), past); }
+void static_(torch::Tensor x, int past) {
+    static_kernel<<<1, dim3(8, 4)>>>(x.data_ptr<float>(), past);
+}
 __global__ void fixed_kernel(float* x, int row) {
     __shared__ float tile[4][8];
     tile[row][threadIdx.x] = 1;  // line: fixed
@@ -53,7 +57,9 @@ void dynamic(torch::Tensor x, int past) {
 
 // --- races
 
-__device__ float left_of(const float* values, int i) { return i ? values[i - 1] : 0; }  // line: left
+__device__ float left_of(const float* values, int i) {
+    return i ? values[i - 1] : 0;  // line: left
+}
 __global__ void race_kernel(float* x) {
     __shared__ float s[64];
     int t = threadIdx.x;

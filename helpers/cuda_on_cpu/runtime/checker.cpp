@@ -254,24 +254,15 @@ void Checker::report_unwritten(const KernelArray& array, std::uintptr_t address)
          code_);
 }
 
-// type: "'float [16][17]'". Its first extent is the one that the index is outside of.
-void Checker::index_out_of_bounds(int line, std::intptr_t index, const std::string& type,
-                                  const void*) {
-    std::string extents = type.substr(std::min(type.find('['), type.size()));
-    std::string name;
-    for (const KnownArray& array : shared_) {
-        std::string own;
-        for (unsigned i = 0; i < array.rank; i++) own += "[" + std::to_string(array.extents[i]) + "]";
-        if (own.size() && own.size() + 1 >= extents.size() &&
-            own.compare(own.size() - (extents.size() - 1), extents.size() - 1, extents, 0,
-                        extents.size() - 1) == 0)
-            name = name.empty() ? array.name : "?";
-    }
-    (void)name;
-    std::string plain = type.size() > 2 ? type.substr(1, type.size() - 2) : type;
+// type: 'float [16][17]', with the quotation marks. Its first extent is the index's.
+void Checker::index_out_of_bounds(int line, std::intptr_t index, const std::string& type) {
+    std::size_t extents = type.find('[');
+    std::string element = type.substr(1, extents - 1);
+    if (element.size() && element.back() != ' ') element += ' ';  // clang leaves it out
+    std::string array = element + type.substr(extents, type.size() - extents - 1);
     multiprocessor_.fail_at(line, nullptr,
                             "index " + std::to_string(index) + " is outside an array of type " +
-                                plain + ".");
+                                array + ".");
 }
 
 }  // namespace cuda_on_cpu

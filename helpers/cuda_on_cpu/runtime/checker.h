@@ -35,8 +35,8 @@ public:
     void atomic(std::uintptr_t address, unsigned bytes, bool reads, const void* code) {
         access(address, bytes, AccessKind::atomic, code, true, reads);
     }
-    [[noreturn, gnu::noinline]] void index_out_of_bounds(int line, std::intptr_t index,
-                                                         const std::string& type, const void* code);
+    [[noreturn, gnu::cold]] void index_out_of_bounds(int line, std::intptr_t index,
+                                                     const std::string& type);
     void name_array(SharedArray array);
 
     // Where the running thread stands: its calls and the iterations of its loops, as a hash.

@@ -140,8 +140,7 @@ struct IndexedArray {
 HOOK void __ubsan_handle_out_of_bounds(void* data, void* index) {
     if (Checker* checker = checker_here) {
         auto* indexed = static_cast<const IndexedArray*>(data);
-        checker->index_out_of_bounds(int(indexed->line), std::intptr_t(index), indexed->array->name,
-                                     CALLER);
+        checker->index_out_of_bounds(int(indexed->line), std::intptr_t(index), indexed->array->name);
     }
 }
 HOOK void __ubsan_handle_out_of_bounds_abort(void* data, void* index) {

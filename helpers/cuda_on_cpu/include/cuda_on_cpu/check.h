@@ -8,18 +8,18 @@
 
 #include "runtime.h"
 
-// UNCHECKED: accesses memory on the runtime's behalf, not the learner's.
+// UNCHECKED: its accesses are the runtime's, not the learner's. (clang inlines such a function into
+// one that is checked, or the other way round, so there it means nothing.)
 // INLINE: an access is told with the line of its machine code; inlined, that is the learner's.
-#if !defined(CUDA_ON_CPU_CHECK)
-#define CUDA_ON_CPU_UNCHECKED
-#define CUDA_ON_CPU_INLINE inline
-#elif defined(__clang__)
-#define CUDA_ON_CPU_UNCHECKED __attribute__((disable_sanitizer_instrumentation))
-#else
+#if defined(CUDA_ON_CPU_CHECK) && !defined(__clang__)
 #define CUDA_ON_CPU_UNCHECKED __attribute__((no_sanitize("thread"), no_sanitize_coverage))
+#else
+#define CUDA_ON_CPU_UNCHECKED
 #endif
 #if defined(CUDA_ON_CPU_CHECK)
 #define CUDA_ON_CPU_INLINE inline __attribute__((always_inline))
+#else
+#define CUDA_ON_CPU_INLINE inline
 #endif
 
 namespace cuda_on_cpu {

@@ -30,7 +30,7 @@ inline bool next_thread() {
 // A GPU starts all threads of a block together. Here they run one after the other, as calls that
 // the compiler may inline into this loop; only a thread that has to wait costs a switch of stacks.
 template <class Call>
-CUDA_ON_CPU_UNCHECKED void run_threads(void* call) {
+void run_threads(void* call) {
     do {
         begin_thread();
         (*static_cast<const Call*>(call))();
