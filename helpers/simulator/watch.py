@@ -91,7 +91,7 @@ class Watch(_Watch):
                 self._compare(index, _WRITTEN, last, _WRITTEN)
         if self._atomics:
             self._compare(index, _WRITTEN, self._atomics.get(index), _ATOMIC)
-        if self._reads or self._other_reads:
+        if self._reads:
             self._compare_with_readers(index, _WRITTEN)
             self.quiet.discard(index)
         frame = frame or _getframe(2)
@@ -110,11 +110,11 @@ class Watch(_Watch):
         self._atomics[index] = order.stamp, frame.f_code, frame.f_lasti
 
     def _compare_with_readers(self, index, does):
-        readers = self._reads.get(index)
-        if readers is not None:
-            for reader in (readers,) if order.readers == 1 else readers.values():
-                self._compare(index, does, reader, _READ)
-            del self._reads[index]
+        readers = self._reads.pop(index, None)
+        if readers is None:
+            return
+        for reader in (readers,) if order.readers == 1 else readers.values():
+            self._compare(index, does, reader, _READ)
         if self._other_reads:
             self._compare(index, does, self._other_reads.pop(index, None), _READ)
 

@@ -163,6 +163,20 @@ def test_a_warp_does_not_wait_for_another():
     )
 
 
+def test_one_reader_of_many_is_in_another_warp():
+    def max_kernel(x, n):
+        largest = x[0]
+        syncwarp()
+        if threadIdx.x == 0:
+            x[0] = largest + n
+
+    launch(max_kernel, 1, 32, torch.zeros(1), 1)
+    assert message(RaceError, max_kernel, 1, 33, torch.zeros(1), 1) == (
+        "max_kernel, line +4: x[0] is written by thread 0 and was read by thread 32 in line +1, "
+        "with no barrier between (block 0)"
+    )
+
+
 # ---- global memory
 
 
