@@ -78,6 +78,7 @@ _GCC_CHECKS = [
     "--param=tsan-distinguish-volatile=1",
     "-fno-tree-sra",  # or a float4 comes in four parts
     "-finline-small-functions",  # what is inlined has its caller's line
+    "-fno-thread-jumps",  # or lanes that meet again after a branch do so in two copies of the code
 ]
 _CLANG_CHECKS = ["-fsanitize=array-bounds", "-fsanitize-coverage=bb,trace-pc"]
 _CLANG_CHECKS += ["-mllvm", "-tsan-distinguish-volatile=1"]

@@ -417,6 +417,40 @@ def test_blocks_of_two_dimensions(compiled, rows, cols):
     assert line.executions == len(loads) and line.lanes == width * width
 
 
+cuda(r"""
+__global__ void long_kernel(float* out, const float* x, const float* y, int n) {
+    int i = threadIdx.x;
+    const float* mine = i % 2 ? x : y;
+    float sum = mine[i];  // of two arrays
+    for (int k = 0; k < n; k++) sum += x[(i + k) % 1000];  // long
+    out[i] = sum;
+}
+void long_loop(torch::Tensor out, torch::Tensor x, torch::Tensor y, int n) {
+    long_kernel<<<1, out.numel()>>>(out.data_ptr<float>(), x.data_ptr<float>(),
+                                    y.data_ptr<float>(), n);
+}
+""")
+
+
+def test_a_loop_longer_than_the_log(compiled):
+    n, threads = 40_000, 48
+    tensors = torch.zeros(threads), torch.randn(1000), torch.randn(1000)
+    _, [launch] = record(compiled.long_loop, *tensors, n)
+    wanted = [
+        request for k in range(1000) for request in warps((np.arange(threads) + k) % 1000 * 4)
+    ]
+    load = only(launch.accesses, line=line_of("// long"))
+    assert (load.requests, load.lanes) == (2 * n, threads * n)
+    assert load.sectors == 40 * sum(sectors(request, 4) for request in wanted)
+    assert only(launch.lines, line=line_of("// long")).flops == threads * n
+
+
+def test_one_request_may_reach_two_arrays(compiled):
+    _, [launch] = record(compiled.long_loop, torch.zeros(32), torch.zeros(64), torch.zeros(64), 0)
+    load = only(launch.accesses, line=line_of("// of two arrays"))
+    assert (load.requests, load.lanes, load.sectors, load.ideal_sectors) == (1, 32, 8, 4)
+
+
 # --- warp operations, stages, launches ------------------------------------------------------------
 
 cuda(r"""
