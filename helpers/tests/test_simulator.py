@@ -907,7 +907,7 @@ def test_speed_without_barriers():
     time_s = best_of(3, lambda: launch(rgb_to_gray_kernel, (16, 16), (16, 16), *args))
     weights = torch.tensor([0.2989, 0.587, 0.114])[:, None, None]
     torch.testing.assert_close(out, (weights * inp).sum(0))
-    assert 5 * H * W / time_s > 150_000  # thread-statements a second; measured: 5 million
+    assert 5 * H * W / time_s > 150_000  # thread-statements a second; measured: 1.9 million
 
     n = 50_000
     a, b, total = randn(n), randn(n), torch.zeros(n)
@@ -922,4 +922,4 @@ def test_speed_of_a_tiled_matmul(TILE):
     args = (C, A, B, 32, 32, 32, TILE)
     time_s = best_of(3, lambda: launch(matmul_kernel, grid, (TILE, TILE), *args))
     torch.testing.assert_close(C, A @ B, rtol=1e-5, atol=1e-5)
-    assert time_s < 1  # measured: 0.03 s
+    assert time_s < 1  # measured: 0.04 s
