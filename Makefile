@@ -2,7 +2,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 ROOT_USER := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help install lab test run kernels results doctor clean
+.PHONY: help install lab test run kernels results proof doctor clean
 .DEFAULT_GOAL := help
 
 help:  ## print this list
@@ -25,6 +25,9 @@ kernels: install  ## write kernels/*.cu from the notebooks
 
 results: install  ## write README's tables from the notebooks and the recorded measurements
 	@$(PY) -m helpers.readme
+
+proof: install  ## count the kernels of helpers/proof again and write its README
+	@$(PY) -m helpers.proof
 
 doctor: install  ## say what is missing for a run on the GPU, and the line that mends it
 	@$(PY) -m helpers.doctor

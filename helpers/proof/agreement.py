@@ -22,23 +22,30 @@ Counts = dict[str, float]
 
 
 @cache
-def simulator(name: str) -> Counts:
-    """Count a kernel on the simulator."""
+def trace_on_simulator(name: str) -> Trace:
+    """Trace a Python kernel on the data that is counted."""
     kernel = KERNELS[name]
-    report = trace(kernel.python, kernel.grid, kernel.block, *kernel.arguments(RandomState(SEED)))
-    return _counts(name, report)
+    return trace(kernel.python, kernel.grid, kernel.block, *kernel.arguments(RandomState(SEED)))
 
 
 @cache
+def trace_on_cpu_backend(name: str) -> Trace:
+    """Trace a CUDA kernel on the data that is counted."""
+    return trace(compiled(name), *KERNELS[name].arguments(RandomState(SEED)))
+
+
+def simulator(name: str) -> Counts:
+    """Return what the simulator counts of a kernel."""
+    return _counts(name, trace_on_simulator(name))
+
+
 def cpu_backend(name: str) -> Counts:
-    """Count a kernel on the CPU backend."""
-    report = trace(compiled(name), *KERNELS[name].arguments(RandomState(SEED)))
-    return _counts(name, report)
+    """Return what the CPU backend counts of a kernel."""
+    return _counts(name, trace_on_cpu_backend(name))
 
 
-@cache
 def nsight_compute(name: str) -> Counts:
-    """Return what was measured on a GPU."""
+    """Return what ncu counted of a kernel on a GPU."""
     measured = _measured()[name]
 
     def total(metric: str, suffixes: tuple[str, ...]) -> float:
