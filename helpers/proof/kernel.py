@@ -53,7 +53,7 @@ class Kernel:
         )
         return f"""{self.cuda}
 void {self.function}({taken}) {{
-    dim3 grid({_sizes(self.grid)}), block({_sizes(self.block)});
+    dim3 grid({sizes(self.grid)}), block({sizes(self.block)});
     {self.name}<<<grid, block, 0, c10::cuda::getCurrentCUDAStream()>>>({passed});
 }}
 """
@@ -74,5 +74,6 @@ def unwritten(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.full(shape, math.nan if dtype.is_floating_point else 77, dtype=dtype)
 
 
-def _sizes(shape: int | tuple) -> str:
+def sizes(shape: int | tuple) -> str:
+    """Return what a dim3 of that grid or block is made of, in C++."""
     return ", ".join(map(str, shape)) if isinstance(shape, tuple) else str(shape)
