@@ -84,9 +84,10 @@ def main() -> None:
         runs = list(product(BROKEN, TOOLS, TWINS))
         with ThreadPoolExecutor(AT_A_TIME) as pool:
             found = list(pool.map(lambda run: verdict(binary, *run), runs))
-    verdicts: dict = {name: {tool: {} for tool in TOOLS} for name in BROKEN}
+    verdicts: dict = {name: {twin: {} for twin in TWINS} for name in BROKEN}
     for (name, tool, twin), said in zip(runs, found, strict=True):
-        verdicts[name][tool][twin] = said
+        if said:
+            verdicts[name][twin][tool] = said
     VERDICTS.write_text(json.dumps({"machine": _machine(), "verdicts": verdicts}, indent=1) + "\n")
     print(f"wrote {VERDICTS.name}: {len(runs)} runs")
 
@@ -116,7 +117,7 @@ def build(folder: str, arch: str) -> str:
 
 
 def verdict(binary: str, name: str, tool: str, twin: str) -> dict:
-    """Return what a tool says of a kernel: its first error, the lines, and whether it hangs.
+    """Return what a tool says of a kernel, {} if nothing: its first error, the lines, any hang.
 
     Lines are counted within the kernel's source. RuntimeError if the tool does not work,
     AssertionError if a mended kernel's result is wrong.
@@ -133,7 +134,7 @@ def verdict(binary: str, name: str, tool: str, twin: str) -> dict:
     if twin == "mended":
         _check_result(kernel, output)
     if not found["rows"]:
-        return {"error": None, "lines": [], "hangs": hangs}
+        return {"error": None, "lines": [], "hangs": True} if hangs else {}
     error, *others = found["rows"][0]["error"].split(", line ")
     before = program().split(kernel.cuda)[0].count("\n")
     lines = [int(line) - before for line in (found["rows"][0]["line"], *others) if line]
