@@ -80,7 +80,8 @@ _GCC_CHECKS = [
     "-finline-small-functions",  # what is inlined has its caller's line
     "-fno-thread-jumps",  # or lanes that meet again after a branch do so in two copies of the code
 ]
-_CLANG_CHECKS = ["-fsanitize=array-bounds", "-fsanitize-coverage=bb,trace-pc"]
+_CLANG_CHECKS = ["-fsanitize=array-bounds", "-fsanitize-coverage=bb,no-prune,trace-pc"]
+_CLANG_CHECKS += ["-fno-unroll-loops"]
 _CLANG_CHECKS += ["-mllvm", "-tsan-distinguish-volatile=1"]
 _CLANG_CHECKS += ["-mllvm", "-tsan-instrument-read-before-write=1"]
 

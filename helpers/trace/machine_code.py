@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HOOK = "__sanitizer_cov_trace_pc"  # called where a basic block begins
+UNIT = "main.cpp"  # load_inline's file; binutils gives clang's lines in the string this name
 CALLS = ("call", "callq", "bl")
 WINDOW = 1 << 16  # bytes behind the last block that surely hold its end
 
@@ -159,7 +160,7 @@ def _places(library: Path, label: str, addresses: list[int]) -> dict[int, Place]
         frames = list(zip(rest[::2], rest[1::2], strict=True))
         for i, (function, position) in enumerate(frames):
             found = re.match(r"(?:.*/)?([^/]*):(\d+)", position)
-            if found and found[1] == label and int(found[2]):
+            if found and found[1] in (label, UNIT) and int(found[2]):
                 places[int(address, 16)] = Place(int(found[2]), (function, *frames[i + 1 :]))
                 break
     return places
