@@ -113,7 +113,7 @@ void Checker::find(Recent& recent, std::uintptr_t address, unsigned bytes, Acces
     KnownArray* array = nullptr;
     for (KnownArray& shared : shared_)
         if (shared.contains(address)) array = &shared;
-    if (!array) array = checks_->find(address);
+    if (!array) array = checks_->find(address, bytes);
     if (array) {
         unsigned site = recent.code == code
                             ? recent.site
@@ -128,7 +128,7 @@ void Checker::find(Recent& recent, std::uintptr_t address, unsigned bytes, Acces
     if (!region.contains(address) && !checks_->is_of_no_interest(address, &region)) {
         MemoryFound beside;
         if (find_memory(reinterpret_cast<void*>(address), &beside)) {
-            KernelArray unnamed{beside.begin, beside.bytes, false, "", beside.begin, 1, 1, {}};
+            KernelArray unnamed{beside.begin, beside.bytes, false, "", beside.begin, bytes, 1, {}};
             for (const KnownArray& shared : shared_)  // dynamic shared memory
                 if (shared.begin == beside.begin) unnamed = shared;
             report_range(checks_->named(unnamed, address), address, bytes, kind, code);
@@ -177,10 +177,10 @@ void Checker::check_cell(Cell& cell, Mark mine, const KnownArray& array, std::ui
 }
 
 void Checker::check_cells(const Recent& recent, std::uintptr_t address, unsigned bytes,
-                          AccessKind kind, bool orders, bool reads) {
+                          AccessKind kind, bool orders) {
     code_ = recent.code;
     Mark mine = mark(recent, orders);
-    bool needs_value = recent.shared && reads && kind != AccessKind::store;
+    bool needs_value = recent.shared && kind != AccessKind::store;
     unsigned cell_bytes = 1u << recent.shift, unwritten = 0, cells = 0;
     std::size_t offset = address - recent.begin, end = offset + bytes;
     std::size_t at = offset >> recent.shift << recent.shift;
@@ -225,7 +225,7 @@ void Checker::report_range(const KernelArray& array, std::uintptr_t address, uns
     if (!before && address < named.begin + named.bytes)
         sentence += " to " + element_text(named, address + bytes - 1);
     std::uintptr_t edge = before ? named.begin : named.begin + named.bytes - 1;
-    std::string name = *named.name ? named.name : "it";
+    std::string name = *named.name ? named.name : "array";
     fail(sentence + ", but " + name + (before ? " begins at " : " ends at ") +
              element_text(named, edge) + ".",
          code);

@@ -29,12 +29,9 @@ public:
     void sync_lanes(unsigned warp, std::uint32_t lanes) { clocks_.sync_lanes(warp, lanes); }
     void fence();
 
-    // orders: as a volatile access does, it takes part in no race and may order others.
+    // orders: it is an atomic or volatile, which do not race with each other and may order others.
     [[gnu::always_inline]] void access(std::uintptr_t address, unsigned bytes, AccessKind kind,
-                                       const void* code, bool orders = false, bool reads = true);
-    void atomic(std::uintptr_t address, unsigned bytes, bool reads, const void* code) {
-        access(address, bytes, AccessKind::atomic, code, true, reads);
-    }
+                                       const void* code, bool orders = false);
     [[noreturn, gnu::cold]] void index_out_of_bounds(int line, std::intptr_t index,
                                                      const std::string& type);
     void name_array(SharedArray array);
@@ -82,7 +79,7 @@ private:
     const KnownArray* nearest_static_shared(std::uintptr_t address) const;
     [[gnu::noinline]] void order(bool stores);
     [[gnu::noinline]] void check_cells(const Recent& recent, std::uintptr_t address, unsigned bytes,
-                                       AccessKind kind, bool orders, bool reads);
+                                       AccessKind kind, bool orders);
     [[gnu::noinline]] void count(const Recent& recent, std::uintptr_t address, unsigned bytes,
                                  AccessKind kind) {
         counter_.access({recent.code, place(), address, bytes, kind, recent.array, position.thread});
@@ -151,7 +148,7 @@ inline void Checker::leave_function() {
 }
 
 inline void Checker::access(std::uintptr_t address, unsigned bytes, AccessKind kind,
-                            const void* code, bool orders, bool reads) {
+                            const void* code, bool orders) {
     if (orders) order(kind != AccessKind::load);
     Recent& recent = recent_[slot(code)];
     if (recent.code != code || address - recent.begin >= recent.bytes)
@@ -164,7 +161,7 @@ inline void Checker::access(std::uintptr_t address, unsigned bytes, AccessKind k
     Cell& cell = recent.cells[offset >> recent.shift];
     bool whole_cell = bytes == 1u << recent.shift && !(offset & (bytes - 1));
     if (!whole_cell || !passes(cell, mine.with_bytes((1u << bytes) - 1), kind, recent.shared))
-        check_cells(recent, address, bytes, kind, orders, reads);
+        check_cells(recent, address, bytes, kind, orders);
     if (counting_) count(recent, address, bytes, kind);
 }
 

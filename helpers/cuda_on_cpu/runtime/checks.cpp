@@ -76,7 +76,7 @@ Checks::Checks(const Launch& launch)
       module_(memory_of_library(reinterpret_cast<void*>(launch.run_threads))) {
     sites_.push_back({nullptr, {}});  // number 0: unknown
     for (unsigned i = 0; i < launch.parameter_count; i++)
-        if (launch.parameters[i].pointer) find(std::uintptr_t(launch.parameters[i].pointer));
+        if (launch.parameters[i].pointer) find(std::uintptr_t(launch.parameters[i].pointer), 1);
 }
 
 KnownArray* Checks::find_known(std::uintptr_t address) {
@@ -85,12 +85,12 @@ KnownArray* Checks::find_known(std::uintptr_t address) {
     return nullptr;
 }
 
-KnownArray* Checks::find(std::uintptr_t address) {
+KnownArray* Checks::find(std::uintptr_t address, unsigned bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (KnownArray* known = find_known(address)) return known;
     MemoryFound found;
     if (!find_memory(reinterpret_cast<void*>(address), &found) || !found.inside) return nullptr;
-    KernelArray array{found.begin, found.bytes, false, "", found.begin, 4, 1, {}};
+    KernelArray array{found.begin, found.bytes, false, "", found.begin, bytes, 1, {}};
     arrays_.emplace_back(named(array, address));
     return &arrays_.back();
 }
@@ -155,7 +155,7 @@ int Checks::line(unsigned number) {
 }
 
 std::string element_text(const KernelArray& array, std::uintptr_t address) {
-    std::string text = *array.name ? array.name : "an array";
+    std::string text = *array.name ? array.name : "array";
     auto offset = std::intptr_t(address - array.first);
     if (array.rank == 0) return offset ? text + " + " + std::to_string(offset) + " bytes" : text;
     auto divide = [](std::intptr_t a, std::intptr_t b) {  // rounds down

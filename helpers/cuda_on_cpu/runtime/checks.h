@@ -35,8 +35,9 @@ public:
     const std::uint64_t number;  // of this launch, from 1
     Releases releases;
 
-    // The array of global memory that the address lies in; null if none is known.
-    KnownArray* find(std::uintptr_t address);
+    // The array of global memory that the address lies in; null if none is known. bytes: of the
+    // access, and so of an element if no parameter points to the array.
+    KnownArray* find(std::uintptr_t address, unsigned bytes);
     bool is_of_no_interest(std::uintptr_t address, Region* region) const;
 
     // A number for the instruction at `code`, and how it was come to.

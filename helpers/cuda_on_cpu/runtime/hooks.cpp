@@ -179,9 +179,9 @@ void name_array(const SharedArray& array) {
     if (Checker* checker = checker_here) checker->name_array(array);
 }
 
-void record_atomic(const void* address, std::size_t bytes, bool reads) {
+void record_atomic(const void* address, std::size_t bytes) {
     if (Checker* checker = checker_here)
-        checker->atomic(std::uintptr_t(address), unsigned(bytes), reads, CALLER);
+        checker->access(std::uintptr_t(address), unsigned(bytes), AccessKind::atomic, CALLER, true);
 }
 
 void record_fence() {
