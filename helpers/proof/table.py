@@ -14,7 +14,7 @@ from helpers.proof.kernels import KERNELS
 
 README = Path(__file__).with_name("README.md")
 
-TEXT = """# The counts agree with Nsight Compute
+COUNTS = """# The counts agree with Nsight Compute
 
 Each kernel here is written twice, in Python and in CUDA, line by line the same. The simulator
 counts what the Python kernel does, the CPU backend what the CUDA string does when g++ has compiled
@@ -59,12 +59,12 @@ of the GPU holds at a time, the theoretical occupancy, and the waves that the gr
 """
 
 
-def readme() -> str:
-    """Return README.md as it has to be now; runs every kernel on both backends."""
+def counts() -> str:
+    """Return what README.md says about the counts; runs every kernel on both backends."""
     gpu = machine()
     moved, passes = ["requests", "sectors"], ["wavefronts", "conflicts"]
     notes = [f"- {_short(name)}: {k.note}." for name, k in KERNELS.items() if k.note]
-    return TEXT.format(
+    return COUNTS.format(
         machine=f"{gpu['gpu']}, driver {gpu['driver']}, CUDA {gpu['cuda']}, ncu {gpu['ncu']}",
         notes="\n".join(notes),
         global_memory=_table(_columns("global", ["load", "store"], moved)),
@@ -79,7 +79,7 @@ def _table(columns: dict[str, list[str]]) -> str:
     """Return a row for each kernel of which something is counted; a column shows some counts."""
     rows = [["kernel", *(title + by for title in columns for by in COUNTED_BY)]]
     for name, kernel in KERNELS.items():
-        counted = [counts(name) for counts in COUNTED_BY.values()]
+        counted = [count(name) for count in COUNTED_BY.values()]
         cells = [cell for keys in columns.values() for cell in _cells(counted, keys)]
         if any(cells):
             rows.append([_short(name) + ("\\*" if kernel.note else ""), *cells])
