@@ -5,11 +5,8 @@ import pytest
 import torch
 
 from helpers.compiler import compile_cuda
-from helpers.device import BACKEND
 from helpers.trace.from_cpu_backend import record
 from helpers.trace.machine_code import flops_of
-
-pytestmark = pytest.mark.skipif(BACKEND == "cuda", reason="CUDA strings run on the GPU here")
 
 _STRINGS = []
 

@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <mutex>
 
 #include "faults.h"
-#include "multiprocessor.h"
 
 namespace cuda_on_cpu {
 
@@ -46,7 +44,8 @@ template <class Entry>
 void WarpLog<Entry>::index_new_entries() {
     if (slots_.size() < 2 * (entries_.size() + 1)) {
         slots_.assign(std::max<std::size_t>(1024, 4 * slots_.size()), Visit::NONE);
-        while (slots_.size() < 2 * (entries_.size() + 1)) slots_.resize(2 * slots_.size(), Visit::NONE);
+        while (slots_.size() < 2 * (entries_.size() + 1))
+            slots_.resize(2 * slots_.size(), Visit::NONE);
         indexed_ = 0;
     }
     for (; indexed_ < entries_.size(); indexed_++) {
@@ -67,116 +66,17 @@ std::uint32_t& WarpLog<Entry>::slot(const void* code, std::uint64_t place) {
     return slots_[i];
 }
 
-// ---------------------------------------------------------------- what a request costs
-
-// Sectors of 32 bytes and, packed, as many as hold the different bytes asked for. `offsets` ascend.
-static void count_sectors(const std::uint64_t* offsets, unsigned lanes, unsigned bytes,
-                          RequestCost& cost) {
-    std::uint64_t next_sector = 0, next_byte = 0, different_bytes = 0;
-    cost.sectors = 0;
-    for (unsigned i = 0; i < lanes; i++) {
-        std::uint64_t end = offsets[i] + bytes, end_sector = (end - 1) / 32 + 1;
-        cost.sectors += std::uint16_t(end_sector - std::max(next_sector, offsets[i] / 32));
-        different_bytes += end - std::max(next_byte, offsets[i]);
-        next_sector = end_sector;
-        next_byte = end;
-    }
-    cost.ideal_sectors = std::uint16_t((different_bytes + 31) / 32);
-}
-
-// Atomics move a sector once for each of the lanes that meet at one address in it.
-static unsigned atomic_sectors(const std::uint64_t* offsets, unsigned lanes) {
-    unsigned sectors = 0, most = 0, same = 0;
-    for (unsigned i = 0; i < lanes; i++) {
-        same = i && offsets[i] == offsets[i - 1] ? same + 1 : 1;
-        if (i && offsets[i] / 32 != offsets[i - 1] / 32) sectors += most, most = 0;
-        most = std::max(most, same);
-    }
-    return sectors + most;
-}
-
-static unsigned most_at_one_address(const std::uint64_t* offsets, unsigned lanes) {
-    unsigned most = 0, same = 0;
-    for (unsigned i = 0; i < lanes; i++) {
-        same = i && offsets[i] == offsets[i - 1] ? same + 1 : 1;
-        most = std::max(most, same);
-    }
-    return most;
-}
-
-// The wavefronts for some lanes that are served together: the most that one bank has to deliver,
-// in different words of 4 bytes; to atomics, one for each lane.
-static unsigned most_in_one_bank(const MemoryRequest& request, std::uint32_t lanes) {
-    std::vector<std::uint64_t> words;
-    words.reserve(2 * LANES);
-    for (; lanes; lanes &= lanes - 1) {
-        std::uint64_t offset = request.offset[__builtin_ctz(lanes)];
-        for (std::uint64_t word = offset / 4; word <= (offset + request.bytes - 1) / 4; word++)
-            words.push_back(word);
-    }
-    if (request.kind != AccessKind::atomic) {
-        std::sort(words.begin(), words.end());
-        words.erase(std::unique(words.begin(), words.end()), words.end());
-    }
-    unsigned in_bank[32] = {}, most = 0;
-    for (std::uint64_t word : words) most = std::max(most, ++in_bank[word % 32]);
-    return most;
-}
-
-// Whether each active lane asks for what lane t ^ k asks for, if that is active.
-static bool agree(const MemoryRequest& request, unsigned k) {
-    for (std::uint32_t left = request.lanes; left; left &= left - 1) {
-        unsigned lane = __builtin_ctz(left), other = lane ^ k;
-        if (request.lanes >> other & 1 && request.offset[lane] != request.offset[other])
-            return false;
-    }
-    return true;
-}
-
-// 128 bytes are served at a time, so of 8-byte accesses half a warp, of 16-byte ones a quarter.
-// Two such parts of a load go together if all its lanes agree in pairs (helpers/trace/model.py).
-static void count_wavefronts(const MemoryRequest& request, RequestCost& cost) {
-    unsigned served = std::max(1u, LANES * 4 / std::max(4u, request.bytes));
-    if (request.kind == AccessKind::load && served < LANES &&
-        (agree(request, 1) || agree(request, 2)))
-        served *= 2;
-    cost.wavefronts = cost.ideal_wavefronts = 0;
-    for (unsigned first = 0; first < LANES; first += served) {
-        std::uint32_t part = request.lanes & ~lanes_below(first) & lanes_below(first + served);
-        if (!part) continue;
-        cost.wavefronts += std::uint16_t(most_in_one_bank(request, part));
-        cost.ideal_wavefronts++;
-    }
-}
-
-static RequestCost work_out(const MemoryRequest& request) {
-    std::uint64_t offsets[LANES];
-    unsigned lanes = 0;
-    for (std::uint32_t left = request.lanes; left; left &= left - 1)
-        offsets[lanes++] = request.offset[__builtin_ctz(left)];
-    if (!std::is_sorted(offsets, offsets + lanes)) std::sort(offsets, offsets + lanes);
-
-    RequestCost cost{};
-    if (request.array->shared)
-        count_wavefronts(request, cost);
-    else
-        count_sectors(offsets, lanes, request.bytes, cost);
-    if (request.kind == AccessKind::atomic) {
-        cost.same_address = std::uint16_t(most_at_one_address(offsets, lanes));
-        if (!request.array->shared) cost.sectors = std::uint16_t(atomic_sectors(offsets, lanes));
-    }
-    return cost;
-}
+// ---------------------------------------------------------------- what its requests cost
 
 RequestCost AccessSite::cost_of(MemoryRequest& request) {
     std::uint64_t base = request.offset[__builtin_ctz(request.lanes)], different = 0;
     for (std::uint32_t idle = ~request.lanes; idle; idle &= idle - 1)
         request.offset[__builtin_ctz(idle)] = base;
-    for (unsigned i = 0; i < LANES; i++) different |= (request.offset[i] - base) ^ pattern_[i];
+    for (unsigned i = 0; i < WARP_SIZE; i++) different |= (request.offset[i] - base) ^ pattern_[i];
     if (different || pattern_lanes_ != request.lanes) {
         pattern_lanes_ = request.lanes;
         known_ = 0;
-        for (unsigned i = 0; i < LANES; i++) pattern_[i] = request.offset[i] - base;
+        for (unsigned i = 0; i < WARP_SIZE; i++) pattern_[i] = request.offset[i] - base;
     }
     unsigned phase = unsigned(base % 32);
     if (!(known_ >> phase & 1)) {
@@ -218,9 +118,9 @@ void Counter::go_to_warp(unsigned warp) {
     warp_ = warp;
 }
 
-// A loop without a barrier may be long: the first lane stops where the log is full. When it goes on,
-// the others of its warp are through or have stopped as well, for what they do next is not in the
-// log. Lanes that diverge stop at other requests, and some of these then count as two.
+// A loop without a barrier may be long: the first lane stops where the log is full. When it goes
+// on, the others of its warp are through or have stopped as well, for what they do next is not in
+// the log. Lanes that diverge stop at other requests, and some of these then count as two.
 void Counter::let_other_lanes_catch_up() {
     unsigned warp = warp_, counted = times_counted_[warp];
     Multiprocessor::running()->yield();
@@ -229,7 +129,7 @@ void Counter::let_other_lanes_catch_up() {
 }
 
 void Counter::count_block() {
-    for (unsigned warp = 0; warp < LANES; warp++) count_warp(warp);
+    for (unsigned warp = 0; warp < MAX_WARPS; warp++) count_warp(warp);
 }
 
 void Counter::count_warp(unsigned warp) {
@@ -251,7 +151,7 @@ void Counter::count(MemoryRequest& request, unsigned warp) {
         stages_[{stage_, warp, number}]++;
         if (site.samples++ < SAMPLES) {
             Sample& sample = samples_.emplace_back(Sample{number, warp, request.lanes, {}});
-            std::copy(request.offset, request.offset + LANES, sample.offset);
+            std::copy(request.offset, request.offset + WARP_SIZE, sample.offset);
         }
     }
     RequestCost cost = site.cost_of(request);
@@ -313,7 +213,6 @@ std::string Counter::take() {
     std::string text = "{\"accesses\":" + list(sites_, [&](const auto& site) {
         bool dynamic = site->array->begin == dynamic_shared_;
         return "{\"code\":" + number(site->code) + ",\"array\":" + quoted(site->array->name) +
-               ",\"begin\":" + number(site->array->begin) +
                ",\"array_bytes\":" + number(dynamic ? 0 : site->array->bytes) +
                ",\"shared\":" + (site->array->shared ? "true" : "false") +
                ",\"kind\":" + number(std::uint64_t(site->kind)) +
@@ -323,7 +222,7 @@ std::string Counter::take() {
     });
     text += ",\"samples\":" + list(samples_, [](const Sample& sample) {
         std::string offsets;
-        for (unsigned lane = 0; lane < LANES; lane++)
+        for (unsigned lane = 0; lane < WARP_SIZE; lane++)
             offsets += (lane ? "," : "") +
                        (sample.lanes >> lane & 1 ? number(sample.offset[lane]) : "null");
         return "[" + number(sample.site) + "," + number(sample.warp) + ",[" + offsets + "]]";

@@ -12,12 +12,12 @@
 
 #include "../include/cuda_on_cpu/runtime.h"
 #include "access.h"
+#include "multiprocessor.h"
 
 namespace cuda_on_cpu {
 
-constexpr unsigned LANES = 32;  // of a warp
-constexpr std::size_t LONGEST_LOG = 1 << 14;  // 5 MB
-constexpr unsigned SAMPLES = 4;  // requests of an access that are kept for the pictures
+constexpr std::size_t LONGEST_LOG = 1 << 14;  // entries: 5 MB
+constexpr unsigned SAMPLES = 4;               // requests of an access that the pictures show
 
 // The lanes of a warp that came to one instruction at one place. Lanes run one after the other and
 // mostly do the same, so each visit remembers which one a lane made after it.
@@ -37,7 +37,7 @@ struct MemoryRequest : Visit {
     const KernelArray* array;  // of its first lane
     unsigned bytes;            // that one lane moves
     AccessKind kind;
-    std::uint64_t offset[LANES];  // from the array's start
+    std::uint64_t offset[WARP_SIZE];  // from the array's start
 };
 
 // What the lanes of one warp have done since it was last counted, in the order of the first lane.
@@ -72,7 +72,7 @@ private:
 
     std::vector<Entry> entries_;
     std::uint32_t seen_ = 0;  // lanes that have made a visit
-    std::uint32_t first_ = Visit::NONE, last_[LANES];
+    std::uint32_t first_ = Visit::NONE, last_[WARP_SIZE];
     std::vector<std::uint32_t> slots_;  // hash table over code and place
     std::size_t indexed_ = 0;           // entries in it: none as long as one lane is alone
 };
@@ -80,6 +80,7 @@ private:
 struct RequestCost {
     std::uint16_t sectors, ideal_sectors, wavefronts, ideal_wavefronts, same_address;
 };
+RequestCost work_out(const MemoryRequest& request);  // by the rules in request_cost.cpp
 
 // All requests that one instruction made to one array.
 struct AccessSite {
@@ -97,7 +98,7 @@ private:
     // The cost depends on the offsets relative to the first one and on where that lies in its
     // sector. Most requests repeat the pattern of the one before, so its costs are kept.
     std::uint32_t pattern_lanes_, known_;  // bit i of known_: costs_[i]
-    std::uint64_t pattern_[LANES];
+    std::uint64_t pattern_[WARP_SIZE];
     RequestCost costs_[32];  // by the byte in its sector that the first lane's access begins at
 };
 
@@ -111,7 +112,7 @@ public:
 
     void begin_block(uint3 block);
     void access(const Access& access) {
-        unsigned lane = access.thread % LANES;
+        unsigned lane = access.thread % WARP_SIZE;
         // One instruction may load and then store.
         std::uint64_t place = access.place ^ std::uint64_t(access.kind) << 62;
         MemoryRequest& request = visit(requests_, access.code, place, access.thread);
@@ -137,7 +138,7 @@ private:
     struct Sample {
         unsigned site, warp;
         std::uint32_t lanes;
-        std::uint64_t offset[LANES];
+        std::uint64_t offset[WARP_SIZE];
     };
     struct Executions {
         std::uint64_t warps, lanes;
@@ -145,11 +146,11 @@ private:
 
     template <class Entry>
     Entry& visit(WarpLog<Entry>* logs, const void* code, std::uint64_t place, unsigned thread) {
-        if (thread / LANES != warp_) go_to_warp(thread / LANES);
+        if (thread / WARP_SIZE != warp_) go_to_warp(thread / WARP_SIZE);
         WarpLog<Entry>& log = logs[warp_];
-        if (Entry* entry = log.follow(code, place, thread % LANES)) return *entry;
+        if (Entry* entry = log.follow(code, place, thread % WARP_SIZE)) return *entry;
         if (log.entries().size() >= LONGEST_LOG) let_other_lanes_catch_up();
-        return log.look_up(code, place, thread % LANES);
+        return log.look_up(code, place, thread % WARP_SIZE);
     }
     [[gnu::noinline]] void go_to_warp(unsigned warp);
     [[gnu::noinline]] void let_other_lanes_catch_up();
@@ -159,10 +160,10 @@ private:
     unsigned site_of(const MemoryRequest& request);
     std::uint64_t offset_in_other_array(const Access& access);
 
-    WarpLog<MemoryRequest> requests_[LANES];  // by warp
-    WarpLog<Visit> visits_[LANES];
-    unsigned times_counted_[LANES] = {};   // by warp
-    unsigned warp_ = 0;                    // the one that runs
+    WarpLog<MemoryRequest> requests_[MAX_WARPS];
+    WarpLog<Visit> visits_[MAX_WARPS];
+    unsigned times_counted_[MAX_WARPS] = {};
+    unsigned warp_ = 0;         // the one that runs
     bool first_block_ = false;  // block (0,0,0), which the samples and stages are of
     unsigned stage_ = 0;        // barriers that the block has passed
     std::uintptr_t dynamic_shared_ = 0;

@@ -11,5 +11,6 @@
 #include "fiber.cpp"
 #include "hooks.cpp"
 #include "memory.cpp"
+#include "request_cost.cpp"
 #include "shadow.cpp"
 #include "warp.cpp"

@@ -1,0 +1,107 @@
+// What one request costs on the hardware: the rules of helpers/trace/model.py, measured on an H200.
+#include <algorithm>
+
+#include "counter.h"
+
+namespace cuda_on_cpu {
+
+// Sectors of 32 bytes and, packed, as many as hold the different bytes asked for. `offsets` ascend.
+static void count_sectors(const std::uint64_t* offsets, unsigned lanes, unsigned bytes,
+                          RequestCost& cost) {
+    std::uint64_t next_sector = 0, next_byte = 0, different_bytes = 0;
+    cost.sectors = 0;
+    for (unsigned i = 0; i < lanes; i++) {
+        std::uint64_t end = offsets[i] + bytes, end_sector = (end - 1) / 32 + 1;
+        cost.sectors += std::uint16_t(end_sector - std::max(next_sector, offsets[i] / 32));
+        different_bytes += end - std::max(next_byte, offsets[i]);
+        next_sector = end_sector;
+        next_byte = end;
+    }
+    cost.ideal_sectors = std::uint16_t((different_bytes + 31) / 32);
+}
+
+// Atomics move a sector once for each of the lanes that meet at one address in it.
+static unsigned atomic_sectors(const std::uint64_t* offsets, unsigned lanes) {
+    unsigned sectors = 0, most = 0, same = 0;
+    for (unsigned i = 0; i < lanes; i++) {
+        same = i && offsets[i] == offsets[i - 1] ? same + 1 : 1;
+        if (i && offsets[i] / 32 != offsets[i - 1] / 32) sectors += most, most = 0;
+        most = std::max(most, same);
+    }
+    return sectors + most;
+}
+
+static unsigned most_at_one_address(const std::uint64_t* offsets, unsigned lanes) {
+    unsigned most = 0, same = 0;
+    for (unsigned i = 0; i < lanes; i++) {
+        same = i && offsets[i] == offsets[i - 1] ? same + 1 : 1;
+        most = std::max(most, same);
+    }
+    return most;
+}
+
+// The wavefronts for some lanes that are served together: the most that one bank has to deliver,
+// in different words of 4 bytes; to atomics, one for each lane.
+static unsigned most_in_one_bank(const MemoryRequest& request, std::uint32_t lanes) {
+    std::vector<std::uint64_t> words;
+    words.reserve(2 * WARP_SIZE);
+    for (; lanes; lanes &= lanes - 1) {
+        std::uint64_t offset = request.offset[__builtin_ctz(lanes)];
+        for (std::uint64_t word = offset / 4; word <= (offset + request.bytes - 1) / 4; word++)
+            words.push_back(word);
+    }
+    if (request.kind != AccessKind::atomic) {
+        std::sort(words.begin(), words.end());
+        words.erase(std::unique(words.begin(), words.end()), words.end());
+    }
+    unsigned in_bank[32] = {}, most = 0;
+    for (std::uint64_t word : words) most = std::max(most, ++in_bank[word % 32]);
+    return most;
+}
+
+// Whether each active lane asks for what lane t ^ k asks for, if that is active.
+static bool agree(const MemoryRequest& request, unsigned k) {
+    for (std::uint32_t left = request.lanes; left; left &= left - 1) {
+        unsigned lane = __builtin_ctz(left), other = lane ^ k;
+        if (request.lanes >> other & 1 && request.offset[lane] != request.offset[other])
+            return false;
+    }
+    return true;
+}
+
+// 128 bytes are served at a time, so of 8-byte accesses half a warp, of 16-byte ones a quarter.
+// Two such parts of a load go together if all its lanes agree in pairs (helpers/trace/model.py).
+static void count_wavefronts(const MemoryRequest& request, RequestCost& cost) {
+    unsigned served = std::max(1u, WARP_SIZE * 4 / std::max(4u, request.bytes));
+    if (request.kind == AccessKind::load && served < WARP_SIZE &&
+        (agree(request, 1) || agree(request, 2)))
+        served *= 2;
+    cost.wavefronts = cost.ideal_wavefronts = 0;
+    for (unsigned first = 0; first < WARP_SIZE; first += served) {
+        std::uint32_t part = request.lanes & ~lanes_below(first) & lanes_below(first + served);
+        if (!part) continue;
+        cost.wavefronts += std::uint16_t(most_in_one_bank(request, part));
+        cost.ideal_wavefronts++;
+    }
+}
+
+RequestCost work_out(const MemoryRequest& request) {
+    std::uint64_t offsets[WARP_SIZE];
+    unsigned lanes = 0;
+    for (std::uint32_t left = request.lanes; left; left &= left - 1)
+        offsets[lanes++] = request.offset[__builtin_ctz(left)];
+    if (!std::is_sorted(offsets, offsets + lanes)) std::sort(offsets, offsets + lanes);
+
+    RequestCost cost{};
+    if (request.array->shared)
+        count_wavefronts(request, cost);
+    else
+        count_sectors(offsets, lanes, request.bytes, cost);
+    if (request.kind == AccessKind::atomic) {
+        cost.same_address = std::uint16_t(most_at_one_address(offsets, lanes));
+        if (!request.array->shared) cost.sectors = std::uint16_t(atomic_sectors(offsets, lanes));
+    }
+    return cost;
+}
+
+}  // namespace cuda_on_cpu
