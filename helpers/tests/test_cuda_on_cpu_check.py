@@ -28,8 +28,8 @@ void add(torch::Tensor a, torch::Tensor b, torch::Tensor out, int n) {
     add_kernel<<<(n + 63) / 64, 64>>>(a.data_ptr<float>(), b.data_ptr<float>(),
                                       out.data_ptr<float>(), n);
 }
-__global__ void bytes_kernel(uint8_t* x, int at) { x[at] = 1; }  // line: byte
-void bytes(torch::Tensor x, int at) { bytes_kernel<<<1, 1>>>(x.data_ptr<uint8_t>(), at); }
+__global__ void bytes_kernel(uint8_t* x, long at) { x[at] = 1; }  // line: byte
+void bytes(torch::Tensor x, int64_t at) { bytes_kernel<<<1, 1>>>(x.data_ptr<uint8_t>(), at); }
 __global__ void vector_kernel(float4* x, int at) {
     x[at] = make_float4(1, 2, 3, 4);  // line: vector
 }
@@ -328,6 +328,15 @@ def test_an_index_before_the_start(cu):
     assert f"line {line_of('byte')}: writes x[-1], but x begins at x[0]." in message
 
 
+def test_an_index_into_another_tensor(cu):
+    x, others = torch.zeros(200, dtype=torch.uint8), [torch.zeros(200) for _ in range(20)]
+    for other in others:
+        inside = other.data_ptr() - x.data_ptr()
+        for at in (inside, inside + other.nbytes):
+            edge = "begins at x[0]" if at < 0 else "ends at x[199]"
+            assert fails(cu.bytes, x, at).endswith(f"writes x[{at}], but x {edge}.")
+
+
 def test_the_very_end_of_a_small_tensor(cu):
     x = torch.zeros(200, dtype=torch.uint8)
     cu.bytes(x, 199)
@@ -376,7 +385,7 @@ def test_an_index_of_a_fixed_size(cu):
     cu.fixed(x, 3)
     message = fails(cu.fixed, x, 4)
     assert f"thread (0,0,0), line {line_of('fixed')}: " in message
-    assert "index 4" in message and "float [4][8]" in message
+    assert message.endswith("index 4 is outside tile, whose type is float [4][8].")
 
 
 def test_dynamic_shared_memory_ends_where_the_launch_says(cu):

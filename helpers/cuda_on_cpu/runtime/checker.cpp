@@ -100,6 +100,18 @@ const KnownArray* Checker::nearest_static_shared(std::uintptr_t address) const {
     return nearest;  // static_shared_ is known from one of them
 }
 
+// Which array of the kernel an address belongs to that lies in none, but in an array's guard or in
+// an array that the kernel has no pointer to; null for any other address.
+const KnownArray* Checker::array_left_at(const Recent& recent, std::uintptr_t address,
+                                         unsigned bytes, const void* code) const {
+    MemoryFound found;
+    if (!find_memory(reinterpret_cast<void*>(address), &found)) return nullptr;
+    for (const KnownArray& shared : shared_)
+        if (shared.begin == found.begin) return &shared;
+    if (const KnownArray* known = checks_->find(found.begin, bytes)) return known;
+    return recent.code == code && recent.array ? recent.array : checks_->nearest(address);
+}
+
 static Region built_in_variables() {
     const std::uintptr_t addresses[] = {std::uintptr_t(&threadIdx), std::uintptr_t(&blockIdx),
                                         std::uintptr_t(&blockDim), std::uintptr_t(&gridDim),
@@ -126,13 +138,8 @@ void Checker::find(Recent& recent, std::uintptr_t address, unsigned bytes, Acces
     Region region{std::uintptr_t(stacks.begin()), stacks.bytes()};
     if (!region.contains(address)) region = built_in_variables();
     if (!region.contains(address) && !checks_->is_of_no_interest(address, &region)) {
-        MemoryFound beside;
-        if (find_memory(reinterpret_cast<void*>(address), &beside)) {
-            KernelArray unnamed{beside.begin, beside.bytes, false, "", beside.begin, bytes, 1, {}};
-            for (const KnownArray& shared : shared_)  // dynamic shared memory
-                if (shared.begin == beside.begin) unnamed = shared;
-            report_range(checks_->named(unnamed, address), address, bytes, kind, code);
-        }
+        if (const KnownArray* meant = array_left_at(recent, address, bytes, code))
+            report_range(*meant, address, bytes, kind, code);
         if (static_shared_.contains(address))
             report_range(*nearest_static_shared(address), address, bytes, kind, code);
         region = {address, 1};
@@ -259,10 +266,17 @@ void Checker::index_out_of_bounds(int line, std::intptr_t index, const std::stri
     std::size_t extents = type.find('[');
     std::string element = type.substr(1, extents - 1);
     if (element.size() && element.back() != ' ') element += ' ';  // clang leaves it out
-    std::string array = element + type.substr(extents, type.size() - extents - 1);
+    std::string of_type = type.substr(extents, type.size() - extents - 1), name;
+    for (const KnownArray& array : shared_) {
+        std::string own;
+        for (unsigned i = 0; i < array.rank; i++)
+            own += "[" + std::to_string(array.extents[i]) + "]";
+        if (own == of_type) name += (name.empty() ? "" : " or ") + std::string(array.name);
+    }
+    std::string what = name.empty() ? "an array of type" : name + ", whose type is";
     multiprocessor_.fail_at(line, nullptr,
-                            "index " + std::to_string(index) + " is outside an array of type " +
-                                array + ".");
+                            "index " + std::to_string(index) + " is outside " + what + " " +
+                                element + of_type + ".");
 }
 
 }  // namespace cuda_on_cpu

@@ -76,6 +76,8 @@ private:
     }
     [[gnu::noinline]] void find(Recent& recent, std::uintptr_t address, unsigned bytes,
                                 AccessKind kind, const void* code);
+    const KnownArray* array_left_at(const Recent& recent, std::uintptr_t address, unsigned bytes,
+                                    const void* code) const;
     const KnownArray* nearest_static_shared(std::uintptr_t address) const;
     [[gnu::noinline]] void order(bool stores);
     [[gnu::noinline]] void check_cells(const Recent& recent, std::uintptr_t address, unsigned bytes,

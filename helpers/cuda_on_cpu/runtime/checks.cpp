@@ -61,6 +61,10 @@ static Region memory_of_library(const void*) { return {}; }
 Region thread_local_memory(const void*) { return {}; }
 #endif
 
+static std::atomic<bool> pointers_in_symbols{false};
+
+void note_pointer_in_symbol() { pointers_in_symbols = true; }
+
 static std::uint64_t next_number() {
     static std::atomic<std::uint64_t> last{0};
     return ++last;
@@ -75,8 +79,13 @@ Checks::Checks(const Launch& launch)
       arguments_{std::uintptr_t(launch.arguments) - AROUND_ARGUMENTS, 2 * AROUND_ARGUMENTS},
       module_(memory_of_library(reinterpret_cast<void*>(launch.run_threads))) {
     sites_.push_back({nullptr, {}});  // number 0: unknown
-    for (unsigned i = 0; i < launch.parameter_count; i++)
-        if (launch.parameters[i].pointer) find(std::uintptr_t(launch.parameters[i].pointer), 1);
+    bool tell_all = !pointers_in_symbols;
+    for (unsigned i = 0; i < launch.parameter_count; i++) {
+        const Parameter& parameter = launch.parameters[i];
+        tell_all &= !parameter.may_hold_pointers;
+        if (parameter.pointer) find(std::uintptr_t(parameter.pointer), 1);
+    }
+    parameters_tell_all_ = tell_all;
 }
 
 KnownArray* Checks::find_known(std::uintptr_t address) {
@@ -88,11 +97,23 @@ KnownArray* Checks::find_known(std::uintptr_t address) {
 KnownArray* Checks::find(std::uintptr_t address, unsigned bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (KnownArray* known = find_known(address)) return known;
+    if (parameters_tell_all_) return nullptr;
     MemoryFound found;
     if (!find_memory(reinterpret_cast<void*>(address), &found) || !found.inside) return nullptr;
     KernelArray array{found.begin, found.bytes, false, "", found.begin, bytes, 1, {}};
     arrays_.emplace_back(named(array, address));
     return &arrays_.back();
+}
+
+const KnownArray* Checks::nearest(std::uintptr_t address) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const KnownArray* nearest = nullptr;
+    auto distance = [&](const KnownArray& array) {
+        return address < array.begin ? array.begin - address : address - array.begin;
+    };
+    for (const KnownArray& array : arrays_)
+        if (!nearest || distance(array) < distance(*nearest)) nearest = &array;
+    return nearest;
 }
 
 KernelArray Checks::named(const KernelArray& array, std::uintptr_t address) const {

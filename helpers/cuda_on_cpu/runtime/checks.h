@@ -35,7 +35,8 @@ public:
     const std::uint64_t number;  // of this launch, from 1
     Releases releases;
 
-    // The array of global memory that the address lies in; null if none is known. bytes: of the
+    // The array of global memory that the address lies in; null if none is known, or if the
+    // kernel has no pointer to it. bytes: of the
     // access, and so of an element if no parameter points to the array.
     KnownArray* find(std::uintptr_t address, unsigned bytes);
     bool is_of_no_interest(std::uintptr_t address, Region* region) const;
@@ -46,6 +47,8 @@ public:
     static int line(const void* code, const void* const* callers, unsigned depth);
 
     void forget_accesses();  // at a barrier of the grid
+
+    const KnownArray* nearest(std::uintptr_t address);  // null if there is none
 
     // As the kernel's parameter that points into the array calls it; there may be several.
     KernelArray named(const KernelArray& array, std::uintptr_t address) const;
@@ -59,6 +62,7 @@ private:
     KnownArray* find_known(std::uintptr_t address);
 
     const Launch& launch_;
+    bool parameters_tell_all_ = false;  // so no array can be reached that none points to
     Region arguments_, module_;
     std::mutex mutex_;  // guards what follows
     std::deque<KnownArray> arrays_;

@@ -98,9 +98,9 @@ Parameter describe_parameter(const char* name, const T& argument) {
     if constexpr (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>) {
         using Element = std::conditional_t<std::is_void_v<std::remove_pointer_t<T>>, char,
                                            std::remove_pointer_t<T>>;
-        return {name, argument, sizeof(Element)};
+        return {name, argument, sizeof(Element), !std::is_arithmetic_v<Element>};
     } else {
-        return {name, nullptr, 0};
+        return {name, nullptr, 0, !std::is_arithmetic_v<T> && !std::is_enum_v<T>};
     }
 }
 

@@ -166,6 +166,8 @@ inline cudaError_t cudaMemcpyToSymbol(T& symbol, const void* from, std::size_t b
                                       cudaMemcpyKind = cudaMemcpyHostToDevice) {
     if (offset + bytes > sizeof(T)) return cuda_on_cpu::result(cudaErrorInvalidValue);
     memcpy((char*)&symbol + offset, from, bytes);
+    if (!std::is_arithmetic<std::remove_all_extents_t<T>>::value)
+        cuda_on_cpu::note_pointer_in_symbol();
     return cudaSuccess;
 }
 template <class T>

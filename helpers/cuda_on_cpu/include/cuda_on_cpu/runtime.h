@@ -48,6 +48,7 @@ struct Parameter {
     const char* name;        // "" if unknown
     const void* pointer;     // null if the parameter is none
     std::size_t element_bytes;
+    bool may_hold_pointers;  // it, or what it points to
 };
 
 struct Launch {
@@ -80,6 +81,9 @@ CUDA_ON_CPU_API bool fits(const void* array, std::size_t bytes);  // or is no ar
 // False if `bytes` from `start` on leave the array that `start` lies in, as far as it is known.
 CUDA_ON_CPU_API bool stays_inside(const void* start, std::size_t bytes);
 CUDA_ON_CPU_API std::size_t memory_bytes(bool free_only);  // of this machine
+
+// A __device__ variable was given a pointer: a kernel may reach more than its parameters point to.
+CUDA_ON_CPU_API void note_pointer_in_symbol();
 
 CUDA_ON_CPU_API bool is_cooperative();  // the running launch
 
