@@ -212,7 +212,7 @@ KERNELS = [
         kind=BARRIER,
         fault="even and odd threads wait at two barriers",
         in_block=None,
-        threads=(0, 1),
+        threads=(1,),
     ),
     Broken(
         own_break_kernel,

@@ -53,11 +53,6 @@ class Broken(Kernel):
         """The same two lines in a string that contains this kernel's source."""
         return _marked(self.cuda, source[: source.index(self.cuda)].count("\n") + 1)
 
-    @property
-    def fix(self) -> str:
-        """The line that is wrong or missing, as it has to be, in CUDA."""
-        return re.search(r"\bfix: (.*)", self.cuda)[1]
-
 
 def mend(source: str) -> str:
     """Return a source with the text after each `fix:` in place of the line that carries it."""

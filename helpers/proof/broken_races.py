@@ -32,7 +32,7 @@ __global__ void shift_kernel(float* out, const float* inp) {
 def reverse_kernel(out, inp):
     s = shared_array(64)
     i = threadIdx.x
-    s[i] = inp[i]  # other
+    s[i] = inp[i]
     # fix: syncthreads()
     out[i] = s[63 - i]  # fault
 
@@ -41,7 +41,7 @@ REVERSE = r"""
 __global__ void reverse_kernel(float* out, const float* inp) {
     __shared__ float s[64];
     int i = threadIdx.x;
-    s[i] = inp[i];  // other
+    s[i] = inp[i];
     // fix: __syncthreads();
     out[i] = s[63 - i];  // fault
 }
@@ -119,7 +119,7 @@ __global__ void sum_kernel(int* out, const int* inp) {
 def first_step_kernel(out, inp):
     s = shared_array(128)
     i = threadIdx.x
-    s[i] = inp[i]  # other
+    s[i] = inp[i]
     # fix: syncthreads()
     stride = 1
     while stride < 128:
@@ -135,7 +135,7 @@ FIRST_STEP = r"""
 __global__ void first_step_kernel(int* out, const int* inp) {
     __shared__ int s[128];
     int i = threadIdx.x;
-    s[i] = inp[i];  // other
+    s[i] = inp[i];
     // fix: __syncthreads();
     for (int stride = 1; stride < 128; stride *= 2) {
         if (i % (2 * stride) == 0)
@@ -292,7 +292,7 @@ KERNELS = [
         lambda _C, A, B, n: (A.view(n, n) @ B.view(n, n)).view(-1),
         kind=RACE,
         fault="no barrier before the next tiles: a fast thread overwrites what others still read",
-        element="A_tile[0, 1]",
+        element="A_tile[0, 0]",
         in_block=None,
         threads=((1, 0), (0, 0)),
     ),
@@ -354,7 +354,7 @@ KERNELS = [
         lambda _out, inp, steps: inp.view(steps, 64).sum(0).flip(0),
         kind=RACE,
         fault="two buffers save one barrier of two, not three of four",
-        element="tile[",
-        threads=(),
+        element="tile[0, 32]",
+        threads=(32, 31),
     ),
 ]

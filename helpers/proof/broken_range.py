@@ -256,7 +256,7 @@ KERNELS = [
         _vectors,
         _doubled,
         kind=OUT_OF_RANGE,
-        fault="<= for <: one element past the end is written, mostly unnoticed",
+        fault="`<=` for `<`: one element past the end is written, mostly unnoticed",
         element="inp[200]",
         in_block=3,
         threads=(8,),

@@ -19,7 +19,7 @@ import torch
 from numpy.random import RandomState
 
 from helpers.checks import check_close
-from helpers.proof.broken import BROKEN
+from helpers.proof.broken_kernels import BROKEN
 from helpers.proof.kernel import Kernel, sizes
 from helpers.tool_output import parse_sanitizer
 from helpers.toolchain import compute_sanitizer, cuda_home, nvcc_version

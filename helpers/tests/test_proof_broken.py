@@ -1,0 +1,106 @@
+"""Each planted fault is found, with its line, threads and element, and each mended twin passes."""
+
+import json
+import re
+
+import pytest
+from numpy.random import RandomState
+
+from helpers.checks import check_close
+from helpers.proof.broken import cpu_backend_says, names_the_lines, simulator_says, table
+from helpers.proof.broken_kernel import BARRIER, OUT_OF_RANGE, RACE, UNWRITTEN, WARP
+from helpers.proof.broken_kernels import BROKEN, SOURCE, checked_mended
+from helpers.proof.sanitizer import TOOLS, VERDICTS, program
+from helpers.proof.table import README
+from helpers.simulator import launch
+
+SIMULATOR_SAYS = {
+    OUT_OF_RANGE: "is out of range",
+    RACE: "no barrier between|are not ordered",
+    BARRIER: "is reached by .* only",
+    UNWRITTEN: "is read before anybody has written it",
+    WARP: "lanes named in the mask do not come|own lane|has returned",
+}
+CPU_BACKEND_SAYS = {
+    OUT_OF_RANGE: "begins at|ends at|is outside",
+    RACE: "no barrier between|nothing orders",
+    BARRIER: "has to reach the same barrier",
+    UNWRITTEN: "before any thread of the block has written it",
+    WARP: "a shuffle|__syncwarp|own lane|has left",
+}
+
+each_kernel = pytest.mark.parametrize("kernel", BROKEN.values(), ids=BROKEN)
+
+
+@each_kernel
+def test_the_simulator_finds_the_fault(kernel):
+    message = simulator_says(kernel)
+    assert message.startswith(kernel.name)
+    assert names_the_lines(message, kernel.python_lines), message
+    assert re.search(SIMULATOR_SAYS[kernel.reported or kernel.kind], message)
+    assert kernel.element in message
+    for thread in kernel.threads:
+        assert re.search(rf"\b(threads?|lane) {re.escape(str(thread))}(?!\d)", message), message
+    if kernel.in_block is not None:
+        assert re.search(rf"\bblock {re.escape(str(kernel.in_block))}(?!\d)", message), message
+
+
+@each_kernel
+def test_the_cpu_backend_finds_the_fault(kernel):
+    message = cpu_backend_says(kernel)
+    assert message.startswith(kernel.name)
+    assert names_the_lines(message, kernel.cuda_lines(SOURCE)), message
+    assert re.search(CPU_BACKEND_SAYS[kernel.reported or kernel.kind], message)
+    assert kernel.element.replace(", ", "][") in message
+    for thread in kernel.threads:
+        assert _index_text(thread) in message or f"lane {thread} " in message
+    if kernel.in_block is not None:
+        assert f"block {_index_text(kernel.in_block)}" in message
+
+
+def _index_text(index: int | tuple) -> str:
+    x, y = index if isinstance(index, tuple) else (index, 0)
+    return f"({x},{y},0)"
+
+
+@each_kernel
+def test_the_mended_twin_passes_in_the_simulator(kernel):
+    mended = kernel.mended
+    arguments = mended.arguments(RandomState())
+    expected = mended.expected(*arguments)
+    launch(mended.python, mended.grid, mended.block, *arguments)
+    check_close(arguments[0], expected)
+
+
+@each_kernel
+def test_the_mended_twin_passes_on_the_cpu_backend(kernel):
+    arguments = kernel.arguments(RandomState())
+    expected = kernel.expected(*arguments)
+    getattr(checked_mended(), kernel.function)(*arguments)
+    check_close(arguments[0], expected)
+
+
+@each_kernel
+def test_the_twins_differ_in_one_line(kernel):
+    def code(source):
+        return [line.partition("//")[0].strip() for line in source.splitlines()]
+
+    pairs = zip(code(kernel.cuda), code(kernel.mended.cuda), strict=True)
+    assert sum(broken != mended for broken, mended in pairs) == 1
+
+
+def test_compute_sanitizer_has_seen_these_kernels():
+    verdicts = json.loads(VERDICTS.read_text())["verdicts"]
+    assert list(verdicts) == list(BROKEN)
+    for twins in verdicts.values():
+        assert set(twins["broken"]) <= set(TOOLS)
+        assert twins["mended"] == {}
+
+
+def test_the_program_for_compute_sanitizer_has_both_twins_of_each_kernel():
+    for kernel in BROKEN.values():
+        assert kernel.cuda in program() and kernel.mended.cuda in program()
+
+
+def test_the_readme_is_up_to_date():
+    assert README.read_text().endswith(table()), "run `make proof`"
