@@ -564,6 +564,39 @@ void branch(torch::Tensor y, torch::Tensor x, torch::Tensor kind) {
 """)
 
 
+cuda(r"""
+#include <cuda_fp16.h>
+__global__ void operations_kernel(float* y, const float* x) {
+    const float *a = x + threadIdx.x, *b = a + 32;
+    float* out = y + threadIdx.x;
+    out[0] = rsqrtf(*a);  // flops: 2
+    out[32] = __expf(*a);  // flops: 1
+    out[64] = fmaf(*a, *b, 1.5f);  // flops: 2
+    out[96] = fmaxf(*a, 0.25f);  // flops: 1
+    out[128] = tanhf(*a) * 0.5f;  // flops: 2
+    __half h = __float2half(*a);  // flops: 0
+    out[160] = __half2float(__hadd(h, h));  // flops: 1
+    out[192] = __half2float(h * h);  // flops: 1
+    out[224] = fabsf(*a) - float(threadIdx.x);  // flops: 1
+    out[256] = float(double(*a) * double(*b) + 2.0);  // flops: 2
+    out[288] = *a > 0.5f ? *a * 3.0f : *a / 7.0f;  // flops: 1
+    atomicAdd(&out[320], *a);  // flops: 0
+    out[352] = -*b;  // flops: 0
+}
+void operations(torch::Tensor y, torch::Tensor x) {
+    operations_kernel<<<1, 32>>>(y.data_ptr<float>(), x.data_ptr<float>());
+}
+""")
+
+
+def test_flops_of_functions(compiled):
+    _, [launch] = record(compiled.operations, torch.zeros(384), torch.rand(64))
+    told = [line for line in launch.lines if "// flops: " in line.text]
+    assert len(told) == 13
+    for line in told:
+        assert line.flops == 32 * int(line.text[-1]), line.text
+
+
 def test_flops_of_saxpy(compiled):
     n = 1000
     _, [launch] = record(compiled.saxpy, torch.randn(n), torch.randn(n), 2.5)
