@@ -11,7 +11,7 @@ thread waits), device.cpp (a grid and the cores), memory.cpp and faults.cpp (wha
 
 A checked build (`check=True` in `translate` and `flags`) tells the runtime about every access:
 checked.py and include/cuda_on_cpu/check.h are what it adds, runtime/hooks.cpp is what it calls,
-checker.cpp and shadow.h find out what is wrong.
+checker.cpp and shadow.h find out what is wrong, counter.cpp what a GPU would do for the accesses.
 """
 
 from .build import (
