@@ -141,10 +141,11 @@ def verdict(binary: str, name: str, tool: str, twin: str) -> dict:
         _check_result(kernel, output)
     if not found["rows"]:
         return {"error": None, "lines": [], "hangs": True} if hangs else {}
-    error, *others = found["rows"][0]["error"].split(", line ")
+    first = found["rows"][0]
+    others = re.findall(r", line (\d+)", first["error"])  # of a race, the accesses it is with
     before = program().split(kernel.cuda)[0].count("\n")
-    lines = [int(line) - before for line in (found["rows"][0]["line"], *others) if line]
-    return {"error": error, "lines": lines, "hangs": hangs}
+    lines = [int(line) - before for line in (first["line"], *others) if line]
+    return {"error": first["error"].split(", line ")[0], "lines": lines, "hangs": hangs}
 
 
 def run(command: list[str]) -> tuple[str, bool]:
