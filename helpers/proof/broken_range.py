@@ -307,8 +307,8 @@ KERNELS = [
         lambda _out, inp, _rows, _cols: 255 - inp,
         kind=OUT_OF_RANGE,
         fault="columns are guarded, rows are not: threads below the image write past its end",
-        element="inp[240]",
-        in_block=(0, 2),
+        element="inp[24",  # two blocks get there
+        in_block=None,
         threads=((0, 4),),
     ),
     Broken(
