@@ -266,6 +266,17 @@ void grid(torch::Tensor x) {
     cudaLaunchCooperativeKernel((void*)grid_kernel, dim3(3), dim3(32), arguments);
 }
 
+__global__ void maximum_kernel(float* x) {
+    auto* bits = reinterpret_cast<unsigned*>(x);
+    unsigned old = *bits, seen;
+    do {
+        seen = old;
+        if (__uint_as_float(seen) >= threadIdx.x) break;
+        old = atomicCAS(bits, seen, __float_as_uint(threadIdx.x));
+    } while (old != seen);
+}
+LAUNCH(maximum_kernel, 3, 64)
+
 // --- loops of all kinds, left in all ways, count the same
 
 __device__ int steps(int n) {
@@ -433,7 +444,7 @@ def test_counting_without_and_with_atomics(cu):
     assert count.item() == 256
 
 
-@pytest.mark.parametrize("name", ["mended", "lanes", "carved"])
+@pytest.mark.parametrize("name", ["mended", "lanes", "carved", "maximum"])
 def test_a_mended_kernel_passes(cu, name):
     getattr(cu, f"{name}_kernel_run")(torch.rand(64))
 

@@ -84,6 +84,7 @@ void Checker::name_array(SharedArray array) {
     constexpr std::size_t BESIDE = 4096;  // bytes that an array at the edge may be left by
     static_shared_ = thread_local_memory(
         reinterpret_cast<void*>(multiprocessor_.launch().run_threads));
+    if (!checks_->all_is_known()) return;
     static_shared_.begin -= BESIDE;
     static_shared_.bytes += 2 * BESIDE;
 }
@@ -168,7 +169,10 @@ bool Checker::races(Mark earlier, Mark mine, bool shared) const {
 void Checker::check_cell(Cell& cell, Mark mine, const KnownArray& array, std::uintptr_t address,
                          AccessKind kind) {
     Mark write = load(cell.write), read = load(cell.read), other = load(cell.other_read);
-    if (races(write, mine, array.shared)) report_race(array, address, kind, mine, write, true);
+    // To read a value and then to compare and swap it is right: if it has changed, that fails.
+    bool will_compare = kind == AccessKind::load && write.compares();
+    if (!will_compare && races(write, mine, array.shared))
+        report_race(array, address, kind, mine, write, true);
     if (kind == AccessKind::load) {
         // A reader that comes before this one is not needed any more. Of several that are not
         // ordered, the first and the latest are kept.
@@ -176,17 +180,22 @@ void Checker::check_cell(Cell& cell, Mark mine, const KnownArray& array, std::ui
         if (replaces && read.same_moment(mine)) mine = mine.with_bytes(read.bytes());
         store(replaces ? cell.read : cell.other_read, mine);
     } else {
-        if (races(read, mine, array.shared)) report_race(array, address, kind, mine, read, false);
-        if (races(other, mine, array.shared)) report_race(array, address, kind, mine, other, false);
+        for (Mark reader : {read, other})
+            if (!mine.compares() && races(reader, mine, array.shared))
+                report_race(array, address, kind, mine, reader, false);
         if (write.same_moment(mine)) mine = mine.with_bytes(write.bytes());
-        store(cell.write, mine);
+        // A thread's plain write says more than its atomic that follows.
+        bool says_less = mine.atomic() && write.exists() && !write.atomic() &&
+                         write.same_thread(mine) && write.when() == mine.when() &&
+                         !(mine.bytes() & ~write.bytes());
+        if (!says_less) store(cell.write, mine);
     }
 }
 
 void Checker::check_cells(const Recent& recent, std::uintptr_t address, unsigned bytes,
-                          AccessKind kind, bool orders) {
+                          AccessKind kind, bool orders, bool compares) {
     code_ = recent.code;
-    Mark mine = mark(recent, orders);
+    Mark mine = mark(recent, orders, compares);
     bool needs_value = recent.shared && kind != AccessKind::store;
     unsigned cell_bytes = 1u << recent.shift, unwritten = 0, cells = 0;
     std::size_t offset = address - recent.begin, end = offset + bytes;

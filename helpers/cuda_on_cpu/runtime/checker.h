@@ -31,7 +31,8 @@ public:
 
     // orders: it is an atomic or volatile, which do not race with each other and may order others.
     [[gnu::always_inline]] void access(std::uintptr_t address, unsigned bytes, AccessKind kind,
-                                       const void* code, bool orders = false);
+                                       const void* code, bool orders = false,
+                                       bool compares = false);
     [[noreturn, gnu::cold]] void index_out_of_bounds(int line, std::intptr_t index,
                                                      const std::string& type);
     void name_array(SharedArray array);
@@ -81,16 +82,17 @@ private:
     const KnownArray* nearest_static_shared(std::uintptr_t address) const;
     [[gnu::noinline]] void order(bool stores);
     [[gnu::noinline]] void check_cells(const Recent& recent, std::uintptr_t address, unsigned bytes,
-                                       AccessKind kind, bool orders);
+                                       AccessKind kind, bool orders, bool compares);
     [[gnu::noinline]] void count(const Recent& recent, std::uintptr_t address, unsigned bytes,
                                  AccessKind kind) {
-        counter_.access({recent.code, place(), address, bytes, kind, recent.array, position.thread});
+        counter_.access(
+            {recent.code, place(), address, bytes, kind, recent.array, position.thread});
     }
     void check_cell(Cell& cell, Mark mine, const KnownArray& array, std::uintptr_t address,
                     AccessKind kind);
-    Mark mark(const Recent& recent, bool orders) const {
+    Mark mark(const Recent& recent, bool orders, bool compares) const {
         unsigned thread = position.thread;
-        return Mark::of(block_, clocks_.time(thread), thread, recent.site, orders);
+        return Mark::of(block_, clocks_.time(thread), thread, recent.site, orders, compares);
     }
     [[gnu::always_inline]] bool passes(Cell& cell, Mark mine, AccessKind kind, bool shared);
     bool ordered(Mark earlier, Mark mine, bool shared) const;
@@ -150,7 +152,7 @@ inline void Checker::leave_function() {
 }
 
 inline void Checker::access(std::uintptr_t address, unsigned bytes, AccessKind kind,
-                            const void* code, bool orders) {
+                            const void* code, bool orders, bool compares) {
     if (orders) order(kind != AccessKind::load);
     Recent& recent = recent_[slot(code)];
     if (recent.code != code || address - recent.begin >= recent.bytes)
@@ -159,11 +161,11 @@ inline void Checker::access(std::uintptr_t address, unsigned bytes, AccessKind k
     std::size_t offset = address - recent.begin;
     if (offset + bytes > recent.bytes) report_range(*recent.array, address, bytes, kind, code);
 
-    Mark mine = mark(recent, orders);
+    Mark mine = mark(recent, orders, compares);
     Cell& cell = recent.cells[offset >> recent.shift];
     bool whole_cell = bytes == 1u << recent.shift && !(offset & (bytes - 1));
     if (!whole_cell || !passes(cell, mine.with_bytes((1u << bytes) - 1), kind, recent.shared))
-        check_cells(recent, address, bytes, kind, orders);
+        check_cells(recent, address, bytes, kind, orders, compares);
     if (counting_) count(recent, address, bytes, kind);
 }
 

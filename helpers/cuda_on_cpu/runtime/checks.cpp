@@ -79,13 +79,14 @@ Checks::Checks(const Launch& launch)
       arguments_{std::uintptr_t(launch.arguments) - AROUND_ARGUMENTS, 2 * AROUND_ARGUMENTS},
       module_(memory_of_library(reinterpret_cast<void*>(launch.run_threads))) {
     sites_.push_back({nullptr, {}});  // number 0: unknown
-    bool tell_all = !pointers_in_symbols;
+    bool tell_all = !pointers_in_symbols, all_known = true;
     for (unsigned i = 0; i < launch.parameter_count; i++) {
         const Parameter& parameter = launch.parameters[i];
         tell_all &= !parameter.may_hold_pointers;
-        if (parameter.pointer) find(std::uintptr_t(parameter.pointer), 1);
+        all_known &= !parameter.pointer || find(std::uintptr_t(parameter.pointer), 1);
     }
     parameters_tell_all_ = tell_all;
+    all_is_known_ = tell_all && all_known;
 }
 
 KnownArray* Checks::find_known(std::uintptr_t address) {

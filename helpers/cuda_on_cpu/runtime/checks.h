@@ -48,6 +48,7 @@ public:
 
     void forget_accesses();  // at a barrier of the grid
 
+    bool all_is_known() const { return all_is_known_; }
     const KnownArray* nearest(std::uintptr_t address);  // null if there is none
 
     // As the kernel's parameter that points into the array calls it; there may be several.
@@ -63,6 +64,7 @@ private:
 
     const Launch& launch_;
     bool parameters_tell_all_ = false;  // so no array can be reached that none points to
+    bool all_is_known_ = false;         // and where each of those ends
     Region arguments_, module_;
     std::mutex mutex_;  // guards what follows
     std::deque<KnownArray> arrays_;

@@ -179,9 +179,10 @@ void name_array(const SharedArray& array) {
     if (Checker* checker = checker_here) checker->name_array(array);
 }
 
-void record_atomic(const void* address, std::size_t bytes) {
+void record_atomic(const void* address, std::size_t bytes, bool compares) {
     if (Checker* checker = checker_here)
-        checker->access(std::uintptr_t(address), unsigned(bytes), AccessKind::atomic, CALLER, true);
+        checker->access(std::uintptr_t(address), unsigned(bytes), AccessKind::atomic, CALLER, true,
+                        compares);
 }
 
 void record_fence() {

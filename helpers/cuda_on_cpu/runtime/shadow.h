@@ -13,19 +13,21 @@ namespace cuda_on_cpu {
 struct Mark {
     std::uint64_t bits;
 
-    static constexpr unsigned BLOCKS = 1u << 18, SITES = 1u << 14, LATEST = 0xffff;
+    static constexpr unsigned BLOCKS = 1u << 18, SITES = 1u << 13, LATEST = 0xffff;
 
     static Mark of(std::uint64_t block, unsigned time, unsigned thread, unsigned site,
-                   bool atomic) {
+                   bool atomic, bool compares) {
         return {(block % BLOCKS) << 46 | std::uint64_t{time} << 30 | std::uint64_t{thread} << 20 |
-                std::uint64_t{site} << 6 | std::uint64_t{atomic} << 1 | 1};
+                std::uint64_t{site} << 7 | std::uint64_t{compares} << 6 |
+                std::uint64_t{atomic} << 1 | 1};
     }
     Mark with_bytes(unsigned mask) const { return {bits | std::uint64_t{mask} << 2}; }
 
     bool exists() const { return bits & 1; }
     bool atomic() const { return bits >> 1 & 1; }
     unsigned bytes() const { return bits >> 2 & 0xf; }  // of a cell of up to four, one bit each
-    unsigned site() const { return bits >> 6 & (SITES - 1); }
+    bool compares() const { return bits >> 6 & 1; }     // compare-and-swap
+    unsigned site() const { return bits >> 7 & (SITES - 1); }
     unsigned thread() const { return bits >> 20 & 1023; }
     unsigned time() const { return bits >> 30 & LATEST; }
     unsigned block() const { return unsigned(bits >> 46); }

@@ -51,12 +51,12 @@ CUDA_ON_CPU_UNCHECKED inline T compare_and_swap_in_one_step(T* address, T expect
 // To the checks an atomic is one access, of the line that calls it.
 template <class T, class Change>
 CUDA_ON_CPU_INLINE T atomic_change(T* address, Change change) {
-    note_atomic(address, sizeof(T));
+    note_atomic(address, sizeof(T), false);
     return change_in_one_step(address, change);
 }
 template <class T>
 CUDA_ON_CPU_INLINE T atomic_compare_and_swap(T* address, T expected, T desired) {
-    note_atomic(address, sizeof(T));
+    note_atomic(address, sizeof(T), true);
     return compare_and_swap_in_one_step(address, expected, desired);
 }
 

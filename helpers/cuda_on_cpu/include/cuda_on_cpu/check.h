@@ -51,7 +51,7 @@ struct SharedArray {
     bool others_have_names;  // so that static shared memory without a name belongs to no array
 };
 CUDA_ON_CPU_API void name_array(const SharedArray&);
-CUDA_ON_CPU_API void record_atomic(const void* address, std::size_t bytes);
+CUDA_ON_CPU_API void record_atomic(const void* address, std::size_t bytes, bool compares);
 CUDA_ON_CPU_API void record_fence();
 
 // float[2][3] has elements of float and the extents 2, 3.
@@ -81,9 +81,10 @@ inline void begin_thread() {
 #endif
 }
 CUDA_ON_CPU_INLINE void note_atomic([[maybe_unused]] const void* address,
-                                    [[maybe_unused]] std::size_t bytes) {
+                                    [[maybe_unused]] std::size_t bytes,
+                                    [[maybe_unused]] bool compares) {
 #if defined(CUDA_ON_CPU_CHECK)
-    record_atomic(address, bytes);
+    record_atomic(address, bytes, compares);
 #endif
 }
 

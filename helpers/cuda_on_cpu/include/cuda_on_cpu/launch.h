@@ -59,7 +59,8 @@ public:
 #if defined(CUDA_ON_CPU_CHECK)
         auto name = names_.begin();
         auto next = [&] { return name != names_.end() ? *name++ : ""; };
-        const Parameter parameters[] = {describe_parameter<std::decay_t<const Arguments&>>(next(), arguments)..., {}};
+        const Parameter parameters[] = {
+            describe_parameter<std::decay_t<const Arguments&>>(next(), arguments)..., {}};
         launch_.checked = true;
         launch_.parameters = parameters;
         launch_.parameter_count = sizeof...(Arguments);
