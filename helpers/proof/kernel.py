@@ -21,7 +21,7 @@ class Kernel:
     block: int | tuple
     arguments: Callable[[RandomState], tuple]  # the first is what the kernel writes
     expected: Callable[..., torch.Tensor]  # of the arguments before the launch
-    note: str = ""  # how the code that nvcc makes differs from the source
+    note: str = ""  # what Nsight Compute counts differently, and why
 
     @property
     def name(self) -> str:

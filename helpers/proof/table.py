@@ -23,8 +23,8 @@ first two and writes this file; `python -m helpers.proof.measure` measures again
 
 Measured on {machine}. "=" is the simulator's figure once more.
 
-Where ncu counts something else (kernels marked *), nvcc makes other instructions of the kernel than
-its source shows:
+Where ncu counts something else (kernels marked *), nvcc has made other instructions of the kernel
+than its source shows, but for the last two:
 
 {notes}
 
