@@ -1,5 +1,7 @@
 """Kernels with an index outside its array."""
 
+import torch
+
 from helpers.proof.broken_kernel import OUT_OF_RANGE, Broken
 from helpers.proof.kernel import floats, unwritten
 from helpers.simulator import blockDim, blockIdx, shared_array, syncthreads, threadIdx
@@ -148,22 +150,22 @@ __global__ void halo_kernel(float* out, const float* inp) {
 
 
 def shared_overrun_kernel(out, inp):
-    pairs = shared_array(64)  # fix: pairs = shared_array(128)
+    s = shared_array(64)  # fix: s = shared_array(128)
     i = threadIdx.x
-    pairs[2 * i] = inp[i]  # fault
-    pairs[2 * i + 1] = -inp[i]
-    syncthreads()  # all pairs are there
-    out[i] = pairs[127 - i]
+    s[i] = inp[i]
+    s[64 + i] = -inp[i]  # fault
+    syncthreads()  # both halves are there
+    out[i] = s[i] * s[127 - i]
 
 
 SHARED_OVERRUN = r"""
 __global__ void shared_overrun_kernel(float* out, const float* inp) {
-    __shared__ float pairs[64];  // fix: __shared__ float pairs[128];
+    __shared__ float s[64];  // fix: __shared__ float s[128];
     int i = threadIdx.x;
-    pairs[2 * i] = inp[i];  // fault
-    pairs[2 * i + 1] = -inp[i];
-    __syncthreads();  // all pairs are there
-    out[i] = pairs[127 - i];
+    s[i] = inp[i];
+    s[64 + i] = -inp[i];  // fault
+    __syncthreads();  // both halves are there
+    out[i] = s[i] * s[127 - i];
 }
 """
 
@@ -215,15 +217,14 @@ def _doubled(_out, inp, _n):
 
 
 def _neighbours(_out, inp):
-    edge = inp.new_zeros(1)
-    padded = edge.new_zeros(66)
+    padded = torch.zeros(66)
     padded[1:65] = inp
     return padded[:-2] + inp + padded[2:]
 
 
 def _right_differences(_out, inp):
     tile = inp.view(8, 8)
-    differences = tile.new_zeros(8, 8)
+    differences = torch.zeros(8, 8)
     differences[:, :-1] = tile.diff(dim=1)
     return differences.view(-1)
 
@@ -341,11 +342,11 @@ KERNELS = [
         1,
         64,
         _tile,
-        lambda _out, inp: (inp.flip(0).view(-1, 1) * inp.new_tensor([-1.0, 1.0])).view(-1)[:64],
+        lambda _out, inp: -inp * inp.flip(0),
         kind=OUT_OF_RANGE,
         fault="two elements a thread in an array with room for one",
-        element="pairs[64]",
-        threads=(32,),
+        element="s[64]",
+        threads=(0,),
     ),
     Broken(
         beyond_its_row_kernel,

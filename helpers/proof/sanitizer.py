@@ -139,13 +139,14 @@ def verdict(binary: str, name: str, tool: str, twin: str) -> dict:
     kernel = BROKEN[name] if twin == "broken" else BROKEN[name].mended
     if twin == "mended":
         _check_result(kernel, output)
-    if not found["rows"]:
-        return {"error": None, "lines": [], "hangs": True} if hangs else {}
-    first = found["rows"][0]
-    others = re.findall(r", line (\d+)", first["error"])  # of a race, the accesses it is with
+    errors = [row["error"] for row in found["rows"]]  # of a race, with the other accesses' lines
+    lines = {int(line) for error in errors for line in re.findall(r", line (\d+)", error)}
+    lines |= {row["line"] for row in found["rows"] if row["line"]}
     before = program().split(kernel.cuda)[0].count("\n")
-    lines = [int(line) - before for line in (first["line"], *others) if line]
-    return {"error": first["error"].split(", line ")[0], "lines": lines, "hangs": hangs}
+    if not errors:
+        return {"error": None, "lines": [], "hangs": True} if hangs else {}
+    error = errors[0].split(", line ")[0].removeprefix("Warning: ")
+    return {"error": error, "lines": sorted(line - before for line in lines), "hangs": hangs}
 
 
 def run(command: list[str]) -> tuple[str, bool]:
