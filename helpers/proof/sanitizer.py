@@ -132,8 +132,8 @@ def verdict(binary: str, name: str, tool: str, twin: str) -> dict:
     command += ["--report-api-errors", "no"] if tool == "memcheck" else []
     output, stopped = run([*command, binary, f"{twin}::{name}"])
     hangs = stopped or "\nhangs\n" in output
-    # A run that was stopped has no summary
-    found = parse_sanitizer(output + "========= ERROR SUMMARY: 0 errors\n" * stopped)
+    # A run that hangs may have no summary
+    found = parse_sanitizer(output + "========= ERROR SUMMARY: 0 errors\n" * hangs)
     if found is None:
         raise RuntimeError(f"{tool} does not work on {twin}::{name}:\n{output}")
     kernel = BROKEN[name] if twin == "broken" else BROKEN[name].mended
