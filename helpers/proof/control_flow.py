@@ -170,8 +170,8 @@ KERNELS = [
         BLOCK,
         lambda r: (unwritten(N), floats(r, 4 * N), N),
         uneven_loop_of,
-        note="nvcc takes 4 iterations at a time; lanes with 4 to go leave those with fewer behind, "
-        "who go through another copy of the loop",
+        note="nvcc takes 4 iterations at a time, then 2, then 1; lanes that go different ways "
+        "through these do not load together, or load different k together",
     ),
     Kernel(
         early_return_kernel,
