@@ -8,6 +8,8 @@ from helpers.proof import (
     broken_global,
     broken_races,
     broken_range,
+    broken_shared_range,
+    broken_sums,
     broken_unwritten,
     broken_warps,
 )
@@ -16,7 +18,9 @@ from helpers.proof.kernel import HEADER
 
 THEMES = (
     broken_range,
+    broken_shared_range,
     broken_races,
+    broken_sums,
     broken_global,
     broken_barriers,
     broken_unwritten,

@@ -3,8 +3,8 @@
 import torch
 
 from helpers.proof.broken_kernel import RACE, UNWRITTEN, Broken
-from helpers.proof.kernel import floats, integers, unwritten
-from helpers.simulator import blockIdx, shared_array, syncthreads, syncwarp, threadIdx
+from helpers.proof.kernel import floats, unwritten
+from helpers.simulator import blockIdx, shared_array, syncthreads, threadIdx
 
 SIDE = 8  # of the matrices and tiles
 STEPS = 4  # tiles that go through the double buffer
@@ -84,70 +84,6 @@ __global__ void matmul_tile_kernel(float* C, const float* A, const float* B, int
 """
 
 
-def sum_kernel(out, inp):
-    s = shared_array(128)
-    i = threadIdx.x
-    s[i] = inp[i]
-    syncthreads()  # all are there
-    stride = 64
-    while stride > 0:
-        if i < stride:
-            s[i] += s[i + stride]  # fault
-        # fix: syncthreads()
-        stride //= 2
-    if i == 0:
-        out[0] = s[0]
-
-
-SUM = r"""
-__global__ void sum_kernel(int* out, const int* inp) {
-    __shared__ int s[128];
-    int i = threadIdx.x;
-    s[i] = inp[i];
-    __syncthreads();  // all are there
-    for (int stride = 64; stride > 0; stride /= 2) {
-        if (i < stride)
-            s[i] += s[i + stride];  // fault
-        // fix: __syncthreads();
-    }
-    if (i == 0)
-        out[0] = s[0];
-}
-"""
-
-
-def first_step_kernel(out, inp):
-    s = shared_array(128)
-    i = threadIdx.x
-    s[i] = inp[i]
-    # fix: syncthreads()
-    stride = 1
-    while stride < 128:
-        if i % (2 * stride) == 0:
-            s[i] += s[i + stride]  # fault
-        syncthreads()  # the step is complete
-        stride *= 2
-    if i == 0:
-        out[0] = s[0]
-
-
-FIRST_STEP = r"""
-__global__ void first_step_kernel(int* out, const int* inp) {
-    __shared__ int s[128];
-    int i = threadIdx.x;
-    s[i] = inp[i];
-    // fix: __syncthreads();
-    for (int stride = 1; stride < 128; stride *= 2) {
-        if (i % (2 * stride) == 0)
-            s[i] += s[i + stride];  // fault
-        __syncthreads();  // the step is complete
-    }
-    if (i == 0)
-        out[0] = s[0];
-}
-"""
-
-
 def neighbour_kernel(out, inp):
     s = shared_array(64)
     i = threadIdx.x
@@ -169,36 +105,6 @@ __global__ void neighbour_kernel(float* out, const float* inp) {
     // fix: __syncthreads();
     s[i] = value;  // fault
     out[i] = s[i];
-}
-"""
-
-
-def warp_sum_kernel(out, inp):
-    s = shared_array(32)
-    lane = threadIdx.x
-    s[lane] = inp[lane]
-    syncwarp()  # all are there
-    for delta in (16, 8, 4, 2, 1):
-        if lane < delta:
-            s[lane] += s[lane + delta]  # fault
-        # fix: syncwarp()
-    if lane == 0:
-        out[0] = s[0]
-
-
-WARP_SUM = r"""
-__global__ void warp_sum_kernel(int* out, const int* inp) {
-    __shared__ int s[32];
-    int lane = threadIdx.x;
-    s[lane] = inp[lane];
-    __syncwarp();  // all are there
-    for (int delta = 16; delta > 0; delta /= 2) {
-        if (lane < delta)
-            s[lane] += s[lane + delta];  // fault
-        // fix: __syncwarp();
-    }
-    if (lane == 0)
-        out[0] = s[0];
 }
 """
 
@@ -241,20 +147,12 @@ def _tile(random):
     return unwritten(64), floats(random, 64)
 
 
-def _integers(n):
-    return lambda random: (unwritten(1, dtype=torch.int32), integers(random, 100, n))
-
-
 def _matrices(random):
     return unwritten(SIDE * SIDE), floats(random, SIDE**2), floats(random, SIDE**2), SIDE
 
 
 def _tiles(random):
     return unwritten(64), floats(random, STEPS * 64), STEPS
-
-
-def _sum(_out, inp):
-    return inp.sum().int().view(1)
 
 
 KERNELS = [
@@ -297,31 +195,6 @@ KERNELS = [
         threads=((1, 0), (0, 0)),
     ),
     Broken(
-        sum_kernel,
-        SUM,
-        1,
-        128,
-        _integers(128),
-        _sum,
-        kind=RACE,
-        fault="a sum over a tree without a barrier between its steps",
-        element="s[1]",
-        threads=(1, 0),
-    ),
-    Broken(
-        first_step_kernel,
-        FIRST_STEP,
-        1,
-        128,
-        _integers(128),
-        _sum,
-        kind=RACE,
-        fault="the loop has its barrier, but its first step comes before it",
-        element="s[1]",
-        threads=(0,),
-        reported=UNWRITTEN,
-    ),
-    Broken(
         neighbour_kernel,
         NEIGHBOUR,
         1,
@@ -330,18 +203,6 @@ KERNELS = [
         lambda _out, inp: inp.roll(-1),
         kind=RACE,
         fault="neighbours change places without a barrier between reading and writing",
-        element="s[1]",
-        threads=(1, 0),
-    ),
-    Broken(
-        warp_sum_kernel,
-        WARP_SUM,
-        1,
-        32,
-        _integers(32),
-        _sum,
-        kind=RACE,
-        fault="lanes of a warp no longer run in step, so each step needs its __syncwarp()",
         element="s[1]",
         threads=(1, 0),
     ),

@@ -93,7 +93,7 @@ def test_the_twins_differ_in_one_line(kernel):
 
 def test_compute_sanitizer_has_seen_these_kernels():
     verdicts = json.loads(VERDICTS.read_text())["verdicts"]
-    assert list(verdicts) == list(BROKEN)
+    assert set(verdicts) == set(BROKEN)
     for twins in verdicts.values():
         assert set(twins["broken"]) <= set(TOOLS)
         assert twins["mended"] == {}
