@@ -210,7 +210,7 @@ KERNELS = [
         lambda random: (unwritten(128), floats(random, 64)),
         lambda _out, inp: torch.cat([inp, -inp]).view(2, 64).flip(1).view(-1),
         kind=BARRIER,
-        fault="even and odd threads wait at two barriers",
+        fault="even and odd threads wait at two barriers, for each other or for ever",
         in_block=None,
         threads=(1,),
     ),

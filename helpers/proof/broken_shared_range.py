@@ -114,7 +114,7 @@ KERNELS = [
         _tile,
         lambda _out, inp: -inp * inp.flip(0),
         kind=OUT_OF_RANGE,
-        fault="two elements a thread in an array with room for one",
+        fault="half of what is written lands in what the block keeps next to the array",
         element="s[64]",
         threads=(0,),
     ),

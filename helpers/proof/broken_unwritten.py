@@ -153,7 +153,7 @@ KERNELS = [
         lambda random: (unwritten(1, dtype=torch.int32), 1 + integers(random, 100, 64)),
         lambda _out, inp: inp.sum().int().view(1),
         kind=UNWRITTEN,
-        fault="the sum in shared memory does not begin at zero",
+        fault="the sum begins at what was left in shared memory, not at zero",
         element="total",
         threads=(0,),
     ),

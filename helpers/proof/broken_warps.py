@@ -121,7 +121,7 @@ KERNELS = [
         _tile,
         _pairs_of_16,
         kind=WARP,
-        fault="the mask names all lanes, half of them are not in the branch",
+        fault="the mask names all lanes, half of them are not in the branch: undefined, or a hang",
         threads=(0, 16),
     ),
     Broken(
@@ -143,7 +143,7 @@ KERNELS = [
         lambda random: (unwritten(32, dtype=torch.int32), integers(random, 100, 32)),
         lambda _out, inp: (inp > 50).int(),
         kind=WARP,
-        fault="all lanes vote, the mask names half of them",
+        fault="all lanes vote, the mask names half of them: what they get is undefined",
         threads=(16,),
     ),
     Broken(
