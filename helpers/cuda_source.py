@@ -161,7 +161,7 @@ def _split(text):
 
 def _parameter(text, position):
     """Return (type, name) of one parameter; a default value is not Python's to use."""
-    text = text[: equals] if (equals := text.find("=")) >= 0 else text
+    text = text[:equals] if (equals := text.find("=")) >= 0 else text
     named = re.fullmatch(r"(?s)(.*[\s&*>])(\w+)\s*", text.rstrip())
     if named and named[2] not in SCHEMA_TYPES and named[2] not in INTEGER_WORDS:
         return named[1].strip(), named[2]

@@ -112,8 +112,13 @@ def _compile(src, arch, kind) -> Path:
     unit = f'#line 1 "{label}"\n{source}\n'
     unit = (torch_light.preamble(source) if is_light else "#include <torch/types.h>\n") + unit
     arguments = [
-        kind, f"-arch=sm_{_arch_number(arch, source)}", "-O3", "-std=c++17", "-Xptxas=-v",
-        "--expt-relaxed-constexpr", "-DTORCH_LIGHT_CUDA",
+        kind,
+        f"-arch=sm_{_arch_number(arch, source)}",
+        "-O3",
+        "-std=c++17",
+        "-Xptxas=-v",
+        "--expt-relaxed-constexpr",
+        "-DTORCH_LIGHT_CUDA",
     ]
     if is_light:
         arguments += [f"-I{torch_light.CUDA}", f"-I{torch_light.INCLUDE}"]

@@ -141,8 +141,8 @@ def split_outside_brackets(text: str) -> list[str]:
     return parts
 
 
-def parameter_names(code: str) -> dict[str, list[str]]:
-    """Return the parameters' names of each kernel that the string defines."""
+def declared_parameters(code: str) -> dict[str, list[str]]:
+    """Return each kernel's parameters as the runtime's `Declared`: name, points to const."""
     found = {}
     for kernel in re.finditer(r"\b__global__\b", code):
         i, before = kernel.end(), ""
@@ -164,4 +164,5 @@ def parameter_names(code: str) -> dict[str, list[str]]:
 def _declared(parameter):
     text = re.split(r"[=\[]", parameter)[0]
     name = re.search(r"(\w+)\s*$", text)
-    return name[1] if name else ""
+    only_read = re.search(r"\bconst\b[^*]*\*[^*]*$", text)  # not the pointer's own const
+    return f'{{"{name[1] if name else ""}", {"true" if only_read else "false"}}}'

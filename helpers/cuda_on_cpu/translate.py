@@ -242,7 +242,7 @@ def _rewrite_launches(src: str, check: bool) -> str:
     """kernel<<<configuration>>>(arguments), inside out, from the last one to the first."""
     code = blank(src)
     defines = _defines(code)
-    parameters = checked.parameter_names(code) if check else {}
+    parameters = checked.declared_parameters(code) if check else {}
     starts = [
         found.start()
         for found in re.finditer(r"<<<", code)
@@ -266,12 +266,13 @@ def _rewrite_launches(src: str, check: bool) -> str:
         # In a macro the line is the one that uses it.
         at = "__LINE__" if any(a < start < b for a, b in defines) else line
         function = re.sub(r"<.*", "", flat).split("::")[-1].strip()
-        listed = ", ".join(f'"{name}"' for name in parameters.get(function, []))
-        named = f".name({{{listed}}})" if listed else ""
+        listed = ", ".join(parameters.get(function, []))
+        declared = f".declare({{{listed}}})" if listed else ""
         new = (
-            f"::cuda_on_cpu::configure(CUDA_ON_CPU_TEXT({flat}), {at}, {configuration}){named}"
+            f"::cuda_on_cpu::configure(CUDA_ON_CPU_TEXT({flat}), {at}, {configuration}){declared}"
             f"{_line_breaks(kernel)}{src[close + 3 : arguments]}"
-            f"([&](const auto&... a) {{ {flat}(a...); }}{', ' if given.strip() else ''}{given})"
+            f"([&](const auto&... a) CUDA_ON_CPU_UNCHECKED {{ {flat}(a...); }}"
+            f"{', ' if given.strip() else ''}{given})"
         )
         src = src[:name_start] + new + src[end + 1 :]
         code = code[:name_start] + blank(new) + code[end + 1 :]

@@ -24,9 +24,7 @@ def text() -> str:
 def is_enough_for(source: str) -> bool:
     """Return whether every header of PyTorch that the string includes has a light version."""
     of_pytorch = ("torch/", "ATen/", "c10/", "pybind11/")
-    return all(
-        (CUDA / name).exists() for name in includes(source) if name.startswith(of_pytorch)
-    )
+    return all((CUDA / name).exists() for name in includes(source) if name.startswith(of_pytorch))
 
 
 def preamble(source: str) -> str:

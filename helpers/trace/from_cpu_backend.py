@@ -4,6 +4,7 @@ import ctypes
 import json
 from collections import defaultdict
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def _launches(counted: list[dict], source: str, label: str) -> list[Launch]:
             code[0].update(start - launch["base"] for start, _, _ in part["blocks"])
             code[1].update(access["code"] - launch["base"] for access in part["accesses"])
     machine_codes = {
-        (library, base): MachineCode(Path(library), label, sorted(starts), sorted(accesses))
+        (library, base): _machine_code(library, label, frozenset(starts), frozenset(accesses))
         for (library, base), (starts, accesses) in codes.items()
     }
     text = dict(enumerate((line.strip() for line in source.splitlines()), start=1))
@@ -59,6 +60,11 @@ def _launches(counted: list[dict], source: str, label: str) -> list[Launch]:
         _Reader(launch, machine_codes[launch["library"], launch["base"]], text).launch()
         for launch in counted
     ]
+
+
+@lru_cache(maxsize=64)  # a library never changes: its name is a hash of what is in it
+def _machine_code(library: str, label: str, starts: frozenset, accesses: frozenset) -> MachineCode:
+    return MachineCode(Path(library), label, sorted(starts), sorted(accesses))
 
 
 class _Reader:

@@ -132,7 +132,7 @@ void Checker::find(Recent& recent, std::uintptr_t address, unsigned bytes, Acces
                             ? recent.site
                             : checks_->site(code, callers(), known_depth());
         recent = {code,  array->begin, array->bytes, array, array->shadow->cells(),
-                  (unsigned char)array->shadow->shift(), array->shared, site};
+                  (unsigned char)array->shadow->shift(), array->shared, array->only_read, site};
         return;
     }
     const Stacks& stacks = multiprocessor_.stacks();
@@ -145,7 +145,7 @@ void Checker::find(Recent& recent, std::uintptr_t address, unsigned bytes, Acces
             report_range(*nearest_static_shared(address), address, bytes, kind, code);
         region = {address, 1};
     }
-    recent = {code, region.begin, region.bytes, nullptr, nullptr, 0, false, 0};
+    recent = {code, region.begin, region.bytes, nullptr, nullptr, 0, false, false, 0};
 }
 
 // ---------------------------------------------------------------- one access

@@ -39,6 +39,10 @@ public:
 
     // Where the running thread stands: its calls and the iterations of its loops, as a hash.
     std::uint64_t& place() { return path_[position.thread].place; }
+    void begin_iteration(std::uint64_t place) {  // of a loop
+        this->place() = place;
+        if (counting_) counter_.begin_iteration(place, position.thread);
+    }
     void begin_thread() { path_[position.thread] = {1, 0}; }
     void enter_function(const void* call);
     void leave_function();
@@ -58,7 +62,7 @@ private:
         KnownArray* array;
         Cell* cells;     // the array's
         unsigned char shift;  // a cell stands for 1 << shift bytes
-        bool shared;
+        bool shared, only_read;
         unsigned site;
     };
     static constexpr unsigned RECENT = 512, DEPTH = 32;
@@ -161,11 +165,13 @@ inline void Checker::access(std::uintptr_t address, unsigned bytes, AccessKind k
     std::size_t offset = address - recent.begin;
     if (offset + bytes > recent.bytes) report_range(*recent.array, address, bytes, kind, code);
 
-    Mark mine = mark(recent, orders, compares);
-    Cell& cell = recent.cells[offset >> recent.shift];
-    bool whole_cell = bytes == 1u << recent.shift && !(offset & (bytes - 1));
-    if (!whole_cell || !passes(cell, mine.with_bytes((1u << bytes) - 1), kind, recent.shared))
-        check_cells(recent, address, bytes, kind, orders, compares);
+    if (!recent.only_read || kind != AccessKind::load) {
+        Mark mine = mark(recent, orders, compares);
+        Cell& cell = recent.cells[offset >> recent.shift];
+        bool whole_cell = bytes == 1u << recent.shift && !(offset & (bytes - 1));
+        if (!whole_cell || !passes(cell, mine.with_bytes((1u << bytes) - 1), kind, recent.shared))
+            check_cells(recent, address, bytes, kind, orders, compares);
+    }
     if (counting_) count(recent, address, bytes, kind);
 }
 
@@ -175,7 +181,7 @@ inline bool Checker::passes(Cell& cell, Mark mine, AccessKind kind, bool shared)
     if (kind == AccessKind::atomic) return false;
     std::uint64_t begin = mine.when() - mine.time();
     unsigned last_barrier = clocks_.last_barrier();
-    auto is_over = [&](Mark mark) {
+    auto is_over = [=](Mark mark) __attribute__((always_inline)) {
         return mark.when() - begin < last_barrier || (mark.bits ^ mine.bits) >> 20 == 0;
     };
     Mark write = load(cell.write), read = load(cell.read);

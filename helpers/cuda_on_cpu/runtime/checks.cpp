@@ -86,6 +86,12 @@ Checks::Checks(const Launch& launch)
         all_known &= !parameter.pointer || find(std::uintptr_t(parameter.pointer), 1);
     }
     parameters_tell_all_ = tell_all;
+    for (KnownArray& array : arrays_) {
+        array.only_read = tell_all;
+        for (unsigned i = 0; i < launch.parameter_count; i++)
+            if (array.contains(std::uintptr_t(launch.parameters[i].pointer)))
+                array.only_read &= launch.parameters[i].only_read;
+    }
     all_is_known_ = tell_all && all_known;
 }
 

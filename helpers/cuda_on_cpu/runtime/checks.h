@@ -16,6 +16,7 @@ namespace cuda_on_cpu {
 
 struct KnownArray : KernelArray {
     std::unique_ptr<Shadow> shadow;
+    bool only_read = false;  // by this kernel, so that no access to it can race
 
     explicit KnownArray(const KernelArray& array)
         : KernelArray(array), shadow(new Shadow(array.bytes, array.element_bytes)) {}

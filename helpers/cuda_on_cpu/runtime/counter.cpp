@@ -13,7 +13,8 @@ namespace cuda_on_cpu {
 // ---------------------------------------------------------------- what the lanes of a warp do
 
 template <class Entry>
-void WarpLog<Entry>::clear() {
+void WarpLog<Entry>::clear(std::vector<std::vector<Entry>>& pool) {
+    if (entries_.capacity()) pool.push_back(std::move(entries_));
     entries_.clear();
     seen_ = 0;
     first_ = Visit::NONE;
@@ -22,7 +23,8 @@ void WarpLog<Entry>::clear() {
 }
 
 template <class Entry>
-Entry& WarpLog<Entry>::look_up(const void* code, std::uint64_t place, unsigned lane) {
+Entry& WarpLog<Entry>::look_up(const void* code, std::uint64_t place, unsigned lane,
+                                std::vector<std::vector<Entry>>& pool) {
     std::uint32_t bit = 1u << lane, at = Visit::NONE;
     if (seen_ & ~bit) {
         index_new_entries();
@@ -30,6 +32,11 @@ Entry& WarpLog<Entry>::look_up(const void* code, std::uint64_t place, unsigned l
         while (at != Visit::NONE && entries_[at].lanes & bit) at = entries_[at].again;
     }
     if (at == Visit::NONE) {
+        if (entries_.empty() && !pool.empty()) {
+            entries_ = std::move(pool.back());
+            entries_.clear();
+            pool.pop_back();
+        }
         at = std::uint32_t(entries_.size());
         entries_.emplace_back(code, place);
     }
@@ -89,9 +96,10 @@ RequestCost AccessSite::cost_of(MemoryRequest& request) {
 // ---------------------------------------------------------------- a block
 
 void Counter::begin_block(uint3 block) {
-    for (auto& log : requests_) log.clear();  // of a block that was abandoned
-    for (auto& log : visits_) log.clear();
+    for (auto& log : requests_) log.clear(request_pool_);  // of a block that was abandoned
+    for (auto& log : visits_) log.clear(visit_pool_);
     first_block_ = block.x == 0 && block.y == 0 && block.z == 0;
+    for (Meeting& meeting : meetings_) meeting = {};
     warp_ = stage_ = 0;
     dynamic_shared_ = reinterpret_cast<std::uintptr_t>(position.dynamic_shared);
 }
@@ -128,6 +136,21 @@ void Counter::let_other_lanes_catch_up() {
     if (times_counted_[warp] == counted) count_warp(warp);
 }
 
+// If all lanes of the warp come here, what they did is complete. Lanes that go another way are not
+// waited for: the first one that goes on without them ends the meeting.
+void Counter::meet(Meeting& meeting, std::uint64_t place, unsigned thread) {
+    unsigned warp = thread / WARP_SIZE, number = meeting.number;
+    meeting.place = place;
+    meeting.lanes |= 1u << thread % WARP_SIZE;
+    if (meeting.lanes == Multiprocessor::running()->lanes_left(warp)) {
+        count_warp(warp);
+        meeting = {0, 0, number + 1, HANDY_LOG};
+    }
+    Multiprocessor::running()->yield();
+    if (warp != warp_) go_to_warp(warp);
+    if (meeting.number == number) meeting = {0, 0, number + 1, 2 * log_entries(warp)};
+}
+
 void Counter::count_block() {
     for (unsigned warp = 0; warp < MAX_WARPS; warp++) count_warp(warp);
 }
@@ -139,8 +162,8 @@ void Counter::count_warp(unsigned warp) {
         executions.warps++;
         executions.lanes += unsigned(__builtin_popcount(visit.lanes));
     }
-    requests_[warp].clear();
-    visits_[warp].clear();
+    requests_[warp].clear(request_pool_);
+    visits_[warp].clear(visit_pool_);
     times_counted_[warp]++;
 }
 

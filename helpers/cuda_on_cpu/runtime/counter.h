@@ -17,6 +17,7 @@
 namespace cuda_on_cpu {
 
 constexpr std::size_t LONGEST_LOG = 1 << 14;  // entries: 5 MB
+constexpr std::size_t HANDY_LOG = 128;        // entries that stay in the first cache
 constexpr unsigned SAMPLES = 4;               // requests of an access that the pictures show
 
 // The lanes of a warp that came to one instruction at one place. Lanes run one after the other and
@@ -58,10 +59,11 @@ public:
     }
 
     // Likewise in any case; the entry's only lane if it is new.
-    [[gnu::noinline]] Entry& look_up(const void* code, std::uint64_t place, unsigned lane);
+    [[gnu::noinline]] Entry& look_up(const void* code, std::uint64_t place, unsigned lane,
+                                     std::vector<std::vector<Entry>>& pool);
 
     std::vector<Entry>& entries() { return entries_; }
-    void clear();
+    void clear(std::vector<std::vector<Entry>>& pool);
 
 private:
     std::uint32_t* successor(unsigned lane) {
@@ -115,7 +117,7 @@ public:
         unsigned lane = access.thread % WARP_SIZE;
         // One instruction may load and then store.
         std::uint64_t place = access.place ^ std::uint64_t(access.kind) << 62;
-        MemoryRequest& request = visit(requests_, access.code, place, access.thread);
+        MemoryRequest& request = visit(requests_, request_pool_, access.code, place, access.thread);
         if (request.lanes == 1u << lane) {
             request.array = access.array;
             request.bytes = access.bytes;
@@ -127,7 +129,15 @@ public:
     }
     // A basic block of machine code begins, at `code`.
     void executed(const void* code, std::uint64_t place, unsigned thread) {
-        visit(visits_, code, place, thread);
+        visit(visits_, visit_pool_, code, place, thread);
+    }
+    // A thread begins the next iteration of a loop. Where the log has grown, the lanes of its warp
+    // meet here, if all of them come by: what they did is then complete and counted.
+    void begin_iteration(std::uint64_t place, unsigned thread) {
+        Meeting& meeting = meetings_[thread / WARP_SIZE];
+        if (meeting.lanes ? place == meeting.place
+                          : log_entries(thread / WARP_SIZE) >= meeting.wanted_from)
+            meet(meeting, place, thread);
     }
     void barrier();  // of the block; it opens
     void end_block();
@@ -140,20 +150,31 @@ private:
         std::uint32_t lanes;
         std::uint64_t offset[WARP_SIZE];
     };
+    struct Meeting {
+        std::uint64_t place = 0;
+        std::uint32_t lanes = 0;  // that have come
+        unsigned number = 0;
+        std::size_t wanted_from = HANDY_LOG;  // entries in the log
+    };
     struct Executions {
         std::uint64_t warps, lanes;
     };
 
     template <class Entry>
-    Entry& visit(WarpLog<Entry>* logs, const void* code, std::uint64_t place, unsigned thread) {
+    Entry& visit(WarpLog<Entry>* logs, std::vector<std::vector<Entry>>& pool, const void* code,
+                 std::uint64_t place, unsigned thread) {
         if (thread / WARP_SIZE != warp_) go_to_warp(thread / WARP_SIZE);
         WarpLog<Entry>& log = logs[warp_];
         if (Entry* entry = log.follow(code, place, thread % WARP_SIZE)) return *entry;
         if (log.entries().size() >= LONGEST_LOG) let_other_lanes_catch_up();
-        return log.look_up(code, place, thread % WARP_SIZE);
+        return log.look_up(code, place, thread % WARP_SIZE, pool);
     }
     [[gnu::noinline]] void go_to_warp(unsigned warp);
     [[gnu::noinline]] void let_other_lanes_catch_up();
+    [[gnu::noinline]] void meet(Meeting& meeting, std::uint64_t place, unsigned thread);
+    std::size_t log_entries(unsigned warp) {
+        return requests_[warp].entries().size() + visits_[warp].entries().size();
+    }
     void count_warp(unsigned warp);
     void count_block();
     void count(MemoryRequest& request, unsigned warp);
@@ -162,6 +183,10 @@ private:
 
     WarpLog<MemoryRequest> requests_[MAX_WARPS];
     WarpLog<Visit> visits_[MAX_WARPS];
+    // The memory of logs that are counted, the last one on top: the next warp finds it in the cache.
+    std::vector<std::vector<MemoryRequest>> request_pool_;
+    std::vector<std::vector<Visit>> visit_pool_;
+    Meeting meetings_[MAX_WARPS];
     unsigned times_counted_[MAX_WARPS] = {};
     unsigned warp_ = 0;         // the one that runs
     bool first_block_ = false;  // block (0,0,0), which the samples and stages are of

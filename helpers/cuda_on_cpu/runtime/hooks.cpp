@@ -168,7 +168,7 @@ bool Loop::once() {
 }
 
 void Loop::iterate() {
-    if (Checker* checker = checker_here) checker->place() = mix(inside_, ++iterations_);
+    if (Checker* checker = checker_here) checker->begin_iteration(mix(inside_, ++iterations_));
 }
 
 void begin_checked_thread() {

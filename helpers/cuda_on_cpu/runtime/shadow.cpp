@@ -14,7 +14,7 @@ static void* map_zeros(std::size_t bytes) {
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
 #if defined(MADV_HUGEPAGE)
-    constexpr std::size_t LARGE = 8 << 20;
+    constexpr std::size_t LARGE = 4 << 20;
     if (bytes >= LARGE) madvise(memory, bytes, MADV_HUGEPAGE);  // fewer page faults
 #endif
     return memory;

@@ -8,20 +8,6 @@
 
 #include "runtime.h"
 
-// UNCHECKED: its accesses are the runtime's, not the learner's. (clang inlines such a function into
-// one that is checked, or the other way round, so there it means nothing.)
-// INLINE: an access is told with the line of its machine code; inlined, that is the learner's.
-#if defined(CUDA_ON_CPU_CHECK) && !defined(__clang__)
-#define CUDA_ON_CPU_UNCHECKED __attribute__((no_sanitize("thread"), no_sanitize_coverage))
-#else
-#define CUDA_ON_CPU_UNCHECKED
-#endif
-#if defined(CUDA_ON_CPU_CHECK)
-#define CUDA_ON_CPU_INLINE inline __attribute__((always_inline))
-#else
-#define CUDA_ON_CPU_INLINE inline
-#endif
-
 namespace cuda_on_cpu {
 
 // A loop of the kernel while it runs (see translate's mark_loops). Threads of a warp that come to
@@ -75,7 +61,7 @@ CUDA_ON_CPU_UNCHECKED void name_dynamic_shared([[maybe_unused]] const char* name
 #endif
 }
 
-inline void begin_thread() {
+CUDA_ON_CPU_UNCHECKED inline void begin_thread() {
 #if defined(CUDA_ON_CPU_CHECK)
     begin_checked_thread();
 #endif
@@ -94,14 +80,20 @@ inline void note_fence() {
 #endif
 }
 
+// A parameter in the kernel's own list.
+struct Declared {
+    const char* name;
+    bool only_read;  // it points to something const
+};
 template <class T>
-Parameter describe_parameter(const char* name, const T& argument) {
+Parameter describe_parameter(Declared declared, const T& argument) {
     if constexpr (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>) {
         using Element = std::conditional_t<std::is_void_v<std::remove_pointer_t<T>>, char,
                                            std::remove_pointer_t<T>>;
-        return {name, argument, sizeof(Element), !std::is_arithmetic_v<Element>};
+        return {declared.name, argument, sizeof(Element), !std::is_arithmetic_v<Element>,
+                declared.only_read};
     } else {
-        return {name, nullptr, 0, !std::is_arithmetic_v<T> && !std::is_enum_v<T>};
+        return {declared.name, nullptr, 0, !std::is_arithmetic_v<T> && !std::is_enum_v<T>, false};
     }
 }
 

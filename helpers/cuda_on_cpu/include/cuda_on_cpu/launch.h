@@ -1,11 +1,10 @@
 // kernel<<<grid, block, shared, stream>>>(arguments), which the translator turns into
 //     ::cuda_on_cpu::configure("kernel", line, grid, block, shared, stream)(
-//         [&](const auto&... a) { kernel(a...); }, arguments)
+//         [&](const auto&... a) CUDA_ON_CPU_UNCHECKED { kernel(a...); }, arguments)
 // The lambda stands for the kernel because a template's name alone is not an object to pass.
 #pragma once
 #include <cstddef>
 #include <initializer_list>
-#include <tuple>
 #include <type_traits>
 
 #include "check.h"
@@ -16,7 +15,7 @@ typedef CUstream_st* cudaStream_t;
 
 namespace cuda_on_cpu {
 
-inline bool next_thread() {
+CUDA_ON_CPU_UNCHECKED inline bool next_thread() {
     // The empty statement makes the compiler keep threadIdx in memory, where an error finds it.
     __asm__ volatile("" ::: "memory");
     if (position.thread + 1 < position.plain_end) {
@@ -30,35 +29,55 @@ inline bool next_thread() {
 // A GPU starts all threads of a block together. Here they run one after the other, as calls that
 // the compiler may inline into this loop; only a thread that has to wait costs a switch of stacks.
 template <class Call>
-void run_threads(void* call) {
+CUDA_ON_CPU_UNCHECKED void run_threads(void* call) {
     do {
         begin_thread();
         (*static_cast<const Call*>(call))();
     } while (next_thread());
 }
 
+// The arguments of a launch, copied. (A std::tuple's functions would be checked like the kernel.)
+template <class... Arguments>
+struct Pack {
+    template <class Kernel, class... Unpacked>
+    CUDA_ON_CPU_UNCHECKED void pass_to(const Kernel& kernel, const Unpacked&... unpacked) const {
+        kernel(unpacked...);
+    }
+};
+template <class First, class... Others>
+struct Pack<First, Others...> {
+    First first;
+    Pack<Others...> others;
+
+    Pack(const First& first, const Others&... others) : first(first), others{others...} {}
+    template <class Kernel, class... Unpacked>
+    CUDA_ON_CPU_UNCHECKED void pass_to(const Kernel& kernel, const Unpacked&... unpacked) const {
+        others.pass_to(kernel, unpacked..., first);
+    }
+};
+
 class Configuration {
     Launch launch_;
-    std::initializer_list<const char*> names_;  // of the kernel's parameters, in a checked build
+    std::initializer_list<Declared> declared_;  // the kernel's parameters, in a checked build
 
 public:
     explicit Configuration(const Launch& launch) : launch_(launch) {}
 
-    Configuration& name(std::initializer_list<const char*> names) {
-        names_ = names;
+    Configuration& declare(std::initializer_list<Declared> parameters) {
+        declared_ = parameters;
         return *this;
     }
 
     // Arguments are copied at the launch, as CUDA does; each thread gets its own copy of the copy.
     template <class Kernel, class... Arguments>
     void operator()(Kernel kernel, const Arguments&... arguments) {
-        std::tuple<std::decay_t<const Arguments&>...> copies(arguments...);
-        auto call = [&] { std::apply(kernel, copies); };
+        Pack<std::decay_t<const Arguments&>...> copies{arguments...};
+        auto call = [&]() CUDA_ON_CPU_UNCHECKED { copies.pass_to(kernel); };
         launch_.run_threads = &run_threads<decltype(call)>;
         launch_.arguments = &call;
 #if defined(CUDA_ON_CPU_CHECK)
-        auto name = names_.begin();
-        auto next = [&] { return name != names_.end() ? *name++ : ""; };
+        auto parameter = declared_.begin();
+        auto next = [&] { return parameter != declared_.end() ? *parameter++ : Declared{"", false}; };
         const Parameter parameters[] = {
             describe_parameter<std::decay_t<const Arguments&>>(next(), arguments)..., {}};
         launch_.checked = true;

@@ -17,6 +17,21 @@
 #define CUDA_ON_CPU_THREAD_LOCAL __thread
 #endif
 
+// In a checked build (check.h).
+// UNCHECKED: its accesses are the runtime's, not the learner's. (clang inlines such a function into
+// one that is checked, or the other way round, so there it means nothing.)
+// INLINE: an access is told with the line of its machine code; inlined, that is the learner's.
+#if defined(CUDA_ON_CPU_CHECK) && !defined(__clang__)
+#define CUDA_ON_CPU_UNCHECKED __attribute__((no_sanitize("thread"), no_sanitize_coverage))
+#else
+#define CUDA_ON_CPU_UNCHECKED
+#endif
+#if defined(CUDA_ON_CPU_CHECK)
+#define CUDA_ON_CPU_INLINE inline __attribute__((always_inline))
+#else
+#define CUDA_ON_CPU_INLINE inline
+#endif
+
 #define CUDA_ON_CPU_BUILT_IN CUDA_ON_CPU_API CUDA_ON_CPU_THREAD_LOCAL
 extern CUDA_ON_CPU_BUILT_IN uint3 threadIdx;
 extern CUDA_ON_CPU_BUILT_IN uint3 blockIdx;
@@ -49,6 +64,7 @@ struct Parameter {
     const void* pointer;     // null if the parameter is none
     std::size_t element_bytes;
     bool may_hold_pointers;  // it, or what it points to
+    bool only_read;          // what it points to is const in the kernel's own list
 };
 
 struct Launch {
@@ -106,7 +122,7 @@ CUDA_ON_CPU_API void yield();
 [[noreturn]] CUDA_ON_CPU_API void fail(const char* sentence, int line);
 
 // Threads are numbered with x running fastest.
-inline void step(uint3& index) {
+CUDA_ON_CPU_UNCHECKED inline void step(uint3& index) {
     if (++index.x < blockDim.x) return;
     index.x = 0;
     if (++index.y < blockDim.y) return;
