@@ -275,14 +275,16 @@ void Checker::index_out_of_bounds(int line, std::intptr_t index, const std::stri
     std::size_t extents = type.find('[');
     std::string element = type.substr(1, extents - 1);
     if (element.size() && element.back() != ' ') element += ' ';  // clang leaves it out
-    std::string of_type = type.substr(extents, type.size() - extents - 1), name;
+    std::string of_type = type.substr(extents, type.size() - extents - 1), names;
     for (const KnownArray& array : shared_) {
-        std::string own;
+        std::string own;  // its extents; the last of them are those of a row
         for (unsigned i = 0; i < array.rank; i++)
             own += "[" + std::to_string(array.extents[i]) + "]";
-        if (own == of_type) name += (name.empty() ? "" : " or ") + std::string(array.name);
+        if (own.size() < of_type.size() || own.substr(own.size() - of_type.size()) != of_type) continue;
+        names += names.empty() ? "" : " or ";
+        names += (own == of_type ? "" : "a row of ") + std::string(array.name);
     }
-    std::string what = name.empty() ? "an array of type" : name + ", whose type is";
+    std::string what = names.empty() ? "an array of type" : names + ", whose type is";
     multiprocessor_.fail_at(line, nullptr,
                             "index " + std::to_string(index) + " is outside " + what + " " +
                                 element + of_type + ".");
