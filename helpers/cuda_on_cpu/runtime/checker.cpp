@@ -53,15 +53,34 @@ void Checker::barrier() {
 
 void Checker::fence() { used_orders_ = fenced_ = thread_fenced_[position.thread] = true; }
 
-// An atomic sees what others have released. After a fence it releases, too.
+// After a fence an atomic releases what its thread wrote, and what lanes wrote that it met.
 void Checker::order(bool stores) {
     unsigned thread = position.thread;
     used_orders_ = true;
     if (stores && fenced_) {
         Releases::Number number = checks_->releases.release(block_);
-        if (thread_fenced_[thread]) released_[thread] = number;
+        if (!thread_fenced_[thread]) return;
+        unsigned first = clocks_.lanes_met() ? thread - thread % WARP_SIZE : thread;
+        unsigned end = clocks_.lanes_met() ? first + WARP_SIZE : thread + 1;
+        for (unsigned lane = first; lane < end; lane++)
+            if (!released_[lane]) released_[lane] = number;
     }
-    acquired_[thread] = acquired_by_any_ = checks_->releases.now();
+}
+
+// It sees what others have released until now: before it, they may not have.
+void Checker::acquire() {
+    used_orders_ = true;
+    acquired_[position.thread] = acquired_by_any_ = checks_->releases.acquire();
+}
+
+// What a lane has seen, it may tell the others.
+void Checker::share_acquired(unsigned warp, std::uint32_t lanes) {
+    if (!used_orders_) return;
+    Releases::Number* acquired = acquired_ + warp * WARP_SIZE;
+    Releases::Number latest = 0;
+    for (std::uint32_t rest = lanes; rest; rest &= rest - 1)
+        latest = std::max(latest, acquired[__builtin_ctz(rest)]);
+    for (std::uint32_t rest = lanes; rest; rest &= rest - 1) acquired[__builtin_ctz(rest)] = latest;
 }
 
 // ---------------------------------------------------------------- arrays

@@ -27,7 +27,9 @@ public:
     // What orders accesses.
     void barrier();
     void sync_lanes(unsigned warp, std::uint32_t lanes) { clocks_.sync_lanes(warp, lanes); }
+    void share_acquired(unsigned warp, std::uint32_t lanes);  // any warp operation
     void fence();
+    void acquire();  // after an atomic or a volatile read
 
     // orders: it is an atomic or volatile, which do not race with each other and may order others.
     [[gnu::always_inline]] void access(std::uintptr_t address, unsigned bytes, AccessKind kind,
@@ -39,9 +41,9 @@ public:
 
     // Where the running thread stands: its calls and the iterations of its loops, as a hash.
     std::uint64_t& place() { return path_[position.thread].place; }
-    void begin_iteration(std::uint64_t place) {  // of a loop
+    void begin_iteration(const void* loop, std::uint64_t place) {
         this->place() = place;
-        if (counting_) counter_.begin_iteration(place, position.thread);
+        if (counting_) counter_.begin_iteration(loop, place, position.thread);
     }
     void begin_thread() { path_[position.thread] = {1, 0}; }
     void enter_function(const void* call);

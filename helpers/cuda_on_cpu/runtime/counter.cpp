@@ -23,6 +23,19 @@ void WarpLog<Entry>::clear(std::vector<std::vector<Entry>>& pool) {
 }
 
 template <class Entry>
+void WarpLog<Entry>::clear(std::vector<std::vector<Entry>>& pool, std::uint32_t lanes) {
+    std::vector<Entry> kept;
+    for (const Entry& entry : entries_)
+        if (!(entry.lanes & lanes)) kept.push_back(entry);
+    clear(pool);
+    for (Entry& entry : kept) {
+        entry.next = entry.again = Visit::NONE;
+        seen_ |= entry.lanes;
+    }
+    if (!kept.empty()) entries_ = std::move(kept);
+}
+
+template <class Entry>
 Entry& WarpLog<Entry>::look_up(const void* code, std::uint64_t place, unsigned lane,
                                 std::vector<std::vector<Entry>>& pool) {
     std::uint32_t bit = 1u << lane, at = Visit::NONE;
@@ -136,34 +149,43 @@ void Counter::let_other_lanes_catch_up() {
     if (times_counted_[warp] == counted) count_warp(warp);
 }
 
-// If all lanes of the warp come here, what they did is complete. Lanes that go another way are not
-// waited for: the first one that goes on without them ends the meeting.
-void Counter::meet(Meeting& meeting, std::uint64_t place, unsigned thread) {
+// If all lanes that are left come here, what they did is complete. What only lanes did that have
+// returned may not be: the others may get there yet. Lanes that go another way are not waited for;
+// the first one that goes on without them ends the meeting.
+void Counter::meet(Meeting& meeting, const void* loop, std::uint64_t place, unsigned thread) {
     unsigned warp = thread / WARP_SIZE, number = meeting.number;
+    auto is_uneven = [&] {
+        return std::count(uneven_loops_.begin(), uneven_loops_.end(), loop) > 0;
+    };
+    if (!meeting.lanes && is_uneven()) return;
     meeting.place = place;
     meeting.lanes |= 1u << thread % WARP_SIZE;
     if (meeting.lanes == Multiprocessor::running()->lanes_left(warp)) {
-        count_warp(warp);
-        meeting = {0, 0, number + 1, HANDY_LOG};
+        count_warp(warp, meeting.lanes);
+        meeting = {0, 0, number + 1, HANDY_LOG + log_entries(warp)};
     }
     Multiprocessor::running()->yield();
     if (warp != warp_) go_to_warp(warp);
-    if (meeting.number == number) meeting = {0, 0, number + 1, 2 * log_entries(warp)};
+    if (meeting.number != number) return;
+    meeting = {0, 0, number + 1, HANDY_LOG};
+    if (!is_uneven()) uneven_loops_.push_back(loop);
 }
 
 void Counter::count_block() {
     for (unsigned warp = 0; warp < MAX_WARPS; warp++) count_warp(warp);
 }
 
-void Counter::count_warp(unsigned warp) {
-    for (MemoryRequest& request : requests_[warp].entries()) count(request, warp);
+void Counter::count_warp(unsigned warp, std::uint32_t lanes) {
+    for (MemoryRequest& request : requests_[warp].entries())
+        if (request.lanes & lanes) count(request, warp);
     for (const Visit& visit : visits_[warp].entries()) {
+        if (!(visit.lanes & lanes)) continue;
         Executions& executions = executions_[visit.code];
         executions.warps++;
         executions.lanes += unsigned(__builtin_popcount(visit.lanes));
     }
-    requests_[warp].clear(request_pool_);
-    visits_[warp].clear(visit_pool_);
+    requests_[warp].clear(request_pool_, lanes);
+    visits_[warp].clear(visit_pool_, lanes);
     times_counted_[warp]++;
 }
 

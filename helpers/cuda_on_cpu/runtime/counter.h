@@ -64,6 +64,8 @@ public:
 
     std::vector<Entry>& entries() { return entries_; }
     void clear(std::vector<std::vector<Entry>>& pool);
+    // Only of what one of these lanes did.
+    void clear(std::vector<std::vector<Entry>>& pool, std::uint32_t lanes);
 
 private:
     std::uint32_t* successor(unsigned lane) {
@@ -133,11 +135,11 @@ public:
     }
     // A thread begins the next iteration of a loop. Where the log has grown, the lanes of its warp
     // meet here, if all of them come by: what they did is then complete and counted.
-    void begin_iteration(std::uint64_t place, unsigned thread) {
+    void begin_iteration(const void* loop, std::uint64_t place, unsigned thread) {
         Meeting& meeting = meetings_[thread / WARP_SIZE];
         if (meeting.lanes ? place == meeting.place
                           : log_entries(thread / WARP_SIZE) >= meeting.wanted_from)
-            meet(meeting, place, thread);
+            meet(meeting, loop, place, thread);
     }
     void barrier();  // of the block; it opens
     void end_block();
@@ -171,11 +173,12 @@ private:
     }
     [[gnu::noinline]] void go_to_warp(unsigned warp);
     [[gnu::noinline]] void let_other_lanes_catch_up();
-    [[gnu::noinline]] void meet(Meeting& meeting, std::uint64_t place, unsigned thread);
+    [[gnu::noinline]] void meet(Meeting& meeting, const void* loop, std::uint64_t place,
+                                unsigned thread);
     std::size_t log_entries(unsigned warp) {
         return requests_[warp].entries().size() + visits_[warp].entries().size();
     }
-    void count_warp(unsigned warp);
+    void count_warp(unsigned warp, std::uint32_t lanes = ~0u);  // what these lanes did
     void count_block();
     void count(MemoryRequest& request, unsigned warp);
     unsigned site_of(const MemoryRequest& request);
@@ -187,6 +190,7 @@ private:
     std::vector<std::vector<MemoryRequest>> request_pool_;
     std::vector<std::vector<Visit>> visit_pool_;
     Meeting meetings_[MAX_WARPS];
+    std::vector<const void*> uneven_loops_;  // lanes go round them unequally often: no meetings there
     unsigned times_counted_[MAX_WARPS] = {};
     unsigned warp_ = 0;         // the one that runs
     bool first_block_ = false;  // block (0,0,0), which the samples and stages are of

@@ -154,7 +154,8 @@ namespace cuda_on_cpu {
 Loop::Loop() {
     Checker* checker = checker_here;
     outside_ = checker ? checker->place() : 0;
-    inside_ = mix(outside_, std::uint64_t(CALLER));
+    code_ = CALLER;
+    inside_ = mix(outside_, std::uint64_t(code_));
 }
 
 Loop::~Loop() {
@@ -168,7 +169,7 @@ bool Loop::once() {
 }
 
 void Loop::iterate() {
-    if (Checker* checker = checker_here) checker->begin_iteration(mix(inside_, ++iterations_));
+    if (Checker* checker = checker_here) checker->begin_iteration(code_, mix(inside_, ++iterations_));
 }
 
 void begin_checked_thread() {
@@ -183,6 +184,10 @@ void record_atomic(const void* address, std::size_t bytes, bool compares) {
     if (Checker* checker = checker_here)
         checker->access(std::uintptr_t(address), unsigned(bytes), AccessKind::atomic, CALLER, true,
                         compares);
+}
+
+void record_acquire() {
+    if (Checker* checker = checker_here) checker->acquire();
 }
 
 void record_fence() {

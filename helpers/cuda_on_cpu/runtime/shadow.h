@@ -77,6 +77,7 @@ public:
     void barrier() { begin_ = latest_ = latest_ < Mark::LATEST ? latest_ + 1 : latest_; }
     void sync_lanes(unsigned warp, std::uint32_t lanes);
 
+    bool lanes_met() const { return lanes_met_; }
     unsigned last_barrier() const { return begin_; }  // what has an earlier time is over
     unsigned time(unsigned thread) const {
         return time_[thread] > begin_ ? time_[thread] : begin_;
@@ -96,8 +97,8 @@ private:
 };
 
 // Fences and atomics order blocks: what a thread wrote before a fence and an atomic is there for
-// whoever comes later with an atomic. Kept for whole blocks and threads, not for each access, so a
-// race may be missed, but none is made up.
+// whoever comes later with an atomic. Of each block and thread only the first release is kept, as if
+// it wrote nothing after that: a race may be missed, but none is made up.
 class Releases {
 public:
     using Number = std::uint32_t;  // counts the atomics that came after a fence
@@ -105,10 +106,17 @@ public:
     Releases();
     ~Releases();
     Number now() const { return last_.load(std::memory_order_relaxed); }
+    // Called before the kernel's own atomic; acquire() is called after it.
     Number release(std::uint64_t block) {
         Number number = last_.fetch_add(1, std::memory_order_relaxed) + 1;
-        of_block_[block % Mark::BLOCKS].store(number, std::memory_order_relaxed);
+        std::atomic<Number>& first = of_block_[block % Mark::BLOCKS];
+        if (!first.load(std::memory_order_relaxed)) first.store(number, std::memory_order_relaxed);
+        std::atomic_thread_fence(std::memory_order_release);
         return number;
+    }
+    Number acquire() const {
+        std::atomic_thread_fence(std::memory_order_acquire);
+        return now();
     }
     Number of_block(unsigned block) const {
         return of_block_[block % Mark::BLOCKS].load(std::memory_order_relaxed);

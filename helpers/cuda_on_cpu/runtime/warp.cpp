@@ -56,7 +56,10 @@ void Multiprocessor::complete_group(unsigned w, std::uint32_t group) {
         if (request.value) ballot |= 1u << lane;
         if (&request != &first) combined = combine(first.operation, combined, request.value);
     }
-    if (grid_->checks && first.operation == WarpOperation::sync) checker_->sync_lanes(w, group);
+    if (grid_->checks) {
+        if (first.operation == WarpOperation::sync) checker_->sync_lanes(w, group);
+        checker_->share_acquired(w, group);
+    }
     for (std::uint32_t rest = group; rest; rest &= rest - 1) {
         unsigned lane = __builtin_ctz(rest);
         WarpRequest& request = lanes[lane].request;

@@ -52,12 +52,16 @@ CUDA_ON_CPU_UNCHECKED inline T compare_and_swap_in_one_step(T* address, T expect
 template <class T, class Change>
 CUDA_ON_CPU_INLINE T atomic_change(T* address, Change change) {
     note_atomic(address, sizeof(T), false);
-    return change_in_one_step(address, change);
+    T old = change_in_one_step(address, change);
+    note_acquire();
+    return old;
 }
 template <class T>
 CUDA_ON_CPU_INLINE T atomic_compare_and_swap(T* address, T expected, T desired) {
     note_atomic(address, sizeof(T), true);
-    return compare_and_swap_in_one_step(address, expected, desired);
+    T old = compare_and_swap_in_one_step(address, expected, desired);
+    note_acquire();
+    return old;
 }
 
 }  // namespace cuda_on_cpu

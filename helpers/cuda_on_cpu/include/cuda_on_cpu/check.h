@@ -21,6 +21,7 @@ public:
     CUDA_ON_CPU_API void iterate();
 
 private:
+    const void* code_;                // where it stands in the machine code
     std::uint64_t outside_, inside_;  // places
     std::uint64_t iterations_ = 0;
     bool begun_ = false;
@@ -38,6 +39,7 @@ struct SharedArray {
 };
 CUDA_ON_CPU_API void name_array(const SharedArray&);
 CUDA_ON_CPU_API void record_atomic(const void* address, std::size_t bytes, bool compares);
+CUDA_ON_CPU_API void record_acquire();  // after an atomic or a volatile read
 CUDA_ON_CPU_API void record_fence();
 
 // float[2][3] has elements of float and the extents 2, 3.
@@ -71,6 +73,12 @@ CUDA_ON_CPU_INLINE void note_atomic([[maybe_unused]] const void* address,
                                     [[maybe_unused]] bool compares) {
 #if defined(CUDA_ON_CPU_CHECK)
     record_atomic(address, bytes, compares);
+#endif
+}
+
+CUDA_ON_CPU_INLINE void note_acquire() {
+#if defined(CUDA_ON_CPU_CHECK)
+    record_acquire();
 #endif
 }
 

@@ -48,7 +48,11 @@ struct Volatile {
 private:
     // A checked build tells volatile accesses from others, for they do not race.
 #if defined(CUDA_ON_CPU_CHECK)
-    CUDA_ON_CPU_INLINE Value read() const { return *const_cast<const volatile Value*>(&memory); }
+    CUDA_ON_CPU_INLINE Value read() const {
+        Value value = *const_cast<const volatile Value*>(&memory);
+        note_acquire();
+        return value;
+    }
     CUDA_ON_CPU_INLINE void write(Value value) { *const_cast<volatile Value*>(&memory) = value; }
 #else
     Value read() const { return memory; }

@@ -1,0 +1,76 @@
+"""Lanes that go round nested loops unequally often: the CPU backend against the simulator.
+
+The CPU backend counts a long loop in pieces, the simulator all at once.
+"""
+
+import pytest
+import torch
+
+from helpers.checks import check_close
+from helpers.compiler import compile_cuda
+from helpers.simulator import blockDim, blockIdx, threadIdx
+from helpers.trace import trace
+
+SOURCE = r"""
+#include <cuda_runtime.h>
+
+__global__ void uneven(float* out, const float* x, const int* turns, int n) {
+    int t = blockIdx.x * blockDim.x + threadIdx.x;
+    float acc = 0;
+    for (int i = 0; i < turns[t]; i++) {
+        if ((i + t) % 5 == 0) continue;
+        acc += x[(i * 7 + t) % n];
+        for (int j = 0; j < (i + t) % 4; j++)
+            acc += x[(i + j * 13) % n];
+        if (i > 3 * turns[(t + 1) % n]) break;
+    }
+    out[t] = acc;
+}
+
+torch::Tensor run(torch::Tensor x, torch::Tensor turns) {
+    auto out = torch::zeros({turns.size(0)}, x.options());
+    uneven<<<turns.size(0) / 64, 64>>>(out.data_ptr<float>(), x.data_ptr<float>(),
+                                       turns.data_ptr<int>(), x.size(0));
+    return out;
+}
+"""
+
+
+def uneven(out, x, turns, n):
+    t = blockIdx.x * blockDim.x + threadIdx.x
+    acc = 0.0
+    for i in range(turns[t]):
+        if (i + t) % 5 == 0:
+            continue
+        acc += x[(i * 7 + t) % n]
+        for j in range((i + t) % 4):
+            acc += x[(i + j * 13) % n]
+        if i > 3 * turns[(t + 1) % n]:
+            break
+    out[t] = acc
+
+
+def counts(report):
+    """Return requests, lanes, sectors and ideal sectors by line and array, but for loop headers."""
+    found = {}
+    for access in report.accesses:
+        if not access.text.startswith("for"):
+            line = access.text.replace(" ", "").strip(";:").removeprefix("if").strip("()break")
+            found[line.replace(")", ""), access.array] = (
+                access.requests, access.lanes, access.sectors, access.ideal_sectors
+            )  # fmt: skip
+    return found
+
+
+@pytest.mark.parametrize("most", [2, 12, 60, 250])
+@pytest.mark.parametrize("even", [True, False])
+def test_uneven_loops_are_counted_exactly(most, even):
+    n = 128
+    turns = torch.full((n,), most) if even else torch.randint(most + 1, (n,))
+    turns[5] = most // 3
+    turns, x, out = turns.to(torch.int32), torch.randn(n), torch.zeros(n)
+    on_cpu_backend = trace(compile_cuda(SOURCE).run, x, turns)
+    on_simulator = trace(uneven, n // 64, 64, out, x, turns, n)
+    check_close(on_cpu_backend.result, out.double(), atol=1e-3)
+    assert counts(on_cpu_backend) == counts(on_simulator)
+    assert len(counts(on_simulator)) == 4
