@@ -77,14 +77,24 @@ class Order:
 
     def meet_lanes(self, threads):
         """Some lanes of a warp have met."""
-        until_now = self.turn << 10 | _THREAD
-        met = _merge(*(self._met.get(t, {}) for t in threads), dict.fromkeys(threads, until_now))
-        self._met.update(dict.fromkeys(threads, met))
+        until_now = dict.fromkeys(threads, self.turn << 10 | _THREAD)
+        self._share(self._met, threads, until_now)
+        for knowledge in (self._known, self._fenced):
+            if knowledge:
+                self._share(knowledge, threads)
+
+    @staticmethod
+    def _share(knowledge, threads, *more):
+        """Let each of the threads know what one of them knows."""
+        merged = _merge(*(knowledge.get(t, {}) for t in threads), *more)
+        knowledge.update(dict.fromkeys(threads, merged))
 
     def fence(self):
         """The running thread passes a threadfence()."""
         thread = self.stamp & _THREAD
-        own = {(self.block, None): self.barrier - 1, (self.block, thread): self.stamp}
+        own = {(self.block, None): self.barrier - 1}
+        own |= {(self.block, lane): last for lane, last in self._met.get(thread, {}).items()}
+        own[self.block, thread] = self.stamp
         self._fenced[thread] = _merge(self._known_by_all, self._known.get(thread, {}), own)
         self.turn += 1
         self.stamp = self.turn << 10 | thread

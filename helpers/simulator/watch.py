@@ -99,7 +99,7 @@ class Watch(_Watch):
 
     def atomic(self, index, reads=True):
         """The running thread has performed an atomic; `reads`: it used the old value."""
-        order.pass_atomic((id(self), index))
+        order.pass_atomic((self, index))
         last = self._writes.get(index)
         if last is None and self._undefined_at_first and reads and index not in self._atomics:
             raise self._undefined(index)

@@ -366,6 +366,39 @@ def test_the_last_block_sums_up(fence, writers):
         ) in message(RaceError, last_block_kernel, 5, 8, *args)
 
 
+@pytest.mark.parametrize("meets", [True, False])
+@pytest.mark.parametrize("fences", ["one", "all"])
+def test_a_warp_stands_in_for_the_last_block(fences, meets):
+    def last_warp_kernel(out, partial, count, inp):
+        ticket = shared_array(1, torch.int32)
+        i = threadIdx.x
+        partial[blockIdx.x, i] = inp[blockIdx.x, i]
+        if fences == "all":
+            threadfence()
+        if meets:
+            syncwarp()
+        if i == 0:
+            if fences == "one":
+                threadfence()
+            ticket[0] = atomicAdd(count, 0, 1)
+        syncwarp()
+        if ticket[0] == gridDim.x - 1:
+            total = 0.0
+            for block in range(gridDim.x):
+                total += partial[block, i]
+            out[i] = total
+
+    inp, out = torch.randint(9, (5, 32)).float(), torch.zeros(32)
+    args = (out, torch.zeros(5, 32), torch.zeros(1).int(), inp)
+    if meets:
+        launch(last_warp_kernel, 5, 32, *args)
+        assert torch.equal(out, inp.sum(0))
+    else:
+        assert (
+            "partial[0, 1] is read by thread 1 of block 4 and was written by thread 1 of block 0"
+        ) in message(RaceError, last_warp_kernel, 5, 32, *args)
+
+
 @pytest.mark.parametrize("fence", [True, False])
 def test_a_lock(fence):
     def lock_kernel(total, lock):
