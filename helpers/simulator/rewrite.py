@@ -159,7 +159,7 @@ class _Source(ast.NodeVisitor):
     def __init__(self, function):
         self.node = None
         self.calls = []
-        self._function, self._closure = function, _closure(function)
+        self._function, self._closure = function, closure(function)
         self._scopes = []
         self._owner, self._inside = None, ""
         code = function.__code__
@@ -267,7 +267,7 @@ class _Source(ast.NodeVisitor):
         return self._function.__globals__.get(name)
 
 
-def _closure(function):
+def closure(function):
     """Return the variables of enclosing functions that `function` uses."""
     values = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):

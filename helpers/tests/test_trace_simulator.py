@@ -104,6 +104,22 @@ def test_what_counts_as_a_floating_point_operation():
     assert [line.flops for line in launched.lines] == [40 * n for n in counts]
 
 
+def test_operations_belong_to_the_line_where_their_statement_begins():
+    def sum_kernel(out, inp):
+        i = threadIdx.x
+        if (
+            inp[i] * 2.0
+            + inp[i] > -math.inf
+        ):  # fmt: skip
+            out[i] = max(
+                inp[i] - 1.0,
+                2.0 * math.pi / 3,  # a constant
+            )
+
+    launched = record(sum_kernel, 1, 32, torch.zeros(32), torch.ones(32))
+    assert [line.flops for line in launched.lines] == [0, 2 * 32, 32]
+
+
 def tiled_kernel(C, A, B, N, TILE):
     A_tile = shared_array((TILE, TILE))
     B_tile = shared_array((TILE, TILE))

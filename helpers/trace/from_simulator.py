@@ -24,7 +24,7 @@ def record(kernel, grid, block, *args):
     `grid`, `block` and `args` as for helpers.simulator.launch; raises what that raises. Marks in
     the source of the kernel and its device functions tell loops apart, so lanes of a warp share a
     request only in the same iteration of each loop. Floating-point operations are those that the
-    source writes on floats: + - * / ** and -x, and functions of `math`.
+    source writes on floats: + - * / ** and -x, and functions of `math`; not those on constants.
     """
     grid, block = launch_shape(grid, block)
     recorder = _Recorder(kernel)

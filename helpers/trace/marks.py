@@ -16,6 +16,8 @@ import ast
 import itertools
 import math
 
+from helpers.simulator.rewrite import closure
+
 _COUNTED = ast.Add | ast.Sub | ast.Mult | ast.Div | ast.Pow  # as floating-point operations
 
 
@@ -32,9 +34,10 @@ class _Marker(ast.NodeTransformer):
 
     def __init__(self, function):
         self._file = function.__code__.co_filename
-        self._names = {**function.__globals__, **_closure(function)}
+        self._names = {**function.__globals__, **closure(function)}
         self._numbers = itertools.count()
         self._marked_lines = set()
+        self._statement = function.__code__.co_firstlineno  # where the innermost one begins
 
     def visit_FunctionDef(self, node):
         self._mark_lists(node)
@@ -71,15 +74,12 @@ class _Marker(ast.NodeTransformer):
         result = []
         for statement in statements:
             line = statement.lineno
-            is_code = not isinstance(
-                statement, ast.FunctionDef | ast.Pass | ast.Global | ast.Nonlocal
-            ) and not (
-                isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-            )
-            if is_code and line not in self._marked_lines:
+            if _runs(statement) and line not in self._marked_lines:
                 self._marked_lines.add(line)
                 result.append(self._line(statement))
+            around, self._statement = self._statement, line
             new = self.visit(statement)
+            self._statement = around
             result.extend(new if isinstance(new, list) else [new])
         return result
 
@@ -130,14 +130,24 @@ class _Marker(ast.NodeTransformer):
         target = self._names.get(function.id) if isinstance(function, ast.Name) else None
         return getattr(target, "__module__", None) == "math"
 
+    def _is_constant(self, node):
+        if isinstance(node, ast.UnaryOp):
+            return self._is_constant(node.operand)
+        if isinstance(node, ast.BinOp):
+            return self._is_constant(node.left) and self._is_constant(node.right)
+        is_of_math = isinstance(node, ast.Attribute) and self._is_math(node)
+        return is_of_math or isinstance(node, ast.Constant)
+
     def _counted(self, node):
-        return self._call("record_operation", node, node, *self._where(node))
+        if self._is_constant(node):  # -math.inf: worked out before the kernel runs
+            return node
+        return self._call("record_operation", node, node, *self._where(self._statement))
 
     def _line(self, node):
-        return self._mark("record_line", node, *self._where(node))
+        return self._mark("record_line", node, *self._where(node.lineno))
 
-    def _where(self, node):
-        return ast.Constant(self._file), ast.Constant(node.lineno)
+    def _where(self, line):
+        return ast.Constant(self._file), ast.Constant(line)
 
     def _mark(self, name, node, *args):
         return ast.copy_location(ast.Expr(self._call(name, node, *args)), node)
@@ -155,14 +165,3 @@ def _runs(statement):
     if isinstance(statement, ast.Expr):
         return not isinstance(statement.value, ast.Constant)
     return not isinstance(statement, ast.FunctionDef | ast.Pass | ast.Global | ast.Nonlocal)
-
-
-def _closure(function):
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    values = {}
-    for name, cell in cells:
-        try:
-            values[name] = cell.cell_contents
-        except ValueError:  # not assigned yet
-            pass
-    return values
