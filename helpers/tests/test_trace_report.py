@@ -133,6 +133,8 @@ def test_the_caption_says_how_the_launch_fits_the_chip(monkeypatch):
         "H200: 75% occupancy, 6 blocks of 8 warps an SM, limited by registers; "
         "40 registers a thread\n2.53 waves of 792 blocks, the last one 53% full"
     )
+    text = str(Trace([tile_launch(registers=40, grid=(793, 1, 1))]))
+    assert text.endswith("1.00 waves of 792 blocks, the last one 1% full")
     text = str(Trace([copy_launch()]))
     assert text.endswith(
         "H200: 100% occupancy, 32 blocks of 2 warps an SM\n"

@@ -13,6 +13,7 @@ from helpers.trace.picture import (
     PINK,
     SKY,
     VERMILION,
+    WARP_SIZE,
     WIDTH,
     Picture,
     count,
@@ -21,7 +22,6 @@ from helpers.trace.picture import (
 )
 from helpers.trace.record import Launch, Line, Stage
 
-WARP_SIZE = 32
 MOST_STAGES = 6
 MOST_WARPS = 8
 KINDS = {  # of requests: colour, hatch

@@ -11,6 +11,7 @@ from helpers.plots import COLORS
 
 BLUE, ORANGE, GREEN, PINK, SKY, VERMILION, YELLOW = COLORS
 PALE = "#FBE3B5"  # orange, on which black hatches and numbers are easy to see
+WARP_SIZE = 32
 WIDTH = 9  # inches: as wide as the text of a notebook
 DPI = 144  # of the PNG, which is shown at 96: sharp on a fine screen
 LONGEST_TEXT = 46  # characters of a source line

@@ -19,6 +19,7 @@ from helpers.trace.picture import (
     PALE,
     PINK,
     SKY,
+    WARP_SIZE,
     WIDTH,
     Picture,
     count,
@@ -28,7 +29,6 @@ from helpers.trace.picture import (
 from helpers.trace.record import Access, Request
 
 LINE_BYTES = 128
-WARP_SIZE = 32
 MARKS = [("o", BLUE), ("s", ORANGE), ("^", GREEN), ("D", PINK)]  # of each eight lanes
 MOST_LINES = 8  # rows of cache lines in a picture
 

@@ -65,7 +65,7 @@ def _work(report) -> str:
     moved = f"{loaded:,} bytes loaded, {stored:,} stored"
     moved += f", {atomic:,} by atomics" if atomic else ""
     parts = [moved, f"{report.flops:,} FLOPs"]
-    parts += [f"{report.intensity:.3g} FLOPs a byte"] if report.bytes else []
+    parts += [f"{_short(report.intensity)} FLOPs a byte"] if report.bytes else []
     parts += [f"{report.lanes:.3g} of 32 lanes active"] if report.lines else []
     return " · ".join(parts)
 
@@ -112,7 +112,12 @@ def _fit(fit: Occupancy, blocks: int) -> str:
     if blocks <= wave:
         return f"{fit.summary}\n{blocks:,} of the {wave:,} blocks of one wave"
     waves, last = fit.waves(blocks), fit.last_wave(blocks)
-    return f"{fit.summary}\n{waves:.3g} waves of {wave:,} blocks, the last one {last:.0%} full"
+    full = max(last, 0.01)  # one block of many: not 0%
+    return f"{fit.summary}\n{waves:,.2f} waves of {wave:,} blocks, the last one {full:.0%} full"
+
+
+def _short(number: float) -> str:
+    return f"{number:.3g}" if number < 999.5 else f"{number:,.0f}"  # never 1e+03
 
 
 def _shorten(text: str, room: int) -> str:
