@@ -212,6 +212,24 @@ def first_of(array, i):
     return -1
 
 
+def test_loops_left_by_a_break_and_their_else():
+    def search_kernel(out, inp):
+        t = threadIdx.x
+        for i in range(8):
+            for j in range(2):
+                if (t + j) % 8 == i:
+                    break
+                out[t] = inp[t]
+            else:
+                continue
+            out[t] = 1.0
+
+    launched = record(search_kernel, 1, 32, torch.zeros(32), torch.ones(32))
+    load, store, last = sorted(launched.accesses, key=lambda access: access.line)
+    assert (load.requests, load.lanes) == (store.requests, store.lanes) == (16, 8 * (28 + 24))
+    assert (last.requests, last.lanes) == (8, 8 * 8)
+
+
 def test_device_functions_are_told_apart_by_their_call():
     def calling_kernel(out, inp):
         a = first_of(inp, 0)

@@ -6,10 +6,11 @@
                                     record_line(file, line)
                                     acc += record_operation(a[k] * b[k], file, line)
                                     record_operation(acc, file, line)
-                                record_loop_end()
+                                else:
+                                    record_loop_end()
 
-and likewise record_call() and record_return() around the body of a device function. Line numbers
-stay those of the source.
+and record_loop_end() before each break. Likewise record_call() and record_return() around the body
+of a device function. Line numbers stay those of the source.
 """
 
 import ast
@@ -52,13 +53,13 @@ class _Marker(ast.NodeTransformer):
         self._mark_lists(node)
         node.body.insert(0, self._mark("record_iteration", node))
         node.body.insert(1, self._line(node))
-        return [
-            self._mark("record_loop", node),
-            node,
-            self._mark("record_loop_end", node),
-        ]
+        node.orelse.insert(0, self._mark("record_loop_end", node))
+        return [self._mark("record_loop", node), node]
 
     visit_While = visit_For
+
+    def visit_Break(self, node):
+        return [self._mark("record_loop_end", node), node]
 
     def _mark_lists(self, node):
         """Transform a statement's parts, and put a mark before each statement in it."""
