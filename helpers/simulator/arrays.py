@@ -22,6 +22,9 @@ from helpers.simulator.watch import LocalWatch, NoWatch, ObservedWatch, Watch
 
 SHARED_LIMIT = 227 * 1024  # bytes a block can have on an H100 or H200
 
+_ASSIGNED = re.compile(r"\s*(\w+(?:\s*,\s*\w+)*)\s*(?::[^=]+)?=")
+_MADE = re.compile(r"\b(?:shared_array|local_array|as_vector)\(")
+
 
 class _Element(NamedTuple):
     code: str  # how a memoryview reads one element
@@ -145,10 +148,13 @@ class Array:
     def name(self):
         if isinstance(self._name, str):
             return self._name
-        code, line = self._name  # made in the kernel: the name is in the source
+        code, offset = self._name  # made in the kernel: the name is in the source
+        line, _, column, _ = list(code.co_positions())[offset // 2]
         source = linecache.getline(code.co_filename, line)
-        found = re.match(r"\s*(\w+)\s*(?::[^=]+)?=", source)
-        self._name = found[1] if found else "array"
+        found = _ASSIGNED.match(source)  # A_tile, B_tile = shared_array(16), shared_array(16)
+        names = re.split(r"\s*,\s*", found[1]) if found else []
+        number = len(_MADE.findall(source[: column or 0]))
+        self._name = names[number] if number < len(names) else "array"
         return self._name
 
     def __len__(self):
@@ -375,7 +381,7 @@ def _shape_and_dtype(shape, dtype):
 
 def _undefined(frame, shape, dtype):
     memory = bytearray(ELEMENTS[dtype].undefined * math.prod(shape))
-    return make_array((frame.f_code, frame.f_lineno), memory, shape, dtype)
+    return make_array((frame.f_code, frame.f_lasti), memory, shape, dtype)
 
 
 def element_bytes(array):

@@ -36,7 +36,7 @@ def as_vector(array, width):
             f"{array.name} begins {array.offset} bytes into its storage: misaligned for vectors of "
             f"{size} bytes",
         )
-    return Vectors((frame.f_code, frame.f_lineno), array, width)
+    return Vectors((frame.f_code, frame.f_lasti), array, width)
 
 
 class Vectors(Array):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from helpers.simulator import (
+    OutOfRangeError,
     RaceError,
     SimulatorError,
     UninitializedError,
@@ -41,6 +42,19 @@ def message(error_type, kernel, grid, block, *args):
 
 
 # ---- shared memory
+
+
+def test_arrays_made_in_one_line_have_their_own_names():
+    def kernel(out, i, j):
+        s, tile = shared_array(4), shared_array((2, 2))
+        s[i] = 1.0
+        out[0] = s[0] + tile[0, j]
+
+    out = torch.zeros(1)
+    assert "kernel, line +2: s[4] is out of" in message(OutOfRangeError, kernel, 1, 1, out, 4, 0)
+    assert "kernel, line +3: tile[0, 1] is read" in message(
+        UninitializedError, kernel, 1, 1, out, 0, 1
+    )
 
 
 def test_a_missing_barrier_after_the_load():
