@@ -36,6 +36,8 @@ __global__ void vector_kernel(float4* x, int at) {
 void vector(torch::Tensor x, int at) {
     vector_kernel<<<1, 1>>>(reinterpret_cast<float4*>(x.data_ptr<float>()), at);
 }
+__global__ void far_kernel(float* x, long step) { x[threadIdx.x * step] = 1; }  // line: far
+void far(torch::Tensor x, int64_t step) { far_kernel<<<1, 2>>>(x.data_ptr<float>(), step); }
 __global__ void static_kernel(float* x, int past) {
     __shared__ float tile[4][8];
     tile[threadIdx.y][threadIdx.x] = 1;
@@ -252,6 +254,56 @@ __global__ void flag_kernel(volatile int* flag, float* x) {
 void flags(torch::Tensor flag, torch::Tensor x) {
     flag_kernel<<<1, 2>>>(flag.data_ptr<int>(), x.data_ptr<float>());
 }
+__global__ void contend_kernel(int* lock, int* count, int rounds) {
+    for (int i = 0; i < rounds; i++) {
+        while (atomicCAS(lock, 0, 1) != 0) {}
+        __threadfence();
+        *count = *count + 1;
+        __threadfence();
+        atomicExch(lock, 0);
+    }
+}
+void contend(torch::Tensor lock, torch::Tensor count, int rounds) {
+    contend_kernel<<<16, 1>>>(lock.data_ptr<int>(), count.data_ptr<int>(), rounds);
+}
+// Block b waits for block b - 1, which releases twice.
+__global__ void chain_kernel(int* state, float* x, float* out) {
+    int b = blockIdx.x;
+    x[b] = b;
+    __threadfence();
+    atomicExch(&state[b], 1);
+    if (b) {
+        while (atomicAdd(&state[b - 1], 0) != 2) {}
+        out[b] = x[b - 1];
+    }
+    __threadfence();
+    atomicExch(&state[b], 2);
+    atomicAdd(&state[b], 0);
+}
+void chain(torch::Tensor state, torch::Tensor x, torch::Tensor out) {
+    chain_kernel<<<x.numel(), 1>>>(state.data_ptr<int>(), x.data_ptr<float>(),
+                                   out.data_ptr<float>());
+}
+__global__ void producer_kernel(float* x) {  // one warp writes, the other reads
+    __shared__ float s[32];
+    __shared__ int flag;
+    int lane = threadIdx.x % 32;
+    if (threadIdx.x == 0) flag = 0;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        s[lane] = lane;
+        __syncwarp();
+        if (lane == 0) {
+            __threadfence_block();
+            atomicExch(&flag, 1);
+        }
+    } else {
+        if (lane == 0) while (atomicAdd(&flag, 0) == 0) {}
+        __syncwarp();
+        x[lane] = s[31 - lane];
+    }
+}
+LAUNCH(producer_kernel, 1, 64)
 __global__ void grid_kernel(float* x) {
     int i = blockIdx.x * blockDim.x + threadIdx.x, n = gridDim.x * blockDim.x;
     x[i] = i;
@@ -373,6 +425,12 @@ def test_memory_of_numpy_is_checked_on_a_copy(cu):
     )
 
 
+@pytest.mark.parametrize("step", [10**5, -(10**6), 2**33])
+def test_an_index_far_away(cu, step):
+    message = fails(cu.far, torch.zeros(10), step)
+    assert f"line {line_of('far')}: writes x[{step}], but x " in message
+
+
 def test_a_vector_that_sticks_out(cu):
     x = torch.zeros(10)
     cu.vector(x, 1)
@@ -466,6 +524,22 @@ def test_what_fences_and_atomics_order_does_not_race(cu):
     result = torch.zeros(2)
     cu.flags(torch.zeros(1, dtype=torch.int32), result)
     assert result.tolist() == [5, 6]
+    numbers = torch.zeros(32)
+    cu.producer_kernel_run(numbers)
+    assert torch.equal(numbers, torch.arange(31, -1, -1.0))
+
+
+def test_blocks_that_contend_for_a_lock_do_not_race(cu):
+    lock, count = torch.zeros(2, 1, dtype=torch.int32).clone()
+    cu.contend(lock, count, 2000)
+    assert count.item() == 16 * 2000
+
+
+def test_a_block_may_release_again(cu):
+    for _ in range(20):
+        x, out = torch.zeros(2, 200)
+        cu.chain(torch.zeros(200, dtype=torch.int32), x, out)
+        assert torch.equal(out, (torch.arange(200.0) - 1).clamp(min=0))
 
 
 def test_a_barrier_of_the_grid_orders_its_blocks(cu):

@@ -442,6 +442,26 @@ def test_a_loop_longer_than_the_log(compiled):
     assert only(launch.lines, line=line_of("// long")).flops == threads * n
 
 
+cuda(r"""
+__global__ void lonely_kernel(float* x, int n) {
+    if (threadIdx.x) return;
+    for (int i = 0; i < 40; i++) __nanosleep(1);  // the other lanes return
+    x[n] = 1;
+}
+void lonely(torch::Tensor x, int n) { lonely_kernel<<<1, 32>>>(x.data_ptr<float>(), n); }
+""")
+
+
+def test_a_loop_after_a_launch_that_failed(compiled):
+    n, threads = 1000, 32
+    with pytest.raises(RuntimeError, match="lonely"):
+        record(compiled.lonely, torch.zeros(9), 9)
+    tensors = torch.zeros(threads), torch.randn(1000), torch.randn(1000)
+    _, [launch] = record(compiled.long_loop, *tensors, n)
+    load = only(launch.accesses, line=line_of("// long"))
+    assert (load.requests, load.lanes) == (n, threads * n)
+
+
 def test_one_request_may_reach_two_arrays(compiled):
     _, [launch] = record(compiled.long_loop, torch.zeros(32), torch.zeros(64), torch.zeros(64), 0)
     load = only(launch.accesses, line=line_of("// of two arrays"))

@@ -132,6 +132,12 @@ const KnownArray* Checker::array_left_at(const Recent& recent, std::uintptr_t ad
     return recent.code == code && recent.array ? recent.array : checks_->nearest(address);
 }
 
+// Whether no array of the kernel lies at an address that is not of interest otherwise.
+bool Checker::is_astray(std::uintptr_t address) const {
+    auto* code = reinterpret_cast<void*>(multiprocessor_.launch().run_threads);
+    return checks_->all_is_known() && !thread_local_memory(code).contains(address);
+}
+
 static Region built_in_variables() {
     const std::uintptr_t addresses[] = {std::uintptr_t(&threadIdx), std::uintptr_t(&blockIdx),
                                         std::uintptr_t(&blockDim), std::uintptr_t(&gridDim),
@@ -162,6 +168,8 @@ void Checker::find(Recent& recent, std::uintptr_t address, unsigned bytes, Acces
             report_range(*meant, address, bytes, kind, code);
         if (static_shared_.contains(address))
             report_range(*nearest_static_shared(address), address, bytes, kind, code);
+        if (recent.code == code && recent.array && is_astray(address))
+            report_range(*recent.array, address, bytes, kind, code);
         region = {address, 1};
     }
     recent = {code, region.begin, region.bytes, nullptr, nullptr, 0, false, false, 0};

@@ -86,6 +86,7 @@ private:
     const KnownArray* array_left_at(const Recent& recent, std::uintptr_t address, unsigned bytes,
                                     const void* code) const;
     const KnownArray* nearest_static_shared(std::uintptr_t address) const;
+    bool is_astray(std::uintptr_t address) const;
     [[gnu::noinline]] void order(bool stores);
     [[gnu::noinline]] void check_cells(const Recent& recent, std::uintptr_t address, unsigned bytes,
                                        AccessKind kind, bool orders, bool compares);
