@@ -118,13 +118,13 @@ def test_requests_far_apart_begin_at_their_own_byte():
 @pytest.mark.parametrize(
     ("offsets", "size", "moved", "ideal", "used"),
     [
-        (lambda lane: 4 * lane, 4, 4, 4, "100%"),
-        (lambda lane: 4 * lane + 4, 4, 5, 4, "80%"),
-        (lambda lane: 8 * lane, 4, 8, 4, "50%"),
-        (lambda lane: 0, 4, 1, 1, "12%"),
-        (lambda lane: 16 * lane, 16, 16, 16, "100%"),
-        (lambda lane: lane, 1, 1, 1, "100%"),
-        (lambda lane: 4 * lane if lane % 2 else None, 4, 4, 2, "50%"),
+        (lambda lane: 4 * lane, 4, 4, 4, "128 of 128"),
+        (lambda lane: 4 * lane + 4, 4, 5, 4, "128 of 160"),
+        (lambda lane: 8 * lane, 4, 8, 4, "128 of 256"),
+        (lambda lane: 0, 4, 1, 1, "4 of 32"),
+        (lambda lane: 16 * lane, 16, 16, 16, "512 of 512"),
+        (lambda lane: lane, 1, 1, 1, "32 of 32"),
+        (lambda lane: 4 * lane if lane % 2 else None, 4, 4, 2, "64 of 128"),
     ],
 )
 def test_lines_fill_the_sectors_that_move(offsets, size, moved, ideal, used):
@@ -133,7 +133,7 @@ def test_lines_fill_the_sectors_that_move(offsets, size, moved, ideal, used):
     asked = sum(patch.get_width() for patch in patches(picture, "asked"))
     assert asked == size * len({offsets(lane) for lane in LANES} - {None})
     plural = "" if moved == 1 else "s"
-    assert f"{moved} sector{plural} moved, {ideal} would do: {used} used" in title(picture)
+    assert f"{moved} sector{plural} moved, {ideal} would do: {used} bytes used" in title(picture)
     assert f"{moved} sector{plural} of 32 bytes" in picture.alt and used in picture.alt
 
 
@@ -150,7 +150,7 @@ def test_a_large_stride_leaves_lines_out_and_says_so():
     (ax,) = picture.figure.axes
     assert [label.get_text() for label in ax.get_yticklabels()][:3] == ["0", "4,096", "8,192"]
     assert "24 more lines" in ax.get_xlabel()
-    assert "32 sectors moved, 4 would do: 12% used" in title(picture)
+    assert "32 sectors moved, 4 would do: 128 of 1,024 bytes used" in title(picture)
     assert "in 32 lines" in picture.alt
 
 

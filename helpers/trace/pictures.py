@@ -85,12 +85,12 @@ def draw_lines(access: Access, kernel: str) -> Picture:
     )
     ax.set_xticks(range(0, LINE_BYTES + 1, SECTOR_BYTES))
     ax.set_yticks([y + 0.4 for y in range(len(shown))], [f"{n * LINE_BYTES:,}" for n in shown])
-    ax.set_ylabel(f"line at byte\nof {access.array}")
+    ax.set_ylabel(f"128-byte line\nat byte of {access.array}")
     legend(
         figure,
         [
             Patch(fc=BLUE, ec="black", label="asked for; number: lane, ×: lanes at one place"),
-            Patch(fc=PALE, ec=ORANGE, hatch="////", label="moved for nothing"),
+            Patch(fc=PALE, ec=ORANGE, hatch="////", label="moved, not asked for"),
             Patch(fc="white", ec="0.6", label="not moved"),
         ],
     )
@@ -98,17 +98,17 @@ def draw_lines(access: Access, kernel: str) -> Picture:
         sectors(request.offsets, access.bytes),
         ideal_sectors(request.offsets, access.bytes),
     )
-    used = len(asked) / (SECTOR_BYTES * moved)
+    used = f"{len(asked):,} of {SECTOR_BYTES * moved:,} bytes"
     _head(
         figure,
         access,
         kernel,
-        f"{_place(request)}: {count(moved, 'sector')} moved, {ideal} would do: {used:.0%} used",
+        f"{_place(request)}: {count(moved, 'sector')} moved, {ideal} would do: {used} used",
     )
     alt = (
         f"{_sentence(access)}: {len(_asked(request))} lanes of warp {request.warp} touch "
         f"{count(moved, 'sector')} of 32 bytes in {count(len(lines), 'line')}, {ideal} would do; "
-        f"{used:.0%} of the bytes moved are used."
+        f"{used} are used."
     )
     return Picture(figure, alt)
 
@@ -194,7 +194,8 @@ def _draw_sector(ax: Axes, x: int, y: int, is_moved: bool) -> None:
     style = {"fc": PALE, "ec": ORANGE, "hatch": "////"} if is_moved else {"fc": "white"}
     gid = "moved" if is_moved else "not moved"
     ax.add_patch(Rectangle((x, y), SECTOR_BYTES, 0.8, lw=0, gid=gid, **style))
-    ax.add_patch(Rectangle((x, y), SECTOR_BYTES, 0.8, fill=False, ec="0.4", lw=0.8))
+    border = {"fill": False, "ec": "black", "lw": 1.6, "zorder": 3}  # above the bytes
+    ax.add_patch(Rectangle((x, y), SECTOR_BYTES, 0.8, **border))
 
 
 def _draw_bytes(ax: Axes, start: int, size: int, lanes: list[int], shown: list[int]) -> None:
