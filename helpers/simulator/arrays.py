@@ -22,9 +22,6 @@ from helpers.simulator.watch import LocalWatch, NoWatch, ObservedWatch, Watch
 
 SHARED_LIMIT = 227 * 1024  # bytes a block can have on an H100 or H200
 
-_ASSIGNED = re.compile(r"\s*(\w+(?:\s*,\s*\w+)*)\s*(?::[^=]+)?=")
-_MADE = re.compile(r"\b(?:shared_array|local_array|as_vector)\(")
-
 
 class _Element(NamedTuple):
     code: str  # how a memoryview reads one element
@@ -151,9 +148,9 @@ class Array:
         code, offset = self._name  # made in the kernel: the name is in the source
         line, _, column, _ = list(code.co_positions())[offset // 2]
         source = linecache.getline(code.co_filename, line)
-        found = _ASSIGNED.match(source)  # A_tile, B_tile = shared_array(16), shared_array(16)
-        names = re.split(r"\s*,\s*", found[1]) if found else []
-        number = len(_MADE.findall(source[: column or 0]))
+        found = re.match(r"\s*(\w+(?:\s*,\s*\w+)*)\s*(?::[^=]+)?=", source)
+        names = re.split(r"\s*,\s*", found[1]) if found else ["array"]
+        number = _commas(source[found.end() : column or 0]) if len(names) > 1 else 0
         self._name = names[number] if number < len(names) else "array"
         return self._name
 
@@ -305,6 +302,15 @@ def _index_text(part):
     if isinstance(part, slice):
         return ":".join("" if x is None else str(x) for x in (part.start, part.stop))
     return "..." if part is ... else str(part)
+
+
+def _commas(text):
+    """Count the commas that are not in brackets."""
+    count = depth = 0
+    for letter in text:
+        depth += (letter in "([") - (letter in ")]")
+        count += letter == "," and depth == 0
+    return count
 
 
 def dtype_name(dtype):

@@ -12,6 +12,7 @@ from helpers.simulator import (
     RaceError,
     SimulatorError,
     UninitializedError,
+    as_vector,
     atomicAdd,
     atomicCAS,
     atomicExch,
@@ -46,13 +47,13 @@ def message(error_type, kernel, grid, block, *args):
 
 def test_arrays_made_in_one_line_have_their_own_names():
     def kernel(out, i, j):
-        s, tile = shared_array(4), shared_array((2, 2))
+        s, tile = shared_array(4, torch.int32), as_vector(shared_array((2, 4)), 2)
         s[i] = 1.0
-        out[0] = s[0] + tile[0, j]
+        out[0] = s[0] + tile[0, j][0]
 
     out = torch.zeros(1)
     assert "kernel, line +2: s[4] is out of" in message(OutOfRangeError, kernel, 1, 1, out, 4, 0)
-    assert "kernel, line +3: tile[0, 1] is read" in message(
+    assert "kernel, line +3: tile[0, 2] is read" in message(
         UninitializedError, kernel, 1, 1, out, 0, 1
     )
 
