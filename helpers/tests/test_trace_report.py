@@ -263,6 +263,12 @@ def test_trace_refuses_what_it_cannot_run(wrong):
         trace(wrong, 1, 1)
 
 
+def test_a_kernel_needs_grid_and_block():
+    for args, by_name in (((2,), {}), ((2, 32, torch.zeros(9)), {"n": 9})):
+        with pytest.raises(TypeError, match=r"trace\(kernel, grid, block, \*args\)"):
+            trace(add_kernel, *args, **by_name)
+
+
 def add_kernel(out, a, b, n):
     i = blockIdx.x * blockDim.x + threadIdx.x
     if i < n:

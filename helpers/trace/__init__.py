@@ -34,13 +34,15 @@ def trace(function: Callable, *args: Any, **kwargs: Any) -> Trace:
     nvcc merges or drops accesses there.
 
     Raises what the launch raises: an index out of range, a race, a barrier that not all reach.
-    TypeError if `function` is neither of the two.
+    TypeError if `function` is neither of the two, or a kernel comes without grid and block.
     """
     if not callable(function):
         wanted = "a Python kernel or a function from compile_cuda (compiled.name)"
         raise TypeError(f"trace takes {wanted} first, not {function!r}")
     # what compile_cuda(…, check=True) returns is a Python function around a compiled one
     if isinstance(inspect.unwrap(function), types.FunctionType):
+        if len(args) < 2 or kwargs:
+            raise TypeError("call trace(kernel, grid, block, *args), with no argument by its name")
         return Trace([from_simulator.record(function, *args, **kwargs)])
     from helpers import compiler  # not before it is needed: it looks for a C++ compiler
     from helpers.trace import from_cpu_backend
