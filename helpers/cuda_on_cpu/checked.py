@@ -142,7 +142,11 @@ def split_outside_brackets(text: str) -> list[str]:
 
 
 def declared_parameters(code: str) -> dict[str, list[str]]:
-    """Return each kernel's parameters as the runtime's `Declared`: name, points to const."""
+    """Return each kernel's parameters as the runtime's `Declared`: name, points to const.
+
+    Of kernels with one name (a declaration, an overload, another namespace) the last one's names
+    are told, and const only what is so in all.
+    """
     found = {}
     for kernel in re.finditer(r"\b__global__\b", code):
         i, before = kernel.end(), ""
@@ -152,17 +156,28 @@ def declared_parameters(code: str) -> dict[str, list[str]]:
                 name = re.search(r"(\w+)\s*$", before)
                 if name and name[1] not in ("__launch_bounds__", "__attribute__"):
                     listed = split_outside_brackets(code[i + 1 : closing])
-                    found[name[1]] = [_declared(parameter) for parameter in listed]
+                    declared = [_declared(parameter) for parameter in listed]
+                    found[name[1]] = _merged(found.get(name[1], declared), declared)
                     break
                 i = closing
             else:
                 before += code[i]
             i += 1
-    return found
+    return {
+        name: [f'{{"{own}", {"true" if only_read else "false"}}}' for own, only_read in parameters]
+        for name, parameters in found.items()
+    }
+
+
+def _merged(earlier, declared):
+    if len(earlier) != len(declared):
+        return [(name, False) for name, _ in declared]
+    pairs = zip(declared, earlier, strict=True)
+    return [(name, only_read and before) for (name, only_read), (_, before) in pairs]
 
 
 def _declared(parameter):
     text = re.split(r"[=\[]", parameter)[0]
     name = re.search(r"(\w+)\s*$", text)
     only_read = re.search(r"\bconst\b[^*]*\*[^*]*$", text)  # not the pointer's own const
-    return f'{{"{name[1] if name else ""}", {"true" if only_read else "false"}}}'
+    return name[1] if name else "", bool(only_read)

@@ -243,6 +243,7 @@ def _rewrite_launches(src: str, check: bool) -> str:
     code = blank(src)
     defines = _defines(code)
     parameters = checked.declared_parameters(code) if check else {}
+    may_allocate = "true" if re.search(r"\b(?:new|malloc)\b", code) else "false"
     starts = [
         found.start()
         for found in re.finditer(r"<<<", code)
@@ -267,7 +268,7 @@ def _rewrite_launches(src: str, check: bool) -> str:
         at = "__LINE__" if any(a < start < b for a, b in defines) else line
         function = re.sub(r"<.*", "", flat).split("::")[-1].strip()
         listed = ", ".join(parameters.get(function, []))
-        declared = f".declare({{{listed}}})" if listed else ""
+        declared = f".declare({{{listed}}}, {may_allocate})" if check else ""
         new = (
             f"::cuda_on_cpu::configure(CUDA_ON_CPU_TEXT({flat}), {at}, {configuration}){declared}"
             f"{_line_breaks(kernel)}{src[close + 3 : arguments]}"

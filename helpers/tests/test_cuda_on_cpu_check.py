@@ -513,6 +513,47 @@ def test_neighbouring_bytes_do_not_race(cu):
     assert torch.equal(x, torch.arange(1, 65, dtype=torch.uint8))
 
 
+def test_kernels_of_one_name_differ_in_what_they_write():
+    two = compile_cuda(
+        """
+namespace one { __global__ void shift(float* x, float* y) {
+    y[threadIdx.x] = x[threadIdx.x];
+    x[(threadIdx.x + 1) % 64] = 0;
+} }
+namespace two { __global__ void shift(const float* x, float* y) { y[0] = x[0]; } }
+void run(torch::Tensor x, torch::Tensor y) {
+    one::shift<<<1, 64>>>(x.data_ptr<float>(), y.data_ptr<float>());
+}
+""",
+        check=True,
+    )
+    assert "line 3: reads x[1], written by thread (0,0,0) in line 4" in fails(
+        two.run, torch.zeros(64), torch.zeros(64)
+    )
+
+
+def test_memory_that_a_kernel_allocates_is_its_own():
+    allocating = compile_cuda(
+        """
+__device__ __noinline__ void put(float* p, float value) { *p = value; }
+__global__ void own_kernel(float* x) {
+    __shared__ float s[32];
+    float* own = new float[4];
+    put(x + threadIdx.x, 1);
+    put(own, 2);
+    put(s + threadIdx.x, 3);
+    x[threadIdx.x] += own[0] + s[threadIdx.x];
+    delete[] own;
+}
+void run(torch::Tensor x) { own_kernel<<<1, 32>>>(x.data_ptr<float>()); }
+""",
+        check=True,
+    )
+    x = torch.zeros(32)
+    allocating.run(x)
+    assert torch.equal(x, torch.full((32,), 6.0))
+
+
 def test_what_fences_and_atomics_order_does_not_race(cu):
     x = torch.rand(1000)
     out = torch.zeros(1)

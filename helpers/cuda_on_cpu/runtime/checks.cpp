@@ -92,7 +92,7 @@ Checks::Checks(const Launch& launch)
             if (array.contains(std::uintptr_t(launch.parameters[i].pointer)))
                 array.only_read &= launch.parameters[i].only_read;
     }
-    all_is_known_ = tell_all && all_known;
+    all_is_known_ = tell_all && all_known && !launch.may_allocate;
 }
 
 KnownArray* Checks::find_known(std::uintptr_t address) {

@@ -63,8 +63,9 @@ class Configuration {
 public:
     explicit Configuration(const Launch& launch) : launch_(launch) {}
 
-    Configuration& declare(std::initializer_list<Declared> parameters) {
+    Configuration& declare(std::initializer_list<Declared> parameters, bool may_allocate) {
         declared_ = parameters;
+        launch_.may_allocate = may_allocate;
         return *this;
     }
 

@@ -78,6 +78,7 @@ struct Launch {
     bool checked;                   // its module tells about every access (check.h)
     const Parameter* parameters;
     unsigned parameter_count;
+    bool may_allocate = false;      // memory of its own, by new or malloc
 };
 
 // Runs a grid to its end. Throws std::runtime_error for a bad configuration or a fault in the kernel.
