@@ -142,7 +142,7 @@ def test_an_occupancy_says_what_it_is():
     )
     assert repr(occupancy("A10", 64)) == (
         "A10: 67% occupancy, 16 blocks of 2 warps an SM, limited by blocks\n"
-        "registers are not known: up to 64 a thread would not limit it\n"
+        "registers are not known; up to 64 a thread would allow this\n"
         "blocks that an SM has room for: 16 by blocks, 24 by warps"
     )
     none = "T4: not one block fits an SM, limited by shared memory\n"

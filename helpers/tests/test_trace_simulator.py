@@ -92,14 +92,14 @@ def test_what_counts_as_a_floating_point_operation():
         y -= math.floor(y)  # 1
         out[threadIdx.x] = y if i < 1000 else 0
         out[threadIdx.x] += 1  # 1
-        out[threadIdx.x] *= max(y, 2.0)  # 1
+        out[threadIdx.x] *= max(y, 2.0)  # 2
         lists = [[], [1]]
         lists[0] += [2]
         for values in lists:
             values += [i]
         assert lists == [[2, i], [1, i]]
 
-    counts = (1, 4, 0, 5, 1, 0, 1, 1, 0, 0, 0, 0, 0)
+    counts = (1, 4, 0, 5, 1, 0, 1, 2, 0, 0, 0, 0, 0)
     launched = record(operations_kernel, 1, 40, torch.zeros(40), 7)
     assert [line.flops for line in launched.lines] == [40 * n for n in counts]
 
@@ -117,7 +117,7 @@ def test_operations_belong_to_the_line_where_their_statement_begins():
             )
 
     launched = record(sum_kernel, 1, 32, torch.zeros(32), torch.ones(32))
-    assert [line.flops for line in launched.lines] == [0, 2 * 32, 32]
+    assert [line.flops for line in launched.lines] == [0, 2 * 32, 2 * 32]
 
 
 def tiled_kernel(C, A, B, N, TILE):

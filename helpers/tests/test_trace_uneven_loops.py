@@ -27,6 +27,32 @@ __global__ void uneven(float* out, const float* x, const int* turns, int n) {
     out[t] = acc;
 }
 
+__global__ void nested(float* out, const float* x, int n) {
+    int t = blockIdx.x * blockDim.x + threadIdx.x;
+    float acc = 0;
+    for (int i = 0; i < n + t % 5; i++) {
+        if ((i * 7 + t) % 11 == 0) continue;
+        acc += x[(i + t) % 128];
+        for (int j = t % 3; j < 6; j++) {
+            if ((i + j + t) % 13 == 5) break;
+            acc += x[(i * j + t) % 128];
+            int q = 0;
+            do {
+                acc += x[(q + i + t) % 128];
+                q++;
+            } while (q < (t + j) % 3);
+        }
+        if (i > n - 3 && t % 9 == 1) break;
+    }
+    out[t] = acc;
+}
+
+torch::Tensor run_nested(torch::Tensor x, int64_t n) {
+    auto out = torch::zeros({128}, x.options());
+    nested<<<2, 64>>>(out.data_ptr<float>(), x.data_ptr<float>(), n);
+    return out;
+}
+
 torch::Tensor run(torch::Tensor x, torch::Tensor turns) {
     auto out = torch::zeros({turns.size(0)}, x.options());
     uneven<<<turns.size(0) / 64, 64>>>(out.data_ptr<float>(), x.data_ptr<float>(),
@@ -46,6 +72,28 @@ def uneven(out, x, turns, n):
         for j in range((i + t) % 4):
             acc += x[(i + j * 13) % n]
         if i > 3 * turns[(t + 1) % n]:
+            break
+    out[t] = acc
+
+
+def nested(out, x, n):
+    t = blockIdx.x * blockDim.x + threadIdx.x
+    acc = 0.0
+    for i in range(n + t % 5):
+        if (i * 7 + t) % 11 == 0:
+            continue
+        acc += x[(i + t) % 128]
+        for j in range(t % 3, 6):
+            if (i + j + t) % 13 == 5:
+                break
+            acc += x[(i * j + t) % 128]
+            q = 0
+            while True:
+                acc += x[(q + i + t) % 128]
+                q += 1
+                if not q < (t + j) % 3:
+                    break
+        if i > n - 3 and t % 9 == 1:
             break
     out[t] = acc
 
@@ -71,6 +119,16 @@ def test_uneven_loops_are_counted_exactly(most, even):
     turns, x, out = turns.to(torch.int32), torch.randn(n), torch.zeros(n)
     on_cpu_backend = trace(compile_cuda(SOURCE).run, x, turns)
     on_simulator = trace(uneven, n // 64, 64, out, x, turns, n)
+    check_close(on_cpu_backend.result, out.double(), atol=1e-3)
+    assert counts(on_cpu_backend) == counts(on_simulator)
+    assert len(counts(on_simulator)) == 4
+
+
+@pytest.mark.parametrize("n", [5, 150])
+def test_nested_uneven_loops_are_counted_exactly(n):
+    x, out = torch.randn(128), torch.zeros(128)
+    on_cpu_backend = trace(compile_cuda(SOURCE).run_nested, x, n)
+    on_simulator = trace(nested, 2, 64, out, x, n)
     check_close(on_cpu_backend.result, out.double(), atol=1e-3)
     assert counts(on_cpu_backend) == counts(on_simulator)
     assert len(counts(on_simulator)) == 4

@@ -98,7 +98,8 @@ class _Marker(ast.NodeTransformer):
 
     def visit_Call(self, node):
         self.generic_visit(node)
-        return self._counted(node) if self._is_math(node.func) else node
+        counts = self._is_math(node.func) or self._is_min_or_max(node.func)
+        return self._counted(node) if counts else node
 
     def visit_AugAssign(self, node):
         """Count x += y behind it; a[i] += y becomes a[i] = a[i] + y, with a and i found once."""
@@ -130,6 +131,10 @@ class _Marker(ast.NodeTransformer):
             return self._names.get(function.value.id) is math
         target = self._names.get(function.id) if isinstance(function, ast.Name) else None
         return getattr(target, "__module__", None) == "math"
+
+    def _is_min_or_max(self, function):
+        is_name = isinstance(function, ast.Name) and function.id not in self._names
+        return is_name and function.id in ("min", "max")
 
     def _is_constant(self, node):
         if isinstance(node, ast.UnaryOp):

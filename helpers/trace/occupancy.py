@@ -121,7 +121,7 @@ class Occupancy:
         if self.registers is not None:
             return f"{text}; {self.registers} registers a thread"
         free = self.free_registers
-        return f"{text}\nregisters are not known: up to {free} a thread would not limit it"
+        return f"{text}\nregisters are not known; up to {free} a thread would allow this"
 
     def __str__(self) -> str:
         known = ((name, limit) for name, limit in self.limits.items() if limit is not None)

@@ -9,12 +9,10 @@ from helpers.trace.occupancy import WARP_SIZE, Occupancy
 from helpers.trace.record import Access
 
 HEADER = ["line", "source", "access", "array", "requests", "each", "ideal", "lanes", ""]
-LEGEND = (
-    "each: 32-byte sectors (global) or wavefronts (shared) a request, ideal: as few as could be;\n"
-    "lanes: active of 32"
-)
+# what a request takes of each kind of memory
+UNITS = {"global": "32-byte sectors", "shared": "wavefronts (shared memory)"}
 WIDTH = 100  # characters that a table should take at most
-SHORTEST_TEXT = 20  # characters of a source line that are shown even if a table gets wider
+SHORTEST_TEXT = 40  # characters of a source line that are shown even if a table gets wider
 # from here on the table says that something is wrong
 MANY_SECTORS = 1.2  # times the ideal
 MANY_CONFLICTS = 0.1  # a request
@@ -35,8 +33,16 @@ def title_and_table(report) -> tuple[str, Table]:
     for row in rows:
         row[source] = _shorten(row[source], max(room, SHORTEST_TEXT))
     fit = _fit(report.occupancy(), math.prod(launch.grid))
-    caption = "\n".join([*([LEGEND] if rows else []), _work(report), fit])
+    caption = "\n".join([*_legend(report.accesses), _work(report), fit])
     return title, Table(HEADER, rows, caption)
+
+
+def _legend(accesses: list[Access]) -> list[str]:
+    """Return a line that explains the columns of numbers; none if there are none."""
+    units = [unit for space, unit in UNITS.items() if any(a.space == space for a in accesses)]
+    if not units:
+        return []
+    return [f"each: {' or '.join(units)} a request, ideal: as few as could be · lanes active of 32"]
 
 
 def bytes_moved(accesses: Iterable[Access]) -> int:
@@ -89,14 +95,14 @@ def _row(access: Access) -> list[str]:
 
 def _complaints(access: Access) -> str:
     complaints = []
-    if access.space == "global" and excess(access) >= MANY_SECTORS:
+    meeting = access.same_address / access.requests  # 0 but for atomics
+    if access.space == "global" and meeting < 2 and excess(access) >= MANY_SECTORS:
         complaints.append(f"{excess(access):.3g} times the sectors it needs")
     conflicts = access.bank_conflicts / access.requests
     if access.space == "shared" and conflicts >= MANY_CONFLICTS:
         plural = "" if conflicts == 1 else "s"
         complaints.append(f"{conflicts:.3g} conflict{plural} a request")
-    meeting = access.same_address / access.requests
-    if access.operation == "atomic" and meeting >= 2:
+    if meeting >= 2:
         complaints.append(f"{meeting:.3g} lanes at one address")
     idle = WARP_SIZE - access.lanes / access.requests
     if idle >= MANY_IDLE_LANES:

@@ -16,8 +16,9 @@
 
 namespace cuda_on_cpu {
 
-constexpr std::size_t LONGEST_LOG = 1 << 14;  // entries: 5 MB
-constexpr std::size_t HANDY_LOG = 128;        // entries that stay in the first cache
+// Entries of a log: as many as stay in the first cache, after which the lanes of a warp meet at the
+// next iteration of an outermost loop; of an inner loop, which lanes may well pass by; and 80 MB.
+constexpr std::size_t HANDY_LOG = 128, LONG_LOG = 1 << 13, LONGEST_LOG = 1 << 18;
 constexpr unsigned SAMPLES = 4;               // requests of an access that the pictures show
 
 // The lanes of a warp that came to one instruction at one place. Lanes run one after the other and
@@ -135,10 +136,12 @@ public:
     }
     // A thread begins the next iteration of a loop. Where the log has grown, the lanes of its warp
     // meet here, if all of them come by: what they did is then complete and counted.
-    void begin_iteration(const void* loop, std::uint64_t place, unsigned thread) {
+    void begin_iteration(const void* loop, bool is_outermost, std::uint64_t place,
+                         unsigned thread) {
         Meeting& meeting = meetings_[thread / WARP_SIZE];
         if (meeting.lanes ? place == meeting.place
-                          : log_entries(thread / WARP_SIZE) >= meeting.wanted_from)
+                          : log_entries(thread / WARP_SIZE) >=
+                                (is_outermost ? meeting.wanted_from : LONG_LOG))
             meet(meeting, loop, place, thread);
     }
     void barrier();  // of the block; it opens

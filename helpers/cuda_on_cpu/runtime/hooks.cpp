@@ -153,13 +153,13 @@ namespace cuda_on_cpu {
 
 Loop::Loop() {
     Checker* checker = checker_here;
-    outside_ = checker ? checker->place() : 0;
+    outside_ = checker ? checker->enter_loop() : 0;
     code_ = CALLER;
     inside_ = mix(outside_, std::uint64_t(code_));
 }
 
 Loop::~Loop() {
-    if (Checker* checker = checker_here) checker->place() = outside_;
+    if (Checker* checker = checker_here) checker->leave_loop(outside_);
 }
 
 bool Loop::once() {
