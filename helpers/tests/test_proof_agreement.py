@@ -1,9 +1,11 @@
 """The kernels of helpers/proof are right, and their counts are those of Nsight Compute."""
 
 import pytest
+import torch
 from numpy.random import RandomState
 
 from helpers.checks import check_close
+from helpers.device import DEVICE
 from helpers.proof.agreement import (
     cpu_backend,
     nsight_compute,
@@ -44,8 +46,9 @@ def test_the_python_kernel_is_right(name):
 def test_the_cuda_kernel_is_right(name):
     arguments = KERNELS[name].arguments(RandomState())
     expected = KERNELS[name].expected(*arguments)
+    arguments = [a.to(DEVICE) if isinstance(a, torch.Tensor) else a for a in arguments]
     compiled(name)(*arguments)
-    check_close(arguments[0], expected)
+    check_close(arguments[0].cpu(), expected)
 
 
 @each_kernel
