@@ -3,7 +3,7 @@
 How it works, in the order to read it:
     record                      what both ways of running a kernel write down
     model                       what one request costs: sectors, wavefronts
-    from_simulator              records a Python kernel
+    from_simulator              records a Python kernel; marks is what it puts into its source
     from_cpu_backend            records a CUDA string, machine_code counts its FLOPs
     occupancy                   how many blocks an SM holds
     report, table               what `trace` returns, and how it shows itself
