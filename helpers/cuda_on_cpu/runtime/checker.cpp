@@ -162,13 +162,18 @@ void Checker::find(Recent& recent, std::uintptr_t address, unsigned bytes, Acces
     }
     const Stacks& stacks = multiprocessor_.stacks();
     Region region{std::uintptr_t(stacks.begin()), stacks.bytes()};
+    bool was_in_array = recent.code == code && recent.array;
+    // An index far away may land in the stack of another thread.
+    Region near{std::uintptr_t(__builtin_frame_address(0)) - STACK_BYTES, 2 * STACK_BYTES};
+    if (region.contains(address) && !near.contains(address) && was_in_array && is_astray(address))
+        report_range(*recent.array, address, bytes, kind, code);
     if (!region.contains(address)) region = built_in_variables();
     if (!region.contains(address) && !checks_->is_of_no_interest(address, &region)) {
         if (const KnownArray* meant = array_left_at(recent, address, bytes, code))
             report_range(*meant, address, bytes, kind, code);
         if (static_shared_.contains(address))
             report_range(*nearest_static_shared(address), address, bytes, kind, code);
-        if (recent.code == code && recent.array && is_astray(address))
+        if (was_in_array && is_astray(address))
             report_range(*recent.array, address, bytes, kind, code);
         region = {address, 1};
     }
