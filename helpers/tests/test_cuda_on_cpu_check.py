@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from helpers.compiler import checked, compile_cuda
-from helpers.device import ROOT
+from helpers.device import DEVICE, ROOT
 from helpers.tests.cuda_driver import need
 
 SRC = r"""
@@ -591,10 +591,11 @@ def test_a_barrier_of_the_grid_orders_its_blocks(cu):
 
 def test_marked_loops_do_the_same(cu):
     plain = compile_cuda(SRC)
-    expected, out = torch.zeros(2, 64, dtype=torch.int32)
+    out = torch.zeros(64, dtype=torch.int32)
+    expected = out.to(DEVICE, copy=True)
     plain.steps_of(expected)
     cu.steps_of(out)
-    assert torch.equal(out, expected)
+    assert torch.equal(out, expected.cpu())
 
 
 def test_clang_finds_the_same():
@@ -610,7 +611,7 @@ def test_clang_finds_the_same():
 
 def test_checked_finds_the_twin():
     plain = compile_cuda(SRC)
-    x = torch.zeros(64)
+    x = torch.zeros(64, device=DEVICE)
     plain.race_kernel_run(x)
     assert "with no barrier between" in fails(checked(plain.race_kernel_run), x)
     twin = checked(plain.race_kernel_run)
@@ -672,7 +673,9 @@ def test_the_kernels_of_the_course_pass(path):
     plain, checked_build = compile_cuda(path), compile_cuda(path, check=True)
     for name, make in KERNEL_CALLS[path.stem]:
         arguments = make()
-        copies = [a.clone() if isinstance(a, torch.Tensor) else a for a in arguments]
+        copies = [a.to(DEVICE, copy=True) if isinstance(a, torch.Tensor) else a for a in arguments]
         results = getattr(checked_build, name)(*arguments)
         expected = getattr(plain, name)(*copies)
-        torch.testing.assert_close([arguments, results], [tuple(copies), expected])
+        torch.testing.assert_close(
+            [arguments, results], [tuple(copies), expected], check_device=False
+        )
