@@ -128,12 +128,13 @@ def test_html_is_escaped():
 
 def test_the_caption_says_how_the_launch_fits_the_chip(monkeypatch):
     monkeypatch.setitem(report_module.occupancy.__globals__, "BACKEND", "cpu")
-    text = str(Trace([tile_launch(registers=40)]))
+    monkeypatch.setattr(report_module, "_registers", lambda *_: 40)
+    text = str(Trace([tile_launch()], source=CUDA))
     assert text.endswith(
         "H200: 75% occupancy, 6 blocks of 8 warps an SM, limited by registers; "
         "40 registers a thread\n2.53 waves of 792 blocks, the last one 53% full"
     )
-    text = str(Trace([tile_launch(registers=40, grid=(793, 1, 1))]))
+    text = str(Trace([tile_launch(grid=(793, 1, 1))], source=CUDA))
     assert text.endswith("1.00 waves of 792 blocks, the last one 1% full")
     text = str(Trace([copy_launch()]))
     assert text.endswith(
@@ -141,7 +142,8 @@ def test_the_caption_says_how_the_launch_fits_the_chip(monkeypatch):
         "registers are not known; up to 32 a thread would allow this\n"
         "4 of the 4,224 blocks of one wave"
     )
-    text = str(Trace([tile_launch(block=(1024, 1, 1), registers=80)]))
+    monkeypatch.setattr(report_module, "_registers", lambda *_: 80)
+    text = str(Trace([tile_launch(block=(1024, 1, 1))], source=CUDA))
     assert text.endswith("H200: not one block fits an SM, limited by registers")
 
 

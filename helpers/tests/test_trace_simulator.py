@@ -58,7 +58,6 @@ def test_saxpy():
         (64, 1, 1),
     )
     assert (launched.backend, launched.shared_bytes) == ("simulator", 0)
-    assert launched.registers is None
     assert [(a.operation, a.array) for a in launched.accesses] == [
         ("load", "x"),
         ("load", "y"),

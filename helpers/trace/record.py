@@ -78,4 +78,3 @@ class Launch:
     accesses: list[Access]
     lines: list[Line]
     stages: list[Stage]
-    registers: int | None = None  # of a thread, where nvcc has told

@@ -105,8 +105,8 @@ class Trace:
         launch = self._only()
         threads = math.prod(launch.block)
         fit = occupancy(chip, threads, launch.shared_bytes)
-        registers = launch.registers
-        if registers is None and self._source is not None:
+        registers = None
+        if self._source is not None:
             registers = _registers(self._source, launch.kernel, fit.chip.arch)
         return occupancy(fit.chip.name, threads, launch.shared_bytes, registers)
 

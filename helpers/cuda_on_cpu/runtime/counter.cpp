@@ -286,6 +286,7 @@ std::string Counter::take() {
     samples_.clear();
     stages_.clear();
     other_arrays_.clear();
+    uneven_loops_.clear();  // of this launch's data
     return text + "}";
 }
 
