@@ -62,6 +62,13 @@ void dynamic(torch::Tensor x, int past) {
     dynamic_kernel<<<1, 50, 50 * sizeof(float)>>>(x.data_ptr<float>(), past);
 }
 
+__global__ void table_kernel(const int64_t* table, int i, int at) {
+    reinterpret_cast<float*>(table[i])[at] = 1;  // line: table
+}
+void table(torch::Tensor table, int i, int at) {
+    table_kernel<<<1, 1>>>(table.data_ptr<int64_t>(), i, at);
+}
+
 // --- races
 
 __device__ float left_of(const float* values, int i) {
@@ -463,6 +470,17 @@ def test_dynamic_shared_memory_ends_where_the_launch_says(cu):
     message = fails(cu.dynamic, x, 1)
     assert f"thread (49,0,0), line {line_of('dynamic')}: " in message
     assert message.endswith("writes cache[50], but cache ends at cache[49].")
+
+
+def test_a_tensor_that_holds_pointers(cu):
+    arrays, another = (torch.zeros(10), torch.zeros(20)), torch.zeros(10)
+    table = torch.tensor([array.data_ptr() for array in arrays])
+    cu.table(table, 0, 9)
+    cu.table(table, 1, 3)
+    assert arrays[0].nonzero().item() == 9 and arrays[1].nonzero().item() == 3
+    assert f"line {line_of('table')}: " in fails(cu.table, table, 1, 20)
+    apart = (another.data_ptr() - arrays[1].data_ptr()) // 4
+    assert f"line {line_of('table')}: " in fails(cu.table, table, 1, apart)
 
 
 RACES = [

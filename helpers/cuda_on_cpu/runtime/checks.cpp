@@ -104,12 +104,24 @@ KnownArray* Checks::find_known(std::uintptr_t address) {
 KnownArray* Checks::find(std::uintptr_t address, unsigned bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (KnownArray* known = find_known(address)) return known;
-    if (parameters_tell_all_) return nullptr;
     MemoryFound found;
     if (!find_memory(reinterpret_cast<void*>(address), &found) || !found.inside) return nullptr;
+    if (parameters_tell_all_ && !is_in_a_table(found)) return nullptr;
     KernelArray array{found.begin, found.bytes, false, "", found.begin, bytes, 1, {}};
     arrays_.emplace_back(named(array, address));
     return &arrays_.back();
+}
+
+// Whether an array of 64-bit numbers, as tensors are that hold pointers, has one into this memory.
+bool Checks::is_in_a_table(const MemoryFound& memory) const {
+    for (const KnownArray& array : arrays_) {
+        if (array.element_bytes != sizeof(void*) || array.begin % sizeof(void*)) continue;
+        auto* begin = reinterpret_cast<const std::uintptr_t*>(array.begin);
+        auto* end = begin + array.bytes / sizeof(void*);
+        auto points_in = [&](std::uintptr_t p) { return p - memory.begin < memory.bytes; };
+        if (std::any_of(begin, end, points_in)) return true;
+    }
+    return false;
 }
 
 const KnownArray* Checks::nearest(std::uintptr_t address) {

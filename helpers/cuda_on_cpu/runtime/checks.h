@@ -10,6 +10,7 @@
 
 #include "../include/cuda_on_cpu/runtime.h"
 #include "access.h"
+#include "memory.h"
 #include "shadow.h"
 
 namespace cuda_on_cpu {
@@ -37,8 +38,8 @@ public:
     Releases releases;
 
     // The array of global memory that the address lies in; null if none is known, or if the
-    // kernel has no pointer to it. bytes: of the
-    // access, and so of an element if no parameter points to the array.
+    // kernel has no pointer to it. bytes: of the access, and so of an element if no parameter
+    // points to the array.
     KnownArray* find(std::uintptr_t address, unsigned bytes);
     bool is_of_no_interest(std::uintptr_t address, Region* region) const;
 
@@ -62,9 +63,10 @@ private:
     };
 
     KnownArray* find_known(std::uintptr_t address);
+    bool is_in_a_table(const MemoryFound& memory) const;
 
     const Launch& launch_;
-    bool parameters_tell_all_ = false;  // so no array can be reached that none points to
+    bool parameters_tell_all_ = false;  // so only arrays can be reached that they, or tables, point to
     bool all_is_known_ = false;         // and where each of those ends
     Region arguments_, module_;
     std::mutex mutex_;  // guards what follows
