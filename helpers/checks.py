@@ -29,8 +29,9 @@ def check_close(actual, expected, rtol=None, atol=None, name=None):
     bools must be equal; for floats rtol comes from the coarser dtype (float64 1e-10, float32
     1e-5, float16 2e-3, bfloat16 1.6e-2; Python's numbers count as float32), and atol is rtol
     times the root mean square of `expected`: a long sum that happens to end near zero still has
-    the rounding errors of its terms, and the other sums show how large those are. NaN never
-    passes.
+    the rounding errors of its terms, and the other sums show how large those are. Where there
+    are no others, give atol: 1e-5 times the root of the number of terms, if those are about 1.
+    NaN never passes.
 
     Shapes must be equal; dtypes too, up to the precision of floats, so a float32 result may be
     checked against a float64 reference. Prints one line when everything is right.

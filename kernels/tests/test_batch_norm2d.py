@@ -34,10 +34,11 @@ def test_stats_and_running_stats(bn, shape):
     batch_norm(*exact, training=True, momentum=0.3)  # moves the running ones in place
 
     mean, var = bn.batch_norm2d_stats(inp, running_mean, running_var, 0.3)
-    check_close(mean, exact[0].mean((0, 2, 3)))
-    check_close(var, exact[0].var((0, 2, 3), correction=0))
-    check_close(running_mean, exact[1])
-    check_close(running_var, exact[2])
+    # one mean alone may end near 0: what is allowed belongs to terms of about 1
+    check_close(mean, exact[0].mean((0, 2, 3)), atol=1e-5)
+    check_close(var, exact[0].var((0, 2, 3), correction=0), atol=1e-5)
+    check_close(running_mean, exact[1], atol=1e-5)
+    check_close(running_var, exact[2], atol=1e-5)
 
 
 def test_variance_beside_a_large_mean(bn):
@@ -61,8 +62,9 @@ def test_training_and_gradients(bn, shape):
     check_close(bn.batch_norm2d_forward(inp, mean, var, weight, bias, EPS), expected)
     got = bn.batch_norm2d_backward(dout, inp, mean, var, weight, EPS)
     check_close(got[0], dinp, rtol=5e-5)  # a difference of terms that nearly cancel
-    check_close(got[1], dweight)
-    check_close(got[2], dbias)
+    terms = inp[:, 0].numel()
+    check_close(got[1], dweight, atol=1e-5 * terms**0.5)
+    check_close(got[2], dbias, atol=1e-5 * terms**0.5)
 
 
 def test_inference_uses_the_statistics_given(bn):

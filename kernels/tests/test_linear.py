@@ -30,11 +30,12 @@ def test_linear_and_gradients(linear, size):
     before = [t.clone() for t in (*inputs, dout)]
     dinp, dweight, dbias = torch.autograd.grad(expected, exact, dout.double())
 
-    check_close(linear.linear_forward(*inputs), expected)
-    check_close(linear.linear_backward_input(dout, inputs[1]), dinp)
+    # one sum alone may end near 0: its rounding is judged by the size of its terms added at random
+    check_close(linear.linear_forward(*inputs), expected, atol=1e-5 * (K + 1) ** 0.5)
+    check_close(linear.linear_backward_input(dout, inputs[1]), dinp, atol=1e-5 * M**0.5)
     got_weight, got_bias = linear.linear_backward_weight(dout, inputs[0])
-    check_close(got_weight, dweight)
-    check_close(got_bias, dbias)
+    check_close(got_weight, dweight, atol=1e-5 * N**0.5)
+    check_close(got_bias, dbias, atol=1e-5 * N**0.5)
     assert all(map(torch.equal, before, (*inputs, dout)))
 
 
@@ -57,7 +58,7 @@ def test_linear_of_nothing(linear):
         dout = random(N, M)
         dweight, dbias = linear.linear_backward_weight(dout, random(N, K))
         assert dweight.shape == (M, K) and dweight.abs().sum() == 0
-        check_close(dbias, dout.double().sum(0))
+        check_close(dbias, dout.double().sum(0), atol=1e-5)
 
 
 def test_linear_refuses_another_device(linear):

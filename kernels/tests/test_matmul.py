@@ -23,7 +23,8 @@ def random_pair(M, K, N):
 def test_matmul_is_right(matmul, M, K, N):
     A, B = random_pair(M, K, N)
     before = A.clone(), B.clone()
-    check_close(matmul(A, B), A.double() @ B.double())
+    # one sum alone may end near 0: its rounding is judged by the size of K terms added at random
+    check_close(matmul(A, B), A.double() @ B.double(), atol=1e-5 * K**0.5)
     assert torch.equal(A, before[0]) and torch.equal(B, before[1])
 
 
