@@ -33,6 +33,7 @@ def translate(src: str, check: bool = False) -> str:
     src = _rewrite_launch_calls(src)
     if check:
         src = _name_static_shared(src)
+        src = _name_variables(src)
     src = _rewrite_dynamic_shared(src, check)
     if check:
         code = blank(src)
@@ -163,6 +164,33 @@ def _name_static_shared(src: str) -> str:
         return own + "".join(calls)
 
     return _replace(src, pattern, naming)
+
+
+def _name_variables(src: str) -> str:
+    """Tell the runtime about each __device__ variable that has an address."""
+    code = blank(src)
+    defines = _defines(code)
+    scopes = _file_scope(code)
+
+    def naming(found, own):
+        at = found.start()
+        head = re.split(r"[;{}]", code[:at])[-1] + found[0]
+        no_variable = r"\b(extern|template|constexpr|operator|__constant__)\b"
+        in_macro = any(a < at < b for a, b in defines)
+        if not scopes(at) or in_macro or re.search(no_variable, head):
+            return own
+        names = checked.shared_names(found[0])
+        named = (
+            f' static const ::cuda_on_cpu::NamedVariable cuda_on_cpu_named_{name}("{name}", {name});'
+            for name in names
+        )
+        return own + "".join(named)
+
+    alignment = r"(?:alignas|__align__|__attribute__)\s*\((?:[^()]|\([^()]*\))*\)"
+    declarators = rf"(?:{alignment}|\[[^\]]*\]|[^;{{}}()=\[])*"  # a function has ( )
+    braces = r"\{(?:[^{};]|\{[^{};]*\})*\}"
+    values = rf"(?:(?:=|(?=\{{))(?:[^;{{}}]|{braces})*)?"
+    return _replace(src, rf"\b__device__\b{declarators}{values};", naming)
 
 
 def _has_no_size(declaration: str) -> bool:

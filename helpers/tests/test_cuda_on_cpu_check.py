@@ -195,6 +195,24 @@ __global__ void second_block_kernel(float* x) {
 }
 LAUNCH(second_block_kernel, 64, 1)
 
+__device__ int tickets;
+__global__ void tickets_kernel(int* out, bool atomic) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (atomic) out[i] = atomicAdd(&tickets, 1);
+    else out[i] = tickets++;  // line: tickets
+}
+void take_tickets(torch::Tensor out, bool atomic) {
+    tickets_kernel<<<2, 8>>>(out.data_ptr<int>(), atomic);
+}
+namespace { __device__ float rows[2][64] = {}; }
+__global__ void rows_kernel(float* x) {
+    rows[1][threadIdx.x] = x[threadIdx.x];  // line: rows_write
+    x[threadIdx.x] = rows[1][63 - threadIdx.x];  // line: rows
+}
+LAUNCH(rows_kernel, 1, 64)
+__global__ void lookup_kernel(float* x) { x[threadIdx.x] = rows[0][threadIdx.x % 4]; }
+LAUNCH(lookup_kernel, 1, 64)
+
 // --- fences, locks, flags
 
 __device__ unsigned blocks_done;
@@ -496,6 +514,7 @@ RACES = [
     ("histogram_kernel_run", "bins", "reads bins[0] before any thread"),
     ("second_block_kernel_run", "second_block", "reads s before any thread of the block"),
     ("unfenced_kernel_run", "unfenced", "written by thread (0,0,0) of block"),
+    ("rows_kernel_run", "rows_write", "writes rows[1][32], read by thread (31,0,0) in line {rows}"),
 ]
 
 
@@ -586,6 +605,15 @@ def test_what_fences_and_atomics_order_does_not_race(cu):
     numbers = torch.zeros(32)
     cu.producer_kernel_run(numbers)
     assert torch.equal(numbers, torch.arange(31, -1, -1.0))
+
+
+def test_device_variables(cu):
+    out = torch.zeros(16, dtype=torch.int32)
+    cu.take_tickets(out, True)
+    assert torch.equal(out.sort().values, torch.arange(16, dtype=torch.int32))
+    message = fails(cu.take_tickets, out, False)
+    assert f"line {line_of('tickets')}: reads tickets, written by thread" in message
+    cu.lookup_kernel_run(torch.zeros(64))
 
 
 def test_blocks_that_contend_for_a_lock_do_not_race(cu):

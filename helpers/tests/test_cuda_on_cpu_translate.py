@@ -147,6 +147,31 @@ def test_dynamic_shared_memory(declaration, new):
     assert f"static ::cuda_on_cpu::DynamicShared<{element}> " in at_file_scope
 
 
+@pytest.mark.parametrize(
+    "declaration, names",
+    [
+        ("__device__ unsigned count;", ["count"]),
+        ("static __device__ __align__(16) float4 a[2][3], b = {1, f(2)}, c{};", ["a", "b", "c"]),
+        ("namespace n { alignas(32) __device__ volatile double d[N * (2 + 1)]; }", ["d"]),
+        ("__device__ int2 pair = make_int2(1, 2);", ["pair"]),
+        ("__device__ constexpr int K = 3;", []),
+        ("__device__ __constant__ float filter[9];", []),
+        ("template <class T> __device__ T any;", []),
+        ("extern __device__ int elsewhere;", []),
+        ("__device__ float square(float x = 1);", []),
+        ("__device__ float square(float x) { int y = 3; return x * y; }", []),
+        ("__device__ bool operator==(int2 a, int2 b);", []),
+        ("__device__ auto twice = [](int x) { return 2 * x; };", []),
+        ("struct P { __device__ int get() const { return a; } int a; };", []),
+        ("#define COUNT __device__ int count;", []),
+    ],
+)
+def test_variables_of_the_device_are_named(declaration, names):
+    assert "NamedVariable" not in translate(declaration)
+    told = re.findall(r'NamedVariable \w+\("(\w+)", (\w+)\);', translate(declaration, check=True))
+    assert told == [(name, name) for name in names]
+
+
 def test_single_shared_variables_and_comments_stay():
     src = "void k() { __shared__ float s; /* extern __shared__ float x[]; */ }"
     assert translate(src) == src

@@ -468,6 +468,23 @@ def test_one_request_may_reach_two_arrays(compiled):
     assert (load.requests, load.lanes, load.sectors, load.ideal_sectors) == (1, 32, 8, 4)
 
 
+cuda(r"""
+__device__ float table[64];
+__constant__ float constants[32];
+__global__ void lookup_kernel(float* out) {
+    out[threadIdx.x] = table[2 * threadIdx.x] + constants[threadIdx.x];  // from the table
+}
+void lookup(torch::Tensor out) { lookup_kernel<<<1, 32>>>(out.data_ptr<float>()); }
+""")
+
+
+def test_device_variables_are_global_memory_and_constants_are_not(compiled):
+    _, [launch] = record(compiled.lookup, torch.zeros(32))
+    load = only(launch.accesses, operation="load")
+    assert (load.array, load.line) == ("table", line_of("// from the table"))
+    assert (load.space, load.requests, load.sectors) == ("global", 1, 8)
+
+
 # --- warp operations, stages, launches ------------------------------------------------------------
 
 cuda(r"""

@@ -85,7 +85,7 @@ void Checker::share_acquired(unsigned warp, std::uint32_t lanes) {
 
 // ---------------------------------------------------------------- arrays
 
-void Checker::name_array(SharedArray array) {
+void Checker::name_array(DeclaredArray array) {
     bool dynamic = !array.begin;
     if (dynamic) {
         array.begin = position.dynamic_shared;
@@ -95,10 +95,7 @@ void Checker::name_array(SharedArray array) {
     auto begin = std::uintptr_t(array.begin);
     for (const KnownArray& known : shared_)
         if (known.begin == begin) return;
-    KernelArray made{begin, array.bytes, true, array.name, begin, array.element_bytes,
-                     std::min(array.rank, MAX_RANK), {}};
-    std::copy_n(array.extents, made.rank, made.extents);
-    shared_.emplace_back(made);
+    shared_.emplace_back(known_as(array, true));
     if (dynamic || !array.others_have_names) return;
     constexpr std::size_t BESIDE = 4096;  // bytes that an array at the edge may be left by
     static_shared_ = thread_local_memory(
@@ -129,7 +126,7 @@ const KnownArray* Checker::array_left_at(const Recent& recent, std::uintptr_t ad
     for (const KnownArray& shared : shared_)
         if (shared.begin == found.begin) return &shared;
     if (const KnownArray* known = checks_->find(found.begin, bytes)) return known;
-    return recent.code == code && recent.array ? recent.array : checks_->nearest(address);
+    return recent.code == code && recent.array ? recent.array : checks_->nearest_tensor(address);
 }
 
 // Whether no array of the kernel lies at an address that is not of interest otherwise.

@@ -37,7 +37,7 @@ public:
                                        bool compares = false);
     [[noreturn, gnu::cold]] void index_out_of_bounds(int line, std::intptr_t index,
                                                      const std::string& type);
-    void name_array(SharedArray array);
+    void name_array(DeclaredArray array);
 
     // Where the running thread stands: its calls and the iterations of its loops, as a hash.
     std::uint64_t& place() { return path_[position.thread].place; }

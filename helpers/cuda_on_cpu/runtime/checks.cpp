@@ -61,6 +61,30 @@ static Region memory_of_library(const void*) { return {}; }
 Region thread_local_memory(const void*) { return {}; }
 #endif
 
+KernelArray known_as(const DeclaredArray& array, bool shared) {
+    auto begin = std::uintptr_t(array.begin);
+    KernelArray known{begin, array.bytes, shared, array.name, begin, array.element_bytes,
+                      std::min(array.rank, MAX_RANK), {}};
+    std::copy_n(array.extents, known.rank, known.extents);
+    return known;
+}
+
+// The __device__ variables of all modules, which name them while they are loaded.
+struct Variables {
+    std::mutex mutex;
+    std::vector<KernelArray> all;
+};
+
+static Variables& variables() {
+    static Variables variables;
+    return variables;
+}
+
+void name_variable(const DeclaredArray& array) {
+    std::lock_guard<std::mutex> lock(variables().mutex);
+    variables().all.push_back(known_as(array, false));
+}
+
 static std::atomic<bool> pointers_in_symbols{false};
 
 void note_pointer_in_symbol() { pointers_in_symbols = true; }
@@ -79,6 +103,12 @@ Checks::Checks(const Launch& launch)
       arguments_{std::uintptr_t(launch.arguments) - AROUND_ARGUMENTS, 2 * AROUND_ARGUMENTS},
       module_(memory_of_library(reinterpret_cast<void*>(launch.run_threads))) {
     sites_.push_back({nullptr, {}});  // number 0: unknown
+    {
+        std::lock_guard<std::mutex> lock(variables().mutex);
+        for (const KernelArray& variable : variables().all)
+            if (module_.contains(variable.begin)) arrays_.emplace_back(variable);
+    }
+    variables_ = arrays_.size();
     bool tell_all = !pointers_in_symbols, all_known = true;
     for (unsigned i = 0; i < launch.parameter_count; i++) {
         const Parameter& parameter = launch.parameters[i];
@@ -86,11 +116,11 @@ Checks::Checks(const Launch& launch)
         all_known &= !parameter.pointer || find(std::uintptr_t(parameter.pointer), 1);
     }
     parameters_tell_all_ = tell_all;
-    for (KnownArray& array : arrays_) {
-        array.only_read = tell_all;
+    for (std::size_t a = variables_; a < arrays_.size(); a++) {
+        arrays_[a].only_read = tell_all;
         for (unsigned i = 0; i < launch.parameter_count; i++)
-            if (array.contains(std::uintptr_t(launch.parameters[i].pointer)))
-                array.only_read &= launch.parameters[i].only_read;
+            if (arrays_[a].contains(std::uintptr_t(launch.parameters[i].pointer)))
+                arrays_[a].only_read &= launch.parameters[i].only_read;
     }
     all_is_known_ = tell_all && all_known && !launch.may_allocate;
 }
@@ -124,15 +154,15 @@ bool Checks::is_in_a_table(const MemoryFound& memory) const {
     return false;
 }
 
-const KnownArray* Checks::nearest(std::uintptr_t address) {
+const KnownArray* Checks::nearest_tensor(std::uintptr_t address) {
     std::lock_guard<std::mutex> lock(mutex_);
-    const KnownArray* nearest = nullptr;
     auto distance = [&](const KnownArray& array) {
         return address < array.begin ? array.begin - address : address - array.begin;
     };
-    for (const KnownArray& array : arrays_)
-        if (!nearest || distance(array) < distance(*nearest)) nearest = &array;
-    return nearest;
+    auto nearest = std::min_element(
+        arrays_.begin() + std::ptrdiff_t(variables_), arrays_.end(),
+        [&](const KnownArray& a, const KnownArray& b) { return distance(a) < distance(b); });
+    return nearest == arrays_.end() ? nullptr : &*nearest;
 }
 
 KernelArray Checks::named(const KernelArray& array, std::uintptr_t address) const {

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "../include/cuda_on_cpu/runtime.h"
+#include "../include/cuda_on_cpu/check.h"
 #include "access.h"
 #include "memory.h"
 #include "shadow.h"
@@ -30,6 +30,8 @@ struct Region {
     bool contains(std::uintptr_t address) const { return address - begin < bytes; }
 };
 
+KernelArray known_as(const DeclaredArray& array, bool shared);
+
 class Checks {
 public:
     explicit Checks(const Launch& launch);
@@ -37,7 +39,7 @@ public:
     const std::uint64_t number;  // of this launch, from 1
     Releases releases;
 
-    // The array of global memory that the address lies in; null if none is known, or if the
+    // The tensor or __device__ variable that the address lies in; null if none is known, or if the
     // kernel has no pointer to it. bytes: of the access, and so of an element if no parameter
     // points to the array.
     KnownArray* find(std::uintptr_t address, unsigned bytes);
@@ -51,7 +53,7 @@ public:
     void forget_accesses();  // at a barrier of the grid
 
     bool all_is_known() const { return all_is_known_; }
-    const KnownArray* nearest(std::uintptr_t address);  // null if there is none
+    const KnownArray* nearest_tensor(std::uintptr_t address);  // null if there is none
 
     // As the kernel's parameter that points into the array calls it; there may be several.
     KernelArray named(const KernelArray& array, std::uintptr_t address) const;
@@ -71,6 +73,7 @@ private:
     Region arguments_, module_;
     std::mutex mutex_;  // guards what follows
     std::deque<KnownArray> arrays_;
+    std::size_t variables_ = 0;  // the first of the arrays, which are no tensors
     std::unordered_map<const void*, unsigned> site_numbers_;
     std::vector<Site> sites_;
 };

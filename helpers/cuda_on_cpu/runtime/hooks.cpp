@@ -176,7 +176,7 @@ void begin_checked_thread() {
     if (Checker* checker = checker_here) checker->begin_thread();
 }
 
-void name_array(const SharedArray& array) {
+void name_array(const DeclaredArray& array) {
     if (Checker* checker = checker_here) checker->name_array(array);
 }
 

@@ -28,8 +28,9 @@ private:
 };
 
 CUDA_ON_CPU_API void begin_checked_thread();
-// A shared array: its name, elements and extents. A null pointer means dynamic shared memory.
-struct SharedArray {
+// A __shared__ or __device__ array: its name, elements and extents. A null pointer means dynamic
+// shared memory.
+struct DeclaredArray {
     const char* name;
     const void* begin;
     std::size_t bytes, element_bytes;
@@ -37,31 +38,43 @@ struct SharedArray {
     const std::size_t* extents;
     bool others_have_names;  // so that static shared memory without a name belongs to no array
 };
-CUDA_ON_CPU_API void name_array(const SharedArray&);
+CUDA_ON_CPU_API void name_array(const DeclaredArray&);  // a shared one, by a thread of its block
+CUDA_ON_CPU_API void name_variable(const DeclaredArray&);
 CUDA_ON_CPU_API void record_atomic(const void* address, std::size_t bytes, bool compares);
 CUDA_ON_CPU_API void record_acquire();  // after an atomic or a volatile read
 CUDA_ON_CPU_API void record_fence();
 
 // float[2][3] has elements of float and the extents 2, 3.
+template <class T, class = std::make_index_sequence<std::rank<T>::value>>
+struct Extents;
 template <class T, std::size_t... Index>
-CUDA_ON_CPU_UNCHECKED void name_elements(const char* name, const void* begin, std::size_t bytes,
-                                         bool others_have_names, std::index_sequence<Index...>) {
-    static const std::size_t extents[] = {std::extent<T, Index>::value..., 0};
-    name_array({name, begin, bytes, sizeof(std::remove_all_extents_t<T>), sizeof...(Index), extents,
-                others_have_names});
+struct Extents<T, std::index_sequence<Index...>> {
+    static constexpr std::size_t all[] = {std::extent<T, Index>::value..., 0};
+};
+template <class T>
+CUDA_ON_CPU_UNCHECKED DeclaredArray describe_array(const char* name, const volatile void* begin,
+                                                   std::size_t bytes, bool others_have_names) {
+    return {name, const_cast<const void*>(begin), bytes, sizeof(std::remove_all_extents_t<T>),
+            std::rank<T>::value, Extents<T>::all, others_have_names};
 }
 template <class T>
 CUDA_ON_CPU_UNCHECKED void name_shared(const char* name, T& variable, bool others_have_names) {
-    name_elements<T>(name, &variable, sizeof(T), others_have_names,
-                     std::make_index_sequence<std::rank<T>::value>());
+    name_array(describe_array<T>(name, &variable, sizeof(T), others_have_names));
 }
 template <class T>
 CUDA_ON_CPU_UNCHECKED void name_dynamic_shared([[maybe_unused]] const char* name) {
 #if defined(CUDA_ON_CPU_CHECK)
-    name_elements<T[1]>(name, nullptr, 0, true,
-                        std::make_index_sequence<std::rank<T[1]>::value>());
+    name_array(describe_array<T[1]>(name, nullptr, 0, true));
 #endif
 }
+
+// Stands behind a __device__ variable and tells of it when the module is loaded.
+struct NamedVariable {
+    template <class T>
+    NamedVariable(const char* name, T& variable) {
+        name_variable(describe_array<T>(name, &variable, sizeof(T), false));
+    }
+};
 
 CUDA_ON_CPU_UNCHECKED inline void begin_thread() {
 #if defined(CUDA_ON_CPU_CHECK)
