@@ -16,7 +16,6 @@ checker.cpp and shadow.h find out what is wrong, counter.cpp what a GPU would do
 
 from .build import (
     INCLUDE,
-    compiler,
     flags,
     install_allocator,
     is_guarded,
@@ -28,7 +27,6 @@ from .translate import TranslateError, translate
 __all__ = [
     "INCLUDE",
     "TranslateError",
-    "compiler",
     "flags",
     "install_allocator",
     "is_guarded",

@@ -4,7 +4,7 @@ import ctypes
 import hashlib
 import os
 import platform
-import shutil
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from ..device import CACHE
+from ..toolchain import host_compiler
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = HERE / "include"
@@ -21,24 +22,13 @@ _SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
 
 
 @lru_cache
-def compiler() -> str:
-    """Return the C++ compiler: $CXX, or the first of g++, clang++ and c++ that is installed."""
-    for name in (os.environ.get("CXX"), "g++", "clang++", "c++"):
-        if name and shutil.which(name.split()[0]):
-            return name
-    raise FileNotFoundError(
-        "no C++ compiler: install one (apt install g++, or xcode-select --install)"
-    )
-
-
-@lru_cache
 def _is_clang(cxx: str) -> bool:
-    said = subprocess.run([*cxx.split(), "--version"], capture_output=True, text=True).stdout
+    said = subprocess.run([*shlex.split(cxx), "--version"], capture_output=True, text=True).stdout
     return "clang" in said.lower()
 
 
 def flags(cxx: str | None = None, check: bool = False) -> list[str]:
-    """Return what `cxx` (default: `compiler()`) needs to be told to compile translated CUDA.
+    """Return what `cxx` (default: `host_compiler()`) must be told to compile translated CUDA.
 
     check: for code that tells the runtime about every access (runtime/hooks.cpp).
     """
@@ -61,7 +51,7 @@ def flags(cxx: str | None = None, check: bool = False) -> list[str]:
     if sys.platform != "darwin":
         # A stack that overflows must touch the guard page below it, not jump over it.
         chosen.append("-fstack-clash-protection")
-    is_clang = _is_clang(cxx or compiler())
+    is_clang = _is_clang(cxx or host_compiler())
     if not is_clang:
         chosen += ["-fno-gnu-unique", "-fno-semantic-interposition"]
     if check:
@@ -135,8 +125,8 @@ def _build(
     name: str, main: Path, sources: list[Path], options=(), linked=(), depends_on: str = ""
 ) -> Path:
     """Compile `main` to a library in the cache, in a directory named after all it depends on."""
-    command = [*compiler().split(), "-O2", "-g1", "-std=c++17", "-fPIC", "-shared", "-pthread"]
-    command += ["-fvisibility=hidden", *options]
+    command = [*shlex.split(host_compiler()), "-O2", "-g1", "-std=c++17", "-fPIC", "-shared"]
+    command += ["-pthread", "-fvisibility=hidden", *options]
     key = hashlib.sha256(repr((command, linked, depends_on, platform.machine())).encode())
     for path in sorted(sources):
         key.update(path.read_bytes())

@@ -180,17 +180,16 @@ def _name_variables(src: str) -> str:
         if not scopes(at) or in_macro or re.search(no_variable, head):
             return own
         names = checked.shared_names(found[0])
-        named = (
-            f' static const ::cuda_on_cpu::NamedVariable cuda_on_cpu_named_{name}("{name}", {name});'
-            for name in names
-        )
-        return own + "".join(named)
+        return own + "".join(_NAMED_VARIABLE.format(name) for name in names)
 
     alignment = r"(?:alignas|__align__|__attribute__)\s*\((?:[^()]|\([^()]*\))*\)"
     declarators = rf"(?:{alignment}|\[[^\]]*\]|[^;{{}}()=\[])*"  # a function has ( )
     braces = r"\{(?:[^{};]|\{[^{};]*\})*\}"
     values = rf"(?:(?:=|(?=\{{))(?:[^;{{}}]|{braces})*)?"
     return _replace(src, rf"\b__device__\b{declarators}{values};", naming)
+
+
+_NAMED_VARIABLE = ' static const ::cuda_on_cpu::NamedVariable cuda_on_cpu_named_{0}("{0}", {0});'
 
 
 def _has_no_size(declaration: str) -> bool:
