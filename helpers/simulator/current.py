@@ -1,5 +1,6 @@
 """The launch and the block that run now, and errors that say where in them something happened."""
 
+import inspect
 import linecache
 import os
 import sys
@@ -17,27 +18,32 @@ class Current:
 
     kernel = None
     observer = None  # of the launch, or None
+    own = (_HERE,)  # where files begin whose frames are not the kernel's, see observe
     shared = None  # shared arrays of the running block, by the place in the code that made them
+
+    def observe(self, observer):
+        """Let an observer, or None, look on; its frames are not the kernel's either."""
+        self.observer = observer
+        self.own = (_HERE,) if observer is None else (_HERE, inspect.getfile(type(observer)))
 
 
 current = Current()
 
 
 def calling_frame():
-    """Return the innermost frame that is not the simulator's own: the kernel's line."""
+    """Return the innermost frame that is not the simulator's or observer's: the kernel's line."""
     frame = sys._getframe(1)
-    while frame.f_back and frame.f_code.co_filename.startswith(_HERE):
+    while frame.f_back and frame.f_code.co_filename.startswith(current.own):
         frame = frame.f_back
     return frame
 
 
 def in_kernel(frame):
     """Whether a frame belongs to a running kernel, or to what the kernel has called."""
-    while frame.f_code.co_filename.startswith(_HERE):
-        if frame.f_code.co_filename in _SCHEDULER:
-            return False
-        frame = frame.f_back
-    return True
+    called = None  # what the scheduler has called
+    while frame and frame.f_code.co_filename not in _SCHEDULER:
+        called, frame = frame, frame.f_back
+    return called is not None and not called.f_code.co_filename.startswith(current.own)
 
 
 def fault(error_type, what):

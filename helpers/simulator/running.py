@@ -52,7 +52,7 @@ def observed_launch(observer, kernel, grid, block, *args):
     try:
         grid, block = launch_shape(grid, block)
         order.begin_launch()
-        current.observer = observer
+        current.observe(observer)
         values = _bind(kernel, args, arguments)
         arguments.watch()
         prepared = prepare(kernel, observer)
@@ -117,7 +117,8 @@ def _running(kernel, grid, block):
         error.add_note(f"in kernel {kernel.__name__}, {thread_name()}")
         raise
     finally:
-        current.kernel = current.observer = current.shared = None
+        current.kernel = current.shared = None
+        current.observe(None)
         for place in (threadIdx, blockIdx, blockDim, gridDim):
             place.clear()
 

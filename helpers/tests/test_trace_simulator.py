@@ -2,12 +2,14 @@
 
 import math
 import random
+import time
 from collections import defaultdict
 
 import pytest
 import torch
 
 from helpers.simulator import (
+    EndlessLoopError,
     OutOfRangeError,
     RaceError,
     SimulatorError,
@@ -23,8 +25,9 @@ from helpers.simulator import (
     syncthreads,
     syncwarp,
     threadIdx,
+    watchdog,
 )
-from helpers.trace import model
+from helpers.trace import from_simulator, model
 from helpers.trace.from_simulator import record
 
 FULL = 0xFFFFFFFF
@@ -449,3 +452,42 @@ def test_errors_are_those_of_a_launch(kernel, error, args):
 def test_kernels_without_source():
     launched = record(lambda out: out.__setitem__(threadIdx.x, 1), 1, 32, torch.zeros(32))
     assert [a.requests for a in launched.accesses] == [1]
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "args"),
+    [(1, 2048, (torch.zeros(8),) * 2), (0.5, 32, (torch.zeros(8),) * 2), (1, 32, (7,))],
+)
+def test_a_launch_that_is_refused_names_the_kernel(grid, block, args):
+    with pytest.raises(SimulatorError, match="^saxpy_kernel: ") as recorded:
+        record(saxpy_kernel, grid, block, *args, 2.0, 8)
+    with pytest.raises(SimulatorError) as launched:
+        launch(saxpy_kernel, grid, block, *args, 2.0, 8)
+    assert str(recorded.value) == str(launched.value)
+
+
+def endless_kernel(flag):
+    while flag[0] == 0:
+        pass
+
+
+def test_an_endless_loop_is_the_kernels(monkeypatch):
+    monkeypatch.setattr(watchdog, "seconds_per_block", 0.05)
+    line = endless_kernel.__code__.co_firstlineno + 1
+    for _ in range(20):  # wherever the timer finds it
+        with pytest.raises(EndlessLoopError, match=rf"^endless_kernel, line {line}: "):
+            record(endless_kernel, 1, 1, torch.zeros(1))
+
+
+def test_counting_takes_no_time_of_the_block(monkeypatch):
+    def short_kernel(out):
+        out[threadIdx.x] = 1
+
+    def slow_count(*_):
+        start = time.process_time()
+        while time.process_time() - start < 0.3:
+            pass
+
+    monkeypatch.setattr(watchdog, "seconds_per_block", 0.1)
+    monkeypatch.setattr(from_simulator, "_count", slow_count)
+    record(short_kernel, 1, 32, torch.zeros(32))

@@ -26,9 +26,9 @@ def record(kernel, grid, block, *args):
     request only in the same iteration of each loop. Floating-point operations are those that the
     source writes on floats: + - * / ** and -x, and functions of `math`; not those on constants.
     """
-    grid, block = launch_shape(grid, block)
     recorder = _Recorder(kernel)
     observed_launch(recorder, kernel, grid, block, *args)
+    grid, block = launch_shape(grid, block)
     return Launch(
         kernel=kernel.__name__,
         grid=tuple(grid),
