@@ -154,10 +154,14 @@ def test_what_no_kernel_has_is_refused():
         occupancy("P100", 256)
     with pytest.raises(ValueError, match="1 to 1024 threads, not 2048"):
         occupancy("H200", 2048)
-    with pytest.raises(ValueError, match="at most 255 registers, not 256"):
-        occupancy("H200", 256, 0, 256)
+    for registers in (0, 256):
+        with pytest.raises(ValueError, match=f"1 to 255 registers, not {registers}"):
+            occupancy("H200", 256, 0, registers)
     with pytest.raises(ValueError, match="-1 bytes"):
         occupancy("H200", 256, -1)
+    for figures in ((16, 16),), (256.0,), (256, 1.5), (256, 0, 32.0):
+        with pytest.raises(TypeError, match=r"is .*, not an integer"):
+            occupancy("H200", *figures)
 
 
 @pytest.mark.parametrize(

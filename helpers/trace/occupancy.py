@@ -7,6 +7,7 @@ chip has is what deviceQuery prints on it. The result is Nsight Compute's "Theor
 
 import math
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 
@@ -151,27 +152,31 @@ def occupancy(
     `shared_bytes` is a block's shared memory, static and dynamic, `registers` a thread's registers;
     None: not known, and taken for no limit. `chip` is a name such as "H200" or "T4", None stands
     for the GPU here, and for the H200 where there is none or it is not known. Raises ValueError for
-    another name, which lists the known ones, and for figures that no kernel has.
+    another name, which lists the known ones, and for figures that no kernel has; TypeError for
+    figures that are no integers.
     """
     if chip is None:
         chip = _chip_here()
     if chip not in CHIPS:
         raise ValueError(f"chip {chip!r} is not known; known are {', '.join(CHIPS)}")
+    figures = {"threads": threads, "shared_bytes": shared_bytes, "registers": registers}
+    for name, value in figures.items():
+        if not isinstance(value, Integral) and (name, value) != ("registers", None):
+            raise TypeError(f"{name} is {value!r}, not an integer")
     if not 1 <= threads <= THREADS_PER_BLOCK:
         raise ValueError(f"a block has 1 to {THREADS_PER_BLOCK} threads, not {threads}")
     if shared_bytes < 0:
         raise ValueError(f"shared memory of {shared_bytes} bytes")
-    if registers is not None and not 0 <= registers <= REGISTERS_PER_THREAD:
-        most = REGISTERS_PER_THREAD
-        raise ValueError(f"a thread has at most {most} registers, not {registers}")
-    figures = CHIPS[chip]
+    if registers is not None and not 1 <= registers <= REGISTERS_PER_THREAD:
+        raise ValueError(f"a thread has 1 to {REGISTERS_PER_THREAD} registers, not {registers}")
+    on = CHIPS[chip]
     limits = {
-        "blocks": figures.blocks,
-        "warps": figures.warps // _warps(threads),
+        "blocks": on.blocks,
+        "warps": on.warps // _warps(threads),
         "registers": _register_limit(threads, registers) if registers else None,
-        "shared memory": _shared_limit(figures, shared_bytes) if shared_bytes else None,
+        "shared memory": _shared_limit(on, shared_bytes) if shared_bytes else None,
     }
-    return Occupancy(figures, threads, registers, limits)
+    return Occupancy(on, threads, registers, limits)
 
 
 def _chip_here() -> str:
