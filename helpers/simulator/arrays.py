@@ -18,6 +18,7 @@ from helpers.simulator.errors import (
     OutOfRangeError,
     SharedMemoryError,
 )
+from helpers.simulator.geometry import Place
 from helpers.simulator.watch import LocalWatch, NoWatch, ObservedWatch, Watch
 
 SHARED_LIMIT = 227 * 1024  # bytes a block can have on an H100 or H200
@@ -197,15 +198,17 @@ class Array:
         if any(isinstance(part, slice) or part is ... or part is None for part in parts):
             return fault(HostOnlyError, f"{access}: a kernel takes one element at a time")
         if len(parts) != len(self.shape):
-            need = f"{len(self.shape)} {'index' if len(self.shape) == 1 else 'indices'}"
+            need = "1 index" if len(self.shape) == 1 else f"{len(self.shape)} indices in one []"
             return fault(
                 OutOfRangeError, f"{access}: shape {self.shape} needs {need}, got {len(parts)}"
             )
-        for part in parts:
+        for part in parts if len(parts) > 1 else (index,):
             try:
                 operator.index(part)
             except TypeError:
                 advice = "; // divides integers" if isinstance(part, float) else ""
+                if isinstance(part, Place):
+                    advice = "; take its x, y or z"
                 return fault(
                     OutOfRangeError,
                     f"{access}: an index is an integer, not a {type(part).__name__}{advice}",

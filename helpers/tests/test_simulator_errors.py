@@ -68,6 +68,8 @@ def message(error_type, kernel, grid, block, *args):
         (2.0, "inp[2.0]: an index is an integer, not a float; // divides integers"),
         ("a", "inp[a]: an index is an integer, not a str"),
         ((1, 2), "inp[1, 2]: shape (4,) needs 1 index, got 2"),
+        ((1,), "inp[1]: an index is an integer, not a tuple"),
+        (threadIdx, "inp[(2, 0, 0)]: an index is an integer, not a Place; take its x, y or z"),
     ],
 )
 def test_wrong_index_of_a_vector(index, complaint, with_barrier):
@@ -93,8 +95,8 @@ def test_wrong_index_of_a_vector(index, complaint, with_barrier):
     [
         ((3, 0), "out[3, 0] is out of range, shape (3, 4)"),
         ((2, -1), "out[2, -1] is out of range, shape (3, 4)"),
-        (5, "out[5]: shape (3, 4) needs 2 indices, got 1"),
-        ((0, 1, 2), "out[0, 1, 2]: shape (3, 4) needs 2 indices, got 3"),
+        (5, "out[5]: shape (3, 4) needs 2 indices in one [], got 1"),
+        ((0, 1, 2), "out[0, 1, 2]: shape (3, 4) needs 2 indices in one [], got 3"),
         ((0, 1.5), "out[0, 1.5]: an index is an integer, not a float; // divides integers"),
     ],
 )
