@@ -97,6 +97,16 @@ def test_the_edge_of_a_matrix_is_mentioned_where_it_is():
     assert not any("writes 0" in step for step in shown(animate_tiled_matmul()))
 
 
+def test_threads_beyond_the_edge_of_C_are_mentioned_where_there_are_some():
+    inside, beyond = (shown(animate_tiled_matmul(*C, 4, TILE=2)) for C in ((4, 4), (3, 4)))
+    assert inside[0].startswith(
+        "Block (1, 1) has 4 threads, one for each element of its part of C."
+    )
+    assert inside[-1].startswith("Each thread stores its acc in C.")
+    assert "its part of C, and some beyond its edge." in beyond[0]
+    assert beyond[-1].startswith("Each thread whose element lies in C stores its acc in C.")
+
+
 def test_barriers_are_drawn():
     for svg, text in animate_tiled_matmul().frames:
         words = [text.text for text in ElementTree.fromstring(svg).iter(f"{SVG}text")]
@@ -136,6 +146,12 @@ def test_the_same_arguments_make_the_same_page():
 @pytest.mark.parametrize("sizes", [(9, 4, 4, 2), (4, 0, 4, 2), (4, 4, 4, 1), (4, 4, 4, 5)])
 def test_sizes_that_a_page_has_no_room_for(sizes):
     with pytest.raises(ValueError, match="M, N and K are 1 to 8, TILE 2 to 4, not"):
+        animate_tiled_matmul(*sizes)
+
+
+@pytest.mark.parametrize("sizes", [(4.0, 4, 4, 2), (4, "4", 4, 2), (4, 4, 4, (2, 2))])
+def test_sizes_are_integers(sizes):
+    with pytest.raises(TypeError, match="M, N, K and TILE are integers, not"):
         animate_tiled_matmul(*sizes)
 
 

@@ -91,8 +91,11 @@ def animate_tiled_matmul(M: int = 4, N: int = 4, K: int = 4, TILE: int = 2) -> A
     """Show how one block computes its part of C = A @ B, with A: M × K, B: K × N, C: M × N.
 
     Blocks have TILE × TILE threads. The numbers are those of a real run of the kernel on the
-    simulator. Raises ValueError if a page has no room: M, N and K are 1 to 8, TILE 2 to 4.
+    simulator. Raises ValueError if a page has no room: M, N and K are 1 to 8, TILE 2 to 4;
+    TypeError if they are no integers.
     """
+    if not all(isinstance(size, int) for size in (M, N, K, TILE)):
+        raise TypeError(f"M, N, K and TILE are integers, not {M!r}, {N!r}, {K!r} and {TILE!r}")
     if not all(1 <= size <= LARGEST for size in (M, N, K)) or not 2 <= TILE <= LARGEST_TILE:
         raise ValueError(
             f"M, N and K are 1 to {LARGEST}, TILE 2 to {LARGEST_TILE}, not {M}, {N}, {K} and {TILE}"
@@ -111,12 +114,7 @@ def animate_tiled_matmul(M: int = 4, N: int = 4, K: int = 4, TILE: int = 2) -> A
 
     launch(tiled_matmul_kernel, grid, (TILE, TILE), C, A, B, M, N, K, TILE, watch)
     scene = _Scene(A, B, C, TILE, block)
-    frames = [
-        scene.draw(
-            f"Block ({block[0]}, {block[1]}) has {TILE * TILE} threads, one for each "
-            "element of its part of C. Its accumulators start at 0."
-        )
-    ]
+    frames = [scene.start()]
     for step, values in seen.items():
         frames.append(scene.advance(step, values))
     return Animation(f"C = A @ B in tiles of {TILE} × {TILE}", frames)
@@ -166,6 +164,17 @@ class _Scene:
     def __post_init__(self):
         self.acc = {(y, x): 0.0 for y in range(self.TILE) for x in range(self.TILE)}
 
+    def start(self) -> tuple[str, str]:
+        """Draw what is there before the first step."""
+        x, y = self.block
+        one_each = "one for each element of its part of C"
+        if self._reaches_beyond_C():
+            one_each += ", and some beyond its edge"
+        threads = self.TILE * self.TILE
+        return self.draw(
+            f"Block ({x}, {y}) has {threads} threads, {one_each}. Its accumulators start at 0."
+        )
+
     def advance(self, step: tuple, values: dict) -> tuple[str, str]:
         """Take over what the threads did in a step, and draw it."""
         name = step[0]
@@ -207,10 +216,15 @@ class _Scene:
         rows = len({y for y, _ in values})
         cols = len({x for _, x in values})
         tiled = (rows + cols) * K
+        who = "Each thread whose element lies in C" if self._reaches_beyond_C() else "Each thread"
         return (
-            f"Each thread stores its acc in C. The block loaded {tiled} elements of A and "
+            f"{who} stores its acc in C. The block loaded {tiled} elements of A and "
             f"B; without tiles it would load {2 * K * len(values)}."
         )
+
+    def _reaches_beyond_C(self) -> bool:
+        ends = [(start + 1) * self.TILE for start in self.block]
+        return any(end > size for end, size in zip(ends, reversed(self.C.shape), strict=True))
 
     def _is_ragged(self) -> bool:
         """Tell whether the tiles reach beyond A or B."""
