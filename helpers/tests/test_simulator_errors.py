@@ -24,6 +24,7 @@ from helpers.simulator import (
     WarpError,
     any_sync,
     atomicAdd,
+    atomicXor,
     ballot_sync,
     blockDim,
     blockIdx,
@@ -216,6 +217,28 @@ def test_storing_what_is_not_a_number():
     out, ints = torch.zeros(1), torch.zeros(1).int()
     assert "out holds float32, it cannot store out: float32 array of shape (1,) (Array1D)" in (
         message(DtypeError, storing_kernel, 1, 1, out, ints)
+    )
+
+
+@pytest.mark.parametrize("first", [3.0, [1, 2], None])
+def test_an_atomic_on_what_is_no_array(first):
+    def number_kernel(out):
+        atomicAdd(firsts[0], 0, 1)
+
+    firsts = [first]
+    assert message(DtypeError, number_kernel, 1, 2, torch.zeros(1)) == (
+        "number_kernel, line +1: an atomic takes an array, an index and a value, as in "
+        f"atomicAdd(out, i, x); {first} is no array of the kernel (block 0, thread 0)\n"
+        "    atomicAdd(firsts[0], 0, 1)"
+    )
+
+
+def test_an_atomic_on_the_bits_of_a_float():
+    def bits_kernel(out):
+        atomicXor(out, 0, 1)
+
+    assert "out holds float32, whose bits no atomic changes" in message(
+        DtypeError, bits_kernel, 1, 1, torch.zeros(1)
     )
 
 
@@ -632,6 +655,8 @@ def test_kernel_functions_exist_only_in_a_kernel():
         local_array(3)
     with pytest.raises(HostOnlyError, match=r"threadfence\(\) works only inside a kernel"):
         threadfence()
+    with pytest.raises(HostOnlyError, match="atomics work only inside a kernel"):
+        atomicAdd(torch.zeros(1), 0, 1)
     with pytest.raises(SimulatorError, match=r"syncthreads\(\) works only in a kernel run by"):
         syncthreads()
 
