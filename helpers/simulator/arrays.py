@@ -378,14 +378,28 @@ def kernel_frame(function):
 
 
 def _shape_and_dtype(shape, dtype):
-    shape = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
-    if not all(isinstance(size, int) and size > 0 for size in shape):
-        raise fault(SharedMemoryError, f"an array's sizes are positive integers, not {shape}")
-    if not isinstance(dtype, torch.dtype):
-        dtype = getattr(torch, np.dtype(dtype).name, dtype)
-    if dtype not in ELEMENTS:
-        raise fault(DtypeError, f"an array cannot hold {dtype}")
-    return shape, dtype
+    given = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    try:
+        shape = tuple(map(operator.index, given))
+    except TypeError:
+        shape = (0,)
+    if min(shape, default=0) <= 0:
+        raise fault(SharedMemoryError, f"an array's sizes are positive integers, not {given}")
+    return shape, _torch_dtype(dtype)
+
+
+def _torch_dtype(dtype):
+    """Return the torch.dtype for one of torch, NumPy or Python: torch.int8, np.int8, int."""
+    known = dtype if isinstance(dtype, torch.dtype) else None
+    if known is None and dtype is not None:
+        try:
+            known = getattr(torch, np.dtype(dtype).name, None)
+        except TypeError:
+            pass
+    if known not in ELEMENTS:
+        advice = "; sizes go in one tuple: (4, 4)" if isinstance(dtype, int) else ""
+        raise fault(DtypeError, f"an array cannot hold {dtype}{advice}")
+    return known
 
 
 def _undefined(frame, shape, dtype):

@@ -355,6 +355,19 @@ def test_a_place_in_a_loop_is_one_shared_array():
     assert out.tolist() == [3.0, 3.0]
 
 
+def test_sizes_and_types_of_numpy_and_python():
+    def sizes_kernel(out, n):
+        tile = shared_array((np.int32(2), n), "int8")
+        sums = local_array(np.int64(1), float)
+        tile[threadIdx.x, 1] = 2 * threadIdx.x
+        sums[0] = tile[threadIdx.x, 1] + 1e-9
+        out[threadIdx.x] = sums[0]
+
+    out = torch.zeros(2, dtype=torch.float64)
+    launch(sizes_kernel, 1, 2, out, np.int64(3))
+    assert out.tolist() == [1e-9, 2 + 1e-9]
+
+
 def test_local_arrays_belong_to_one_thread():
     def local_kernel(out):
         mine = local_array((2, 2), torch.int64)

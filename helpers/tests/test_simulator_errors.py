@@ -444,7 +444,7 @@ def test_threads_that_disagree_about_a_shape():
     )
 
 
-@pytest.mark.parametrize("shape", [0, -3, 2.5, (4, 0)])
+@pytest.mark.parametrize("shape", [0, -3, 2.5, (4, 0), (), np.int64(-1), "4", None])
 def test_a_shared_array_of_impossible_size(shape):
     def size_kernel(out):
         shared_array(shape)
@@ -454,11 +454,22 @@ def test_a_shared_array_of_impossible_size(shape):
     )
 
 
-def test_a_shared_array_of_impossible_dtype():
+@pytest.mark.parametrize(
+    ("dtype", "complaint"),
+    [
+        (torch.complex64, "torch.complex64 (block"),
+        ("real", "real (block"),
+        (None, "None (block"),
+        (4, "4; sizes go in one tuple: (4, 4) (block"),
+        ([], "[] (block"),
+    ],
+)
+def test_a_shared_array_of_impossible_dtype(dtype, complaint):
     def dtype_kernel(out):
-        shared_array(4, torch.complex64)
+        shared_array(4, dtypes[0])
 
-    assert "an array cannot hold torch.complex64" in message(
+    dtypes = [dtype]
+    assert f"an array cannot hold {complaint}" in message(
         DtypeError, dtype_kernel, 1, 1, torch.zeros(1)
     )
 
