@@ -141,10 +141,11 @@ def test_an_occupancy_says_what_it_is():
         "1 by shared memory"
     )
     assert repr(occupancy("A10", 64)) == (
-        "A10: 67% occupancy, 16 blocks of 2 warps an SM, limited by blocks\n"
+        "A10: 66.7% occupancy, 16 blocks of 2 warps an SM, limited by blocks\n"
         "registers are not known; up to 64 a thread would allow this\n"
         "blocks that an SM has room for: 16 by blocks, 24 by warps"
     )
+    assert str(occupancy("H200", 256, 227 * KB)).startswith("H200: 12.5% occupancy, 1 block of 8")
     none = "T4: not one block fits an SM, limited by shared memory\n"
     assert str(occupancy("T4", 32, 65 * KB)).startswith(none)
 

@@ -117,7 +117,7 @@ class Occupancy:
         if not self.blocks:
             return f"{self.chip.name}: not one block fits an SM, limited by {limiters}"
         size = f"{_count(self.blocks, 'block')} of {_count(_warps(self.threads), 'warp')}"
-        text = f"{self.chip.name}: {self.fraction:.0%} occupancy, {size} an SM"
+        text = f"{self.chip.name}: {100 * self.fraction:.3g}% occupancy, {size} an SM"
         text += "" if self.fraction == 1 else f", limited by {limiters}"
         if self.registers is not None:
             return f"{text}; {self.registers} registers a thread"
