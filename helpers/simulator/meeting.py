@@ -8,6 +8,7 @@ returns what each gets.
 
 import functools
 import math
+import operator
 import struct
 
 from helpers.simulator.current import fault
@@ -97,10 +98,19 @@ def syncthreads_or(predicate):
 # ---- lanes of a warp
 
 
+def _integer(what, value):
+    """Return an argument of a warp operation that has to be an integer."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        advice = "; // divides integers" if isinstance(value, float) and what != "mask" else ""
+        raise fault(WarpError, f"{what} is {value!r}, not an integer{advice}") from None
+
+
 def _own_lane(mask):
     """Return the lane of the running thread, which has to be in its own mask."""
     lane = thread_number() % WARP_SIZE
-    if not mask >> lane & 1:
+    if not _integer("mask", mask) >> lane & 1:
         raise fault(
             WarpError, f"mask {mask & FULL_MASK:#010x} does not name the caller's own lane {lane}"
         )
@@ -183,25 +193,28 @@ def _segment(mask, width):
 def shfl_sync(mask, value, source_lane, width=WARP_SIZE):
     """Return the `value` that lane `source_lane` brought (counted within each group of `width`)."""
     _, first, _ = _segment(mask, width)
-    return mask & FULL_MASK, (value, first + source_lane % width)
+    return mask & FULL_MASK, (value, first + _integer("source_lane", source_lane) % width)
 
 
 @_meeting(_shuffle)
 def shfl_up_sync(mask, value, delta, width=WARP_SIZE):
     """Return the `value` of the lane `delta` below; the lowest lanes keep their own."""
     lane, first, _ = _segment(mask, width)
-    return mask & FULL_MASK, (value, lane - delta if lane - delta >= first else lane)
+    source = lane - _integer("delta", delta)
+    return mask & FULL_MASK, (value, source if source >= first else lane)
 
 
 @_meeting(_shuffle)
 def shfl_down_sync(mask, value, delta, width=WARP_SIZE):
     """Return the `value` of the lane `delta` above; the highest lanes keep their own."""
     lane, _, last = _segment(mask, width)
-    return mask & FULL_MASK, (value, lane + delta if lane + delta <= last else lane)
+    source = lane + _integer("delta", delta)
+    return mask & FULL_MASK, (value, source if source <= last else lane)
 
 
 @_meeting(_shuffle)
 def shfl_xor_sync(mask, value, lane_mask, width=WARP_SIZE):
     """Return the `value` of the lane whose number differs in the bits of `lane_mask`."""
     lane, _, last = _segment(mask, width)
-    return mask & FULL_MASK, (value, lane ^ lane_mask if lane ^ lane_mask <= last else lane)
+    source = lane ^ _integer("lane_mask", lane_mask)
+    return mask & FULL_MASK, (value, source if source <= last else lane)

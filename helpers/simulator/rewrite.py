@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from helpers.simulator.arrays import shared_array
 from helpers.simulator.errors import HostOnlyError, LaunchError
 from helpers.simulator.meeting import Meeting
 
@@ -37,8 +38,9 @@ def prepare(kernel, observer=None):
     """Return what to run for `kernel`: a Prepared.
 
     An observer edits the source of the kernel and of its device functions, see running. Raises
-    LaunchError where a thread cannot be paused (in a lambda, in a comprehension), and
-    HostOnlyError where the kernel reads a tensor that is not an argument.
+    LaunchError where a thread cannot be paused (in a lambda, in a comprehension) or a comprehension
+    would make one shared array over and over, and HostOnlyError where the kernel reads a tensor
+    that is not an argument.
     """
     rewriter = _Rewriter(observer)
     pauses = rewriter.meets(kernel)
@@ -228,6 +230,11 @@ class _Source(ast.NodeVisitor):
 
     def visit_Call(self, node):
         target = self._resolve(node.func)
+        if target is shared_array and self._inside == "comprehension":
+            raise LaunchError(
+                f"{ast.unparse(node)} in line {node.lineno} stands in a comprehension, where it is "
+                "the same array each time; write it once for each array"
+            )
         if isinstance(target, Meeting | types.FunctionType | ast.FunctionDef):
             self.calls.append(_Call(node, target, self._owner, self._inside))
         self.generic_visit(node)

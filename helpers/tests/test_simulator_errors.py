@@ -410,6 +410,24 @@ def test_a_wrong_width():
     )
 
 
+@pytest.mark.parametrize(
+    ("call", "complaint"),
+    [
+        ((1.5, 16, 32), "mask is 1.5, not an integer ("),
+        ((FULL, 1.5, 0.5), "delta is 0.5, not an integer; // divides integers ("),
+        ((FULL, 1.5, 16 / 2), "delta is 8.0, not an integer; // divides integers ("),
+        ((FULL, 1.5, None), "delta is None, not an integer ("),
+    ],
+)
+def test_a_shuffle_of_what_is_no_integer(call, complaint):
+    def shuffle_kernel(out):
+        shfl_down_sync(*calls[0])
+
+    calls = [call]
+    text = message(WarpError, shuffle_kernel, 1, 32, torch.zeros(1))
+    assert f"shuffle_kernel, line +1: {complaint}block 0, thread 0)" in text
+
+
 def test_a_warp_operation_without_an_argument():
     def missing_kernel(out):
         shfl_sync(FULL, 1)
@@ -441,6 +459,17 @@ def test_threads_that_disagree_about_a_shape():
 
     assert "tile has shape (1,) for another thread of the block, (2,) here" in message(
         SharedMemoryError, disagreeing_kernel, 1, 2, torch.zeros(1)
+    )
+
+
+def test_shared_arrays_of_a_comprehension():
+    def tiles_kernel(out):
+        tiles = [shared_array((4, 4)) for _ in range(2)]
+        tiles[0][0, 0] = 1
+
+    assert message(LaunchError, tiles_kernel, 1, 1, torch.zeros(1)) == (
+        "tiles_kernel: shared_array((4, 4)) in line +1 stands in a comprehension, where it is "
+        "the same array each time; write it once for each array"
     )
 
 
