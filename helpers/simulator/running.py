@@ -25,6 +25,8 @@ from helpers.simulator.order import order
 from helpers.simulator.rewrite import prepare
 from helpers.simulator.watchdog import watchdog
 
+_STOPPED = ("float division by zero", "math domain error")  # where Python raises, C does not
+
 
 def launch(kernel, grid, block, *args):
     """Run `kernel(*args)` in every thread, as `kernel<<<grid, block>>>(args)` does.
@@ -115,6 +117,8 @@ def _running(kernel, grid, block):
         raise
     except Exception as error:
         error.add_note(f"in kernel {kernel.__name__}, {thread_name()}")
+        if isinstance(error, OverflowError) or str(error) in _STOPPED:
+            error.add_note("CUDA's floats would go on with inf or nan here, Python's do not")
         raise
     finally:
         current.kernel = current.shared = None

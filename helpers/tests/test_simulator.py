@@ -858,6 +858,27 @@ def test_python_errors_keep_their_line_and_name_the_thread():
     assert str(last.statement).strip() == "out[threadIdx.x] = 1 / (2 - threadIdx.x)"
 
 
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda x: 1.0 / (x - x),
+        lambda x: math.exp(1000 * x),
+        lambda x: math.log(x - x),
+        lambda x: (1e300 * x) ** 2,
+    ],
+)
+def test_where_a_gpu_goes_on_with_inf_or_nan(compute):
+    def inf_kernel(out, compute):
+        out[0] = compute(out[0])
+
+    with pytest.raises((ArithmeticError, ValueError)) as caught:
+        launch(inf_kernel, 1, 1, torch.ones(1), compute)
+    assert caught.value.__notes__ == [
+        "in kernel inf_kernel, block 0, thread 0",
+        "CUDA's floats would go on with inf or nan here, Python's do not",
+    ]
+
+
 def test_kernels_in_notebook_cells(tmp_path):
     script = tmp_path / "cells.py"
     script.write_text(
