@@ -5,6 +5,7 @@ import random
 import time
 from collections import defaultdict
 
+import numpy as np
 import pytest
 import torch
 
@@ -104,6 +105,20 @@ def test_what_counts_as_a_floating_point_operation():
     counts = (1, 4, 0, 5, 1, 0, 1, 2, 0, 0, 0, 0, 0)
     launched = record(operations_kernel, 1, 40, torch.zeros(40), 7)
     assert [line.flops for line in launched.lines] == [40 * n for n in counts]
+
+
+def test_operations_on_each_term_of_a_sum():
+    def sums_kernel(out, a, n):
+        out[0] = sum(a[k] * a[k] for k in range(n))  # 2n
+        out[1] = max([a[k] for k in range(n)])  # n
+        out[2] = sum(k for k in range(n)) + sum(1 for k in range(n))
+        out[3] = math.fsum(2 * a[k] for k in range(n))  # n + 1
+        x = np.float32(3)
+        x += a[0] * x  # 2
+        out[4] = -x  # 1
+
+    launched = record(sums_kernel, 1, 1, torch.zeros(5), torch.ones(7), 7)
+    assert [line.flops for line in launched.lines] == [14, 7, 0, 8, 0, 2, 1]
 
 
 def test_operations_belong_to_the_line_where_their_statement_begins():

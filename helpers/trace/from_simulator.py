@@ -6,6 +6,8 @@ import linecache
 from collections import defaultdict
 from sys import _getframe
 
+import numpy as np
+
 from helpers.simulator.arrays import element_bytes
 from helpers.simulator.current import current
 from helpers.simulator.geometry import WARP_SIZE, blockIdx, launch_shape
@@ -24,7 +26,8 @@ def record(kernel, grid, block, *args):
     `grid`, `block` and `args` as for helpers.simulator.launch; raises what that raises. Marks in
     the source of the kernel and its device functions tell loops apart, so lanes of a warp share a
     request only in the same iteration of each loop. Floating-point operations are those that the
-    source writes on floats: + - * / ** and -x, and functions of `math`; not those on constants.
+    source writes on floats: + - * / ** and -x, min, max and functions of `math`, and one for each
+    term of a sum(… for …); not those on constants.
     """
     recorder = _Recorder(kernel)
     observed_launch(recorder, kernel, grid, block, *args)
@@ -106,7 +109,7 @@ class _Recorder:
             pass
 
     def _operation(self, value, file, line):
-        if isinstance(value, float):
+        if isinstance(value, float | np.floating):
             self._flops[file, line] += 1
         return value
 

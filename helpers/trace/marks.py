@@ -98,7 +98,12 @@ class _Marker(ast.NodeTransformer):
 
     def visit_Call(self, node):
         self.generic_visit(node)
-        counts = self._is_math(node.func) or self._is_min_or_max(node.func)
+        terms = node.args[0] if len(node.args) == 1 else None
+        is_list = isinstance(terms, ast.GeneratorExp | ast.ListComp)
+        if is_list and self._is_builtin(node.func, "sum", "min", "max"):
+            terms.elt = self._counted(terms.elt)  # an operation for each term
+            return node
+        counts = self._is_math(node.func) or self._is_builtin(node.func, "min", "max")
         return self._counted(node) if counts else node
 
     def visit_AugAssign(self, node):
@@ -132,9 +137,9 @@ class _Marker(ast.NodeTransformer):
         target = self._names.get(function.id) if isinstance(function, ast.Name) else None
         return getattr(target, "__module__", None) == "math"
 
-    def _is_min_or_max(self, function):
+    def _is_builtin(self, function, *names):
         is_name = isinstance(function, ast.Name) and function.id not in self._names
-        return is_name and function.id in ("min", "max")
+        return is_name and function.id in names
 
     def _is_constant(self, node):
         if isinstance(node, ast.UnaryOp):
