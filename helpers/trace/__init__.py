@@ -8,7 +8,7 @@ How it works, in the order to read it:
     occupancy                   how many blocks an SM holds
     report, table               what `trace` returns, and how it shows itself
     pictures, launch_pictures   of one access, of a launch; picture is what they share
-    animation                   a tiled matrix multiplication, step by step
+    animation                   a tiled matrix multiplication, step by step; squares draws it
 """
 
 import inspect
@@ -30,8 +30,11 @@ def trace(function: Callable, *args: Any, **kwargs: Any) -> Trace:
     trace(kernel, grid, block, *args) runs a Python kernel on the simulator, as `launch` does;
     trace(compiled.function, *args) calls a function from compile_cuda on the CPU backend and
     reports on each kernel that it launches; its result is the report's `result`. Tensors may be on
-    a GPU. Requests, sectors and conflicts are those that Nsight Compute counts on a GPU, unless
-    nvcc merges or drops accesses there.
+    a GPU. The report shows itself as a table, report.draw() as pictures.
+
+    Requests, sectors and conflicts are those that Nsight Compute counts on a GPU, unless nvcc makes
+    other instructions there: it may merge or drop accesses, and makes a loop of an atomicAdd of
+    floats in shared memory.
 
     Raises what the launch raises: an index out of range, a race, a barrier that not all reach.
     TypeError if `function` is neither of the two, or a kernel comes without grid and block.

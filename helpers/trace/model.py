@@ -41,7 +41,8 @@ def wavefronts(offsets, size, operation="load"):
 
     In one pass a bank delivers one word, to as many lanes as want it. Lanes that want different
     words of one bank wait for each other: a bank conflict. Atomics wait for each other also where
-    they want the same word.
+    they want the same word. An atomicAdd of floats is a loop on the GPU, of as many rounds as this
+    counts wavefronts; Nsight Compute counts each round as a load and an atomic without a conflict.
     """
     if operation == "atomic":
         banks = Counter(offset // WORD_BYTES % BANKS for offset in _active(offsets))
