@@ -655,6 +655,34 @@ def test_clang_finds_the_same():
     assert done.returncode == 0, done.stdout
 
 
+PAST_THE_END = """
+import torch
+from helpers.compiler import compile_cuda
+cu = compile_cuda('''
+__global__ void k(float* x, int at) { x[at] += 1; }
+void run(torch::Tensor x, int at) { k<<<1, 1>>>(x.data_ptr<float>(), at); }
+float host(torch::Tensor x) { return *(volatile float*)(x.data_ptr<float>() + x.numel()); }''')
+x = torch.zeros(64)
+for _ in range(2):
+    cu.host(x)  # as a library does that loads whole vectors
+    try:
+        cu.run(x, 64)
+    except RuntimeError as error:
+        print(error)
+for size in range(70, 90):
+    dense = torch.rand(size, size) * (torch.rand(size, size) < 0.3)
+    torch.testing.assert_close(dense.to_sparse_csr() @ torch.ones(size), dense.sum(1))
+"""
+
+
+def test_a_library_may_read_past_the_end_and_a_kernel_may_not():
+    command = [sys.executable, "-W", "ignore", "-c", PAST_THE_END]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    if DEVICE.type == "cpu":
+        assert done.stdout.count("byte 256 of a tensor of 256 bytes: 0 bytes past its end") == 2
+
+
 def test_checked_finds_the_twin():
     plain = compile_cuda(SRC)
     x = torch.zeros(64, device=DEVICE)

@@ -10,6 +10,7 @@
 #include "counter.h"
 #include "checker.h"
 #include "faults.h"
+#include "memory.h"
 #include "multiprocessor.h"
 
 namespace cuda_on_cpu {
@@ -167,6 +168,7 @@ void launch(const Launch& launch) {
 
     std::lock_guard<std::mutex> lock(*one_launch_at_a_time);
     catch_faults();
+    guard_ends_again();
     Grid grid(launch, blocks);
     std::unique_ptr<Checks> checks(launch.checked ? new Checks(launch) : nullptr);
     grid.checks = checks.get();

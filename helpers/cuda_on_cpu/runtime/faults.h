@@ -11,9 +11,6 @@ namespace cuda_on_cpu {
 
 constexpr int STOP_SIGNAL = SIGXCPU;  // "CPU time limit exceeded": sent by the watchdog
 
-// From now on, a fault (or a stop by the watchdog) in a kernel ends the grid, not the process.
-void catch_faults();
-
 // Gives the calling operating-system thread a stack of its own for the handler of its faults.
 void prepare_fault_stack();
 

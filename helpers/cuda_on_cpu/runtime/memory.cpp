@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -45,6 +46,7 @@ struct Memory {
     std::unordered_map<void*, Array> arrays;
     std::unordered_map<std::size_t, std::vector<char*>> kept;  // by page_bytes
     std::size_t kept_bytes = 0, mapped = 0;
+    std::vector<char*> readable;  // pages of guards, see let_read_past_the_end
 };
 
 static Memory& memory() {
@@ -61,10 +63,14 @@ static Memory& memory() {
     return *memory;
 }
 
+static std::size_t system_page() {
+    static const std::size_t page = std::size_t(sysconf(_SC_PAGESIZE));
+    return page;
+}
+
 // Whole pages, with at most a quarter to spare, so that few sizes serve all.
 static std::size_t round_to_size_class(std::size_t bytes) {
-    static const std::size_t page = std::size_t(sysconf(_SC_PAGESIZE));
-    std::size_t step = page;
+    std::size_t step = system_page();
     while (bytes > 8 * step) step *= 2;
     return (bytes + step - 1) / step * step;
 }
@@ -135,6 +141,9 @@ void release(void* array) {
         m.kept_bytes += page_bytes;
     } else {
         m.mapped--;
+        auto& readable = m.readable;
+        readable.erase(std::remove(readable.begin(), readable.end(), pages + page_bytes),
+                       readable.end());
         lock.unlock();
         unmap_pages(pages, page_bytes);
     }
@@ -169,6 +178,27 @@ std::string describe_overrun(const void* address) {
             return std::to_string(start - at) + " bytes before the start of " + whose;
     }
     return "";
+}
+
+bool let_read_past_the_end(const void* address) {
+    Memory& m = memory();
+    std::lock_guard<std::mutex> lock(m.mutex);
+    auto* at = static_cast<const char*>(address);
+    for (const auto& entry : m.arrays) {
+        char* guard = entry.second.pages + entry.second.page_bytes;
+        if (at < guard || at >= guard + system_page()) continue;
+        if (std::find(m.readable.begin(), m.readable.end(), guard) == m.readable.end())
+            m.readable.push_back(guard);
+        return mprotect(guard, system_page(), PROT_READ) == 0;
+    }
+    return false;
+}
+
+void guard_ends_again() {
+    Memory& m = memory();
+    std::lock_guard<std::mutex> lock(m.mutex);
+    for (char* guard : m.readable) mprotect(guard, system_page(), PROT_NONE);
+    m.readable.clear();
 }
 
 bool find_memory(const void* address, MemoryFound* found) {

@@ -10,6 +10,11 @@ namespace cuda_on_cpu {
 // Whose guard an address lies in: "byte 208 of a tensor of 200 bytes: 8 bytes past its end"; or "".
 std::string describe_overrun(const void* address);
 
+// Libraries such as MKL load whole vectors and use only what lies in the array. Lets what runs
+// outside a kernel read the page that follows an array, until the next launch; false elsewhere.
+bool let_read_past_the_end(const void* address);
+void guard_ends_again();
+
 // The array that the address lies in, or in whose guard or rest of a page (then not `inside`).
 struct MemoryFound {
     std::uintptr_t begin;

@@ -25,6 +25,7 @@ struct GuardedAllocator final : c10::Allocator {
 
 // Tensors made before keep their memory, and the way to free it.
 extern "C" CUDA_ON_CPU_API void cuda_on_cpu_install_allocator() {
+    cuda_on_cpu::catch_faults();
     static auto* allocator = new GuardedAllocator;
     c10::SetCPUAllocator(allocator, 255);  // of all that ask to be it, the highest number wins
 }

@@ -90,6 +90,10 @@ CUDA_ON_CPU_API bool next_thread_slow();
 CUDA_ON_CPU_API void allow_dynamic_shared(std::size_t bytes);  // above the usual limit
 CUDA_ON_CPU_API int blocks_per_multiprocessor(std::uint64_t threads, std::size_t shared_bytes);
 
+// From now on, a fault (or a stop by the watchdog) in a kernel ends the grid, not the process, and
+// a library that loads a vector across the end of an array may do so.
+CUDA_ON_CPU_API void catch_faults();
+
 // Memory whose end lies against a page that faults (as far as the system has room for that).
 // owner names it in the error: "a tensor". Returns null if there is no memory.
 CUDA_ON_CPU_API void* allocate(std::size_t bytes, const char* owner);
