@@ -104,6 +104,30 @@ __global__ void scan_kernel(float* x) {
 LAUNCH(scan_kernel, 1, 64)
 __global__ void blocks_kernel(float* x) { x[0] = blockIdx.x; }  // line: blocks
 LAUNCH(blocks_kernel, 2, 1)
+struct Best { double value; int at; };
+struct alignas(16) Tagged { float2 pair; int tag; };
+__global__ void padded_kernel(float* x) {
+    __shared__ Best best[64];
+    __shared__ Tagged tagged[64];
+    extern __shared__ char raw[];
+    auto* more = reinterpret_cast<Best*>(raw);
+    int t = 63 - threadIdx.x;
+    best[threadIdx.x].value = best[threadIdx.x].at = threadIdx.x;
+    tagged[threadIdx.x] = {make_float2(threadIdx.x, 1), (int)threadIdx.x};
+    more[threadIdx.x].value = more[threadIdx.x].at = threadIdx.x;
+    __syncthreads();
+    Best mine = best[t], other = more[t];
+    Tagged third = tagged[t];
+    x[t] = mine.value + other.at + third.tag;
+}
+LAUNCH(padded_kernel, 1, 64, 64 * sizeof(Best))
+__global__ void partly_kernel(float* x) {
+    __shared__ __align__(16) float s[256];
+    for (int i = 0; i < 3; i++) s[4 * threadIdx.x + i] = 1;
+    float4 four = reinterpret_cast<float4*>(s)[threadIdx.x];  // line: partly
+    x[threadIdx.x] = four.w;
+}
+LAUNCH(partly_kernel, 1, 64)
 template <class T, int N>
 __global__ void template_kernel(T* x) {
     __shared__ T pair[N];
@@ -542,6 +566,14 @@ def test_counting_without_and_with_atomics(cu):
 @pytest.mark.parametrize("name", ["mended", "lanes", "carved", "maximum"])
 def test_a_mended_kernel_passes(cu, name):
     getattr(cu, f"{name}_kernel_run")(torch.rand(64))
+
+
+def test_padding_need_not_be_written(cu):
+    x = torch.rand(64)
+    cu.padded_kernel_run(x)
+    assert x.tolist() == [3 * i for i in range(64)]
+    message = fails(cu.partly_kernel_run, torch.rand(64))
+    assert f"line {line_of('partly')}: reads s[0] before any thread" in message
 
 
 def test_neighbouring_bytes_do_not_race(cu):

@@ -19,6 +19,7 @@ struct KernelArray {
     std::size_t element_bytes;
     unsigned rank;               // number of indices; a shared scalar has none
     std::size_t extents[MAX_RANK];
+    bool of_numbers;             // no structure with padding lies in it, as far as it is known
 };
 
 struct Access {

@@ -240,8 +240,8 @@ void Checker::check_cells(const Recent& recent, std::uintptr_t address, unsigned
                    std::max(address, recent.begin + at), kind);
     }
     // A structure's padding need not have been written.
-    bool is_structure = bytes > 8 && bytes != 16;
-    if (unwritten && (!is_structure || unwritten == cells)) report_unwritten(*recent.array, address);
+    bool is_vector = recent.array->of_numbers && (bytes <= 8 || bytes == 16);
+    if (unwritten && (is_vector || unwritten == cells)) report_unwritten(*recent.array, address);
 }
 
 // ---------------------------------------------------------------- errors

@@ -64,7 +64,7 @@ Region thread_local_memory(const void*) { return {}; }
 KernelArray known_as(const DeclaredArray& array, bool shared) {
     auto begin = std::uintptr_t(array.begin);
     KernelArray known{begin, array.bytes, shared, array.name, begin, array.element_bytes,
-                      std::min(array.rank, MAX_RANK), {}};
+                      std::min(array.rank, MAX_RANK), {}, array.of_numbers};
     std::copy_n(array.extents, known.rank, known.extents);
     return known;
 }
@@ -137,7 +137,7 @@ KnownArray* Checks::find(std::uintptr_t address, unsigned bytes) {
     MemoryFound found;
     if (!find_memory(reinterpret_cast<void*>(address), &found) || !found.inside) return nullptr;
     if (parameters_tell_all_ && !is_in_a_table(found)) return nullptr;
-    KernelArray array{found.begin, found.bytes, false, "", found.begin, bytes, 1, {}};
+    KernelArray array{found.begin, found.bytes, false, "", found.begin, bytes, 1, {}, false};
     arrays_.emplace_back(named(array, address));
     return &arrays_.back();
 }

@@ -36,6 +36,7 @@ struct DeclaredArray {
     std::size_t bytes, element_bytes;
     unsigned rank;
     const std::size_t* extents;
+    bool of_numbers;         // no structure with padding can lie in it
     bool others_have_names;  // so that static shared memory without a name belongs to no array
 };
 CUDA_ON_CPU_API void name_array(const DeclaredArray&);  // a shared one, by a thread of its block
@@ -55,7 +56,8 @@ template <class T>
 CUDA_ON_CPU_UNCHECKED DeclaredArray describe_array(const char* name, const volatile void* begin,
                                                    std::size_t bytes, bool others_have_names) {
     return {name, const_cast<const void*>(begin), bytes, sizeof(std::remove_all_extents_t<T>),
-            std::rank<T>::value, Extents<T>::all, others_have_names};
+            std::rank<T>::value, Extents<T>::all,
+            begin && std::is_arithmetic_v<std::remove_all_extents_t<T>>, others_have_names};
 }
 template <class T>
 CUDA_ON_CPU_UNCHECKED void name_shared(const char* name, T& variable, bool others_have_names) {
