@@ -1,1 +1,1 @@
-"""Kernels whose counts are compared with those that Nsight Compute measured on a GPU."""
+"""Kernels to compare: their counts with Nsight Compute's, planted faults with who finds them."""

@@ -14,8 +14,10 @@ TEXT = """## Planted faults, and who finds them
 
 Each kernel in `broken_*.py` has one fault, in Python and in CUDA. "Found" is an error that names
 the faulty line (of a race: both lines), the block and the threads; a twin that differs in that one
-thing passes and is right. Under compute-sanitizer each CUDA kernel ran with each of its four
-tools, on {machine}; the table names those that reported an error.
+thing passes and is right. Where a race makes a thread read shared memory that nobody has written
+yet, the error may say that instead. Under compute-sanitizer each CUDA kernel ran with each of its
+four tools, on {machine}; the table names those that reported an error. Of these, racecheck looks at
+shared memory alone and initcheck at global memory alone.
 
 The simulator finds {simulator} of {all}, the CPU backend {cpu_backend}, compute-sanitizer {tools}.
 

@@ -151,7 +151,7 @@ KERNELS = [
         lambda random: (_zeros(1), integers(random, 100, N), N),
         lambda _count, inp, _n: (inp < 50).sum().int().view(1),
         kind=RACE,
-        fault="all threads add to one counter: of a warp's 32 additions one counts",
+        fault="threads add to one counter without an atomic: of a warp's additions one counts",
         element="count[0]",
         in_block=None,
     ),

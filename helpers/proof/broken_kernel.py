@@ -3,9 +3,9 @@
     if i <= n:  # fix: if i < n:
         out[i] = inp[i]  # fault
 
-`fault` marks the line that an error names. The line with `fix` has to be the text behind it; where
-that is all there is on the line, it is missing. A race has two lines: `other` marks the second,
-unless it is the same. In CUDA the marks are the same after //.
+`fault` marks the line that an error names. The text behind `fix:` is what its line should be; a
+line that has nothing before the mark is one that the kernel forgets. A race has two lines: `other`
+marks the second, unless it is the same. In CUDA the marks are the same after //.
 """
 
 import dataclasses

@@ -113,7 +113,7 @@ def program() -> str:
 
 def build(folder: str, arch: str) -> str:
     """Compile the program with nvcc for a chip ("sm_90") and return its path."""
-    source, binary = Path(folder, "zoo.cu"), Path(folder, "zoo")
+    source, binary = Path(folder, "kernels.cu"), Path(folder, "kernels")
     source.write_text(program())
     nvcc = str(cuda_home() / "bin" / "nvcc")
     options = ["-lineinfo", f"-arch={arch}", "-o", str(binary)]

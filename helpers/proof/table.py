@@ -21,12 +21,16 @@ counts what the Python kernel does, the CPU backend what the CUDA string does wh
 it, and Nsight Compute (ncu) what the same string does on a GPU. `make proof` counts again on the
 first two and writes this file; `python -m helpers.proof.measure` measures again, on a GPU.
 
-Measured on {machine}. "=" is the simulator's figure once more.
+Measured on {machine}. "=" means: the same as the simulator.
 
-Where ncu counts something else (kernels marked *), nvcc has made other instructions of the kernel
-than its source shows, but for the last two:
+In kernels marked * ncu counts something else. In all but the last two the reason is nvcc, which
+makes other instructions than the source shows:
 
 {notes}
+
+What no kernel here does: add floats to shared memory with atomicAdd. The GPU has no instruction for
+that, and loops. ncu counts each round as a load and an atomic without a conflict, where the
+simulator and the CPU backend count one atomic, and the rounds as its wavefronts.
 
 ## Global memory
 
@@ -47,6 +51,10 @@ Wavefronts (passes over the banks) / bank conflicts (those among them that confl
 {shared_memory}
 
 ## Floating-point operations
+
+Additions, multiplications, and fused multiply-adds, which count two. What no kernel here does: a
+division, root, minimum, maximum or function such as `expf` counts one on the simulator and the CPU
+backend, where ncu counts the additions and multiplications that nvcc makes of it.
 
 {flops}
 
