@@ -38,6 +38,7 @@ def translate(src: str, check: bool = False) -> str:
     if check:
         code = blank(src)
         src = checked.mark_loops(src, code, _defines(code))
+    src = _name_called_kernels(src, check)
     return _rewrite_launches(src, check)
 
 
@@ -206,6 +207,36 @@ def _rewrite_launch_calls(src: str) -> str:
     return _replace(src, pattern, lambda found, own: found[1] + _newlines(own))
 
 
+def _name_called_kernels(src: str, check: bool) -> str:
+    """cudaLaunchKernel(kernel, ...)  ->  cudaLaunchKernel(named_kernel(TEXT(kernel), kernel), ...)"""
+    code = blank(src)
+    declaration = _declarations(code) if check else lambda kernel: ""
+    for call in reversed([*re.finditer(r"\bcudaLaunch(?:Cooperative)?Kernel\s*\(", code)]):
+        start = call.end()
+        kernel = checked.split_outside_brackets(code[start:])[0]
+        if kernel.count(")") > kernel.count("("):
+            continue  # no arguments follow: it is no launch
+        name = " ".join(kernel.split())
+        while name.startswith("(") and name.endswith(")"):
+            name = name[1:-1].strip()
+        name = name.lstrip("& ")
+        named = f"::cuda_on_cpu::named_kernel(CUDA_ON_CPU_TEXT({name}), {kernel}){declaration(name)}"
+        src = src[:start] + named + src[start + len(kernel) :]
+    return src
+
+
+def _declarations(code: str):
+    """Return a function that gives what a launch of a kernel tells about its parameters."""
+    parameters = checked.declared_parameters(code)
+    may_allocate = "true" if re.search(r"\b(?:new|malloc)\b", code) else "false"
+
+    def declaration(kernel: str) -> str:
+        function = re.sub(r"<.*", "", kernel).split("::")[-1].strip()
+        return f".declare({{{', '.join(parameters.get(function, []))}}}, {may_allocate})"
+
+    return declaration
+
+
 def _newlines(text: str) -> str:
     return "\n" * text.count("\n")
 
@@ -269,8 +300,7 @@ def _rewrite_launches(src: str, check: bool) -> str:
     """kernel<<<configuration>>>(arguments), inside out, from the last one to the first."""
     code = blank(src)
     defines = _defines(code)
-    parameters = checked.declared_parameters(code) if check else {}
-    may_allocate = "true" if re.search(r"\b(?:new|malloc)\b", code) else "false"
+    declaration = _declarations(code) if check else lambda kernel: ""
     starts = [
         found.start()
         for found in re.finditer(r"<<<", code)
@@ -293,11 +323,9 @@ def _rewrite_launches(src: str, check: bool) -> str:
         given = re.sub(r"\bNULL\b", "nullptr", src[arguments + 1 : end])
         # In a macro the line is the one that uses it.
         at = "__LINE__" if any(a < start < b for a, b in defines) else line
-        function = re.sub(r"<.*", "", flat).split("::")[-1].strip()
-        listed = ", ".join(parameters.get(function, []))
-        declared = f".declare({{{listed}}}, {may_allocate})" if check else ""
         new = (
-            f"::cuda_on_cpu::configure(CUDA_ON_CPU_TEXT({flat}), {at}, {configuration}){declared}"
+            f"::cuda_on_cpu::configure(CUDA_ON_CPU_TEXT({flat}), {at}, {configuration})"
+            f"{declaration(flat)}"
             f"{_line_breaks(kernel)}{src[close + 3 : arguments]}"
             f"([&](const auto&... a) CUDA_ON_CPU_UNCHECKED {{ {flat}(a...); }}"
             f"{', ' if given.strip() else ''}{given})"

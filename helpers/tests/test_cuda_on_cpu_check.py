@@ -353,17 +353,17 @@ __global__ void producer_kernel(float* x) {  // one warp writes, the other reads
     }
 }
 LAUNCH(producer_kernel, 1, 64)
-__global__ void grid_kernel(float* x) {
+__global__ void grid_kernel(float* x, int past) {
     int i = blockIdx.x * blockDim.x + threadIdx.x, n = gridDim.x * blockDim.x;
     x[i] = i;
     cg::this_grid().sync();
-    float other = x[n - 1 - i];
+    float other = x[n - 1 - i + past];  // line: grid
     cg::this_grid().sync();
     x[i] = other;
 }
-void grid(torch::Tensor x) {
+void grid(torch::Tensor x, int past) {
     float* data = x.data_ptr<float>();
-    void* arguments[] = {&data};
+    void* arguments[] = {&data, &past};
     cudaLaunchCooperativeKernel((void*)grid_kernel, dim3(3), dim3(32), arguments);
 }
 
@@ -663,8 +663,14 @@ def test_a_block_may_release_again(cu):
 
 def test_a_barrier_of_the_grid_orders_its_blocks(cu):
     x = torch.zeros(96)
-    cu.grid(x)
+    cu.grid(x, 0)
     assert torch.equal(x, torch.arange(95, -1, -1, dtype=torch.float))
+
+
+def test_a_kernel_launched_by_a_call_has_its_names(cu):
+    message = fails(cu.grid, torch.zeros(96), 1)
+    assert message.startswith("grid_kernel (launched at line ")
+    assert message.endswith(f"line {line_of('grid')}: reads x[96], but x ends at x[95].")
 
 
 def test_marked_loops_do_the_same(cu):

@@ -207,10 +207,12 @@ def test_volatile(declaration, new):
 
 
 def test_casts_of_kernels_and_noinline():
-    new = translate("cudaLaunchCooperativeKernel((void*)k<float>, g, b, args);")
-    assert new == "cudaLaunchCooperativeKernel(k<float>, g, b, args);"
-    new = translate("cudaLaunchKernel( reinterpret_cast<const void*>(k), g, b, args);")
-    assert new == "cudaLaunchKernel((k), g, b, args);"
+    new = "cudaLaunchCooperativeKernel(::cuda_on_cpu::named_kernel(CUDA_ON_CPU_TEXT(k<2, T>), {}), g);"
+    assert translate("cudaLaunchCooperativeKernel((void*)k<2, T>, g);") == new.format("k<2, T>")
+    new = "cudaLaunchKernel(::cuda_on_cpu::named_kernel(CUDA_ON_CPU_TEXT(a::k), {}), g, b);"
+    for cast in ("reinterpret_cast<const void*>(a::k)", "(void *)&a::k", "(const void*)(a::k)"):
+        kernel = cast[cast.index("(a") :] if "(a" in cast else "&a::k"
+        assert translate(f"cudaLaunchKernel({cast}, g, b);") == new.format(kernel)
     assert translate("__noinline__ int f();") == "__attribute__((noinline)) int f();"
 
 

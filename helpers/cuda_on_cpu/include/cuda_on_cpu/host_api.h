@@ -413,18 +413,35 @@ inline cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, Ker
 // ---------------------------------------------------------------- launches without <<< >>>
 
 namespace cuda_on_cpu {
+// What the translator makes of the first argument.
+template <class... Parameters>
+struct NamedKernel {
+    const char* name;
+    void (*function)(Parameters...);
+    std::initializer_list<Declared> declared;
+    bool may_allocate;
+
+    NamedKernel declare(std::initializer_list<Declared> parameters, bool allocates) const {
+        return {name, function, parameters, allocates};
+    }
+};
+template <class... Parameters>
+NamedKernel<Parameters...> named_kernel(const char* name, void (*function)(Parameters...)) {
+    return {name, function, {}, false};
+}
 // arguments[i] points to the i-th argument.
 template <class... Parameters, std::size_t... I>
-inline void launch_function(bool cooperative, int line, void (*kernel)(Parameters...), dim3 grid,
-                            dim3 block, void** arguments, std::size_t shared_bytes,
+inline void launch_function(bool cooperative, int line, const NamedKernel<Parameters...>& kernel,
+                            dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes,
                             std::index_sequence<I...>) {
-    Configuration({"the kernel", line, grid, block, shared_bytes, cooperative, nullptr, nullptr})(
-        kernel, *static_cast<std::decay_t<Parameters>*>(arguments[I])...);
+    Configuration({kernel.name, line, grid, block, shared_bytes, cooperative, nullptr, nullptr})
+        .declare(kernel.declared, kernel.may_allocate)(
+            kernel.function, *static_cast<std::decay_t<Parameters>*>(arguments[I])...);
 }
 }  // namespace cuda_on_cpu
 template <class... Parameters>
-inline cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block,
-                                    void** arguments, std::size_t shared_bytes = 0,
+inline cudaError_t cudaLaunchKernel(cuda_on_cpu::NamedKernel<Parameters...> kernel, dim3 grid,
+                                    dim3 block, void** arguments, std::size_t shared_bytes = 0,
                                     cudaStream_t = nullptr, int line = __builtin_LINE()) {
     cuda_on_cpu::launch_function(false, line, kernel, grid, block, arguments, shared_bytes,
                                  std::index_sequence_for<Parameters...>());
@@ -432,8 +449,9 @@ inline cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, di
 }
 // All blocks are alive at once, so that they can wait for each other (grid.sync()).
 template <class... Parameters>
-inline cudaError_t cudaLaunchCooperativeKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block,
-                                               void** arguments, std::size_t shared_bytes = 0,
+inline cudaError_t cudaLaunchCooperativeKernel(cuda_on_cpu::NamedKernel<Parameters...> kernel,
+                                               dim3 grid, dim3 block, void** arguments,
+                                               std::size_t shared_bytes = 0,
                                                cudaStream_t = nullptr,
                                                int line = __builtin_LINE()) {
     cuda_on_cpu::launch_function(true, line, kernel, grid, block, arguments, shared_bytes,
