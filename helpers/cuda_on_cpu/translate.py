@@ -208,7 +208,7 @@ def _rewrite_launch_calls(src: str) -> str:
 
 
 def _name_called_kernels(src: str, check: bool) -> str:
-    """cudaLaunchKernel(kernel, ...)  ->  cudaLaunchKernel(named_kernel(TEXT(kernel), kernel), ...)"""
+    """cudaLaunchKernel(kernel, ...)  ->  cudaLaunchKernel(named_kernel("kernel", kernel), ...)"""
     code = blank(src)
     declaration = _declarations(code) if check else lambda kernel: ""
     for call in reversed([*re.finditer(r"\bcudaLaunch(?:Cooperative)?Kernel\s*\(", code)]):
@@ -220,8 +220,8 @@ def _name_called_kernels(src: str, check: bool) -> str:
         while name.startswith("(") and name.endswith(")"):
             name = name[1:-1].strip()
         name = name.lstrip("& ")
-        named = f"::cuda_on_cpu::named_kernel(CUDA_ON_CPU_TEXT({name}), {kernel}){declaration(name)}"
-        src = src[:start] + named + src[start + len(kernel) :]
+        named = f"::cuda_on_cpu::named_kernel(CUDA_ON_CPU_TEXT({name}), {kernel})"
+        src = src[:start] + named + declaration(name) + src[start + len(kernel) :]
     return src
 
 
