@@ -295,6 +295,13 @@ def test_a_python_kernel():
     assert "out[i] = a[i] + b[i]" in text
 
 
+def test_a_kernel_without_lines_is_drawn():
+    store = trace(lambda out: out.__setitem__(threadIdx.x, 1), 1, 32, torch.zeros(32))
+    assert "32 lanes of warp 0 touch 4 sectors" in repr(store.draw())
+    nothing = trace(lambda out: None, 1, 32, torch.zeros(32))
+    assert nothing.draw().pictures == []
+
+
 def test_an_error_of_the_launch_passes_through():
     with pytest.raises(OutOfRangeError):
         trace(add_kernel, 2, 32, torch.zeros(40), torch.zeros(40), torch.zeros(40), 41)

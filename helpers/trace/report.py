@@ -135,7 +135,8 @@ class Trace:
         """
         drawn = []
         for launch in self._sums:
-            drawn.append(launch_pictures.draw_lanes(launch))
+            if any(line.executions for line in launch.lines):  # not of a lambda
+                drawn.append(launch_pictures.draw_lanes(launch))
             kept = [access for access in launch.accesses if access.samples]
             if kept:
                 worst = max(kept, key=excess)
