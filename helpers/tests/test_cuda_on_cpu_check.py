@@ -486,6 +486,8 @@ def test_a_vector_that_sticks_out(cu):
     assert x.tolist() == [0, 0, 0, 0, 1, 2, 3, 4, 0, 0]
     message = fails(cu.vector, x, 2)
     assert f"line {line_of('vector')}: writes x[2]" in message
+    assert message.endswith("but only the first 8 of its 16 bytes lie in x.")
+    assert fails(cu.vector, x, 3).endswith("writes x[3], but x ends at x[2].")
 
 
 @pytest.mark.parametrize("past", [32, 33, 40, -1])

@@ -266,14 +266,17 @@ void Checker::report_range(const KernelArray& array, std::uintptr_t address, uns
                            AccessKind kind, const void* code) {
     KernelArray named = checks_->named(array, address);
     bool before = address < named.begin;
-    std::string sentence = present(kind) + element_text(named, address);
-    if (!before && address < named.begin + named.bytes)
-        sentence += " to " + element_text(named, address + bytes - 1);
-    std::uintptr_t edge = before ? named.begin : named.begin + named.bytes - 1;
-    std::string name = *named.name ? named.name : "array";
-    fail(sentence + ", but " + name + (before ? " begins at " : " ends at ") +
-             element_text(named, edge) + ".",
-         code);
+    std::string name = *named.name ? named.name : "array", first = element_text(named, address);
+    std::string sentence = present(kind) + first;
+    std::uintptr_t end = named.begin + named.bytes;
+    std::string edge = element_text(named, before ? named.begin : end - 1);
+    if (!before && edge == first)  // a float4 in a tensor of floats
+        fail(sentence + ", but only the first " +
+                 std::to_string((end - named.first) % named.element_bytes) + " of its " +
+                 std::to_string(named.element_bytes) + " bytes lie in " + name + ".",
+             code);
+    if (!before && address < end) sentence += " to " + element_text(named, address + bytes - 1);
+    fail(sentence + ", but " + name + (before ? " begins at " : " ends at ") + edge + ".", code);
 }
 
 void Checker::report_race(const KernelArray& array, std::uintptr_t address, AccessKind kind,
