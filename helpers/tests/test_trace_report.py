@@ -82,21 +82,23 @@ def test_random_counts_add_up():
 
 def test_the_table_says_what_is_wrong_and_only_that():
     rows = str(Trace([copy_launch()])).splitlines()
-    load = next(row for row in rows if "load" in row)
-    store = next(row for row in rows if "store" in row)
+    load, store, remark = rows[3:6]
     assert re.search(r"7 .* global load +inp +8 +4 +4 +32$", load)
-    assert re.search(r"out +8 +32 +4 +32 +← 8 times the sectors it needs$", store)
+    assert re.search(r"7 .* global store +out +8 +32 +4 +32$", store)
+    assert remark.strip() == "← 8 times the sectors it needs"
     assert "1,024 bytes loaded, 8,192 stored · 0 FLOPs · 0 FLOPs a byte · 32 of 32" in rows[-4]
     rows = str(Trace([tile_launch()])).splitlines()
-    load = next(row for row in rows if "load" in row)
-    assert load.endswith("← 31 conflicts a request, 16 of 32 lanes idle")
+    assert rows[3].startswith("   9  acc += ")
+    assert rows[4].strip() == "← 31 conflicts a request, 16 of 32 lanes idle"
+    html = Trace([tile_launch()])._repr_html_()
+    assert ">← 31 conflicts a request, 16 of 32 lanes idle</td></tr>" in html
 
 
 def test_other_verdicts():
     def verdict(**changes):
         access = Access(3, "x", "atomic", "global", "out", 4, 10, 320, 10, 10)
         text = str(Trace([copy_launch(accesses=[replace(access, **changes)])]))
-        return text.splitlines()[3].partition("← ")[2]
+        return text.splitlines()[4].partition("← ")[2]
 
     assert verdict(same_address=10) == ""
     assert verdict(same_address=320) == "32 lanes at one address"
@@ -111,12 +113,27 @@ def test_other_verdicts():
 def test_a_table_is_as_wide_as_a_notebook():
     long = "    " + "out[row * N + col] = alpha * acc + beta * inp[row * N + col]; " * 2
     accesses = [replace(access, text=long) for access in copy_launch().accesses]
-    plain = str(Trace([copy_launch(accesses=accesses[:1])])).splitlines()
+    plain = str(Trace([copy_launch(accesses=accesses)])).splitlines()
     assert max(map(len, plain)) == 100
     assert "out[row * N + col] = alpha" in plain[3]
     assert "…" in plain[3]
-    wrong = str(Trace([copy_launch(accesses=accesses)])).splitlines()
-    assert max(map(len, wrong)) <= 130
+    many = 10 ** random.randint(9, 12)
+    wide = {"array": "partial_sums" * 3, "requests": many, "lanes": many, "same_address": 3 * many}
+    atomics = [replace(access, operation="atomic", **wide) for access in accesses]
+    kernel = "reduce_kernel<" + "float, " * random.randint(1, 30) + "4>"
+    report = Trace([copy_launch(kernel=kernel, accesses=atomics), tile_launch(accesses=atomics)])
+    assert max(map(len, str(report).splitlines())) == 100
+    assert "partial_sums" * 3 in report._repr_html_()
+
+
+def test_one_is_singular():
+    line = Line(7, COPY, 1, 32, flops=32)
+    load = replace(copy_launch().accesses[0], sectors=1, ideal_sectors=1)
+    assert " · 32 FLOPs · 1 FLOP a byte · " in str(
+        Trace([copy_launch(accesses=[load], lines=[line])])
+    )
+    line.flops = 1
+    assert " · 1 FLOP · 0.0312 FLOPs" in str(Trace([copy_launch(accesses=[load], lines=[line])]))
 
 
 def test_html_is_escaped():
@@ -164,6 +181,8 @@ def test_one_kernel_alone():
     assert tile.result == 3
     assert tile.flops == 256
     assert report.kernel(1).launches == [copy_launch()]
+    with pytest.raises(KeyError, match='there is copy_kernel on 1 block"$'):
+        Trace([copy_launch(grid=(1, 1, 1))]).kernel("tiles")
     with pytest.raises(KeyError, match="no kernel 'tiles' ran; .*tile_kernel on 2000 blocks"):
         report.kernel("tiles")
 
@@ -196,9 +215,9 @@ def test_pictures_show_what_is_asked_for_or_what_is_worst(monkeypatch):
         ("draw_addresses", load, "copy_kernel"),
         ("draw_lines", store, "copy_kernel"),
     ]
-    with pytest.raises(KeyError, match=r"no shared access is \(\); there is line 7: load inp"):
+    with pytest.raises(ValueError, match="nothing to draw: no access to shared memory"):
         report.draw_banks()
-    with pytest.raises(KeyError, match="no global access is 'tile'"):
+    with pytest.raises(KeyError, match="no global access is 'tile'; there is line 7: load inp"):
         report.draw_lines("tile")
 
 
@@ -298,8 +317,21 @@ def test_a_python_kernel():
 def test_a_kernel_without_lines_is_drawn():
     store = trace(lambda out: out.__setitem__(threadIdx.x, 1), 1, 32, torch.zeros(32))
     assert "32 lanes of warp 0 touch 4 sectors" in repr(store.draw())
-    nothing = trace(lambda out: None, 1, 32, torch.zeros(32))
-    assert nothing.draw().pictures == []
+
+
+def empty_kernel(out):
+    pass
+
+
+@pytest.mark.parametrize("kernel", [empty_kernel, lambda out: None])
+def test_a_kernel_that_does_nothing_says_so(kernel):
+    report = trace(kernel, 1, 32, torch.zeros(32))
+    nothing = "nothing to draw: no line was counted, and no access to memory"
+    assert repr(report.draw()) == nothing
+    assert report.draw()._repr_html_() == f"<p>{nothing}</p>"
+    for draw in (report.draw_addresses, report.draw_lines, report.draw_banks):
+        with pytest.raises(ValueError, match="nothing to draw: no access to"):
+            draw()
 
 
 def test_an_error_of_the_launch_passes_through():

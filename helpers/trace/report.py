@@ -11,15 +11,15 @@ from typing import Any
 
 from helpers.compile_errors import CompileError
 from helpers.device_code import gpu_arch, resource_usage
-from helpers.tables import Table
 from helpers.toolchain import ToolMissing
 from helpers.trace import launch_pictures, pictures
 from helpers.trace.occupancy import Occupancy, occupancy
 from helpers.trace.picture import Picture
 from helpers.trace.record import Access, Launch, Line
-from helpers.trace.table import bytes_moved, dim, excess, title_and_table
+from helpers.trace.table import bytes_moved, dim, excess, plain_text, title_and_table
 
 NOTHING_RAN = "no kernel was launched"
+NOTHING_TO_DRAW = "nothing to draw: no line was counted, and no access to memory"
 COUNTS = {
     "requests", "lanes", "sectors", "ideal_sectors", "wavefronts", "ideal_wavefronts",
     "same_address", "executions", "flops",
@@ -113,17 +113,18 @@ class Trace:
     # ---- the tables -----------------------------------------------------------------------------
 
     def __str__(self) -> str:
-        parts = [f"{title}\n{table}" for title, table in self._tables()]
-        return "\n\n".join(parts) or NOTHING_RAN
+        return "\n\n".join(map(plain_text, self._one_each())) or NOTHING_RAN
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        parts = [f"<p>{escape(title)}</p>{table._repr_html_()}" for title, table in self._tables()]
+        tables = map(title_and_table, self._one_each())
+        parts = [f"<p>{escape(title)}</p>{table._repr_html_()}" for title, table in tables]
         return "".join(parts) or f"<p>{NOTHING_RAN}</p>"
 
-    def _tables(self) -> list[tuple[str, Table]]:
-        return [title_and_table(self.kernel(i)) for i in range(len(self._sums))]
+    def _one_each(self) -> list["Trace"]:
+        """Return a report for each table."""
+        return [self.kernel(i) for i in range(len(self._sums))]
 
     # ---- the pictures ---------------------------------------------------------------------------
 
@@ -167,10 +168,12 @@ class Trace:
 
     def _draw(self, draw: Callable, spaces: tuple[str, ...], which: Any) -> Picture:
         """Draw the access furthest from ideal, of those in these spaces that `which` describes."""
+        kinds = " or ".join(spaces)
+        if not any(access.space in spaces for access in self.accesses):
+            raise ValueError(f"nothing to draw: no access to {kinds} memory")
         found = [(k, access) for k, access in self._matching(which) if access.space in spaces]
         if not found:
-            spaces = " or ".join(spaces)
-            raise KeyError(f"no {spaces} access is {which!r}; there is {self._accesses()}")
+            raise KeyError(f"no {kinds} access is {which!r}; there is {self._accesses()}")
         kernel, access = max(found, key=lambda pair: excess(pair[1]))
         return draw(access, kernel)
 
@@ -185,7 +188,7 @@ class Trace:
         return self._sums[0]
 
     def _kernels(self) -> str:
-        names = (f"{launch.kernel} on {dim(launch.grid)} blocks" for launch in self._sums)
+        names = (f"{launch.kernel} on {_blocks(launch)}" for launch in self._sums)
         return ", ".join(names) or "none"
 
     def _accesses(self) -> str:
@@ -206,10 +209,11 @@ class Overview:
         self.pictures = pictures
 
     def __repr__(self) -> str:
-        return "\n".join(map(repr, self.pictures))
+        return "\n".join(map(repr, self.pictures)) or NOTHING_TO_DRAW
 
     def _repr_html_(self) -> str:
-        return "".join(f"<div>{picture._repr_html_()}</div>" for picture in self.pictures)
+        drawn = (f"<div>{picture._repr_html_()}</div>" for picture in self.pictures)
+        return "".join(drawn) or f"<p>{NOTHING_TO_DRAW}</p>"
 
 
 def _sum(group: list[Launch]) -> Launch:
@@ -217,6 +221,10 @@ def _sum(group: list[Launch]) -> Launch:
     accesses = _totals(access for launch in group for access in launch.accesses)
     lines = _totals(line for launch in group for line in launch.lines)
     return replace(group[0], accesses=accesses, lines=lines)
+
+
+def _blocks(launch: Launch) -> str:
+    return f"{dim(launch.grid)} block" + ("s" if math.prod(launch.grid) > 1 else "")
 
 
 def _totals(records: Iterable) -> list:

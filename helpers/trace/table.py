@@ -1,18 +1,24 @@
 """The text of a report: a kernel's table, and what is said below it."""
 
 import math
+import textwrap
 from collections.abc import Iterable
 
+from helpers.simulator import WARP_SIZE
 from helpers.tables import Table
 from helpers.trace.model import SECTOR_BYTES
-from helpers.trace.occupancy import WARP_SIZE, Occupancy
+from helpers.trace.occupancy import Occupancy
 from helpers.trace.record import Access
+from helpers.trace.words import count, shorten
 
-HEADER = ["line", "source", "access", "array", "requests", "each", "ideal", "lanes", ""]
+HEADER = ["line", "source", "access", "array", "requests", "each", "ideal", "lanes"]
+SOURCE, ARRAY = HEADER.index("source"), HEADER.index("array")
 # what a request takes of each kind of memory
 UNITS = {"global": "32-byte sectors", "shared": "wavefronts (shared memory)"}
-WIDTH = 100  # characters that a table should take at most
-SHORTEST_TEXT = 40  # characters of a source line that are shown even if a table gets wider
+LONGEST_SOURCE = 46  # characters of a line of source in HTML
+WIDTH = 100  # characters that plain text takes at most
+LONGEST_ARRAY = 20  # characters of an array's name in plain text
+BELOW = {"initial_indent": 6 * " ", "subsequent_indent": 8 * " ", "break_on_hyphens": False}
 # from here on the table says that something is wrong
 MANY_SECTORS = 1.2  # times the ideal
 MANY_CONFLICTS = 0.1  # a request
@@ -21,20 +27,48 @@ MANY_IDLE_LANES = 8
 
 def title_and_table(report) -> tuple[str, Table]:
     """Return what a report on one kernel shows."""
+    rows = [[*_cells(access), _complaints(access)] for access in report.accesses]
+    for row in rows:
+        row[SOURCE] = shorten(row[SOURCE], LONGEST_SOURCE)
+    return _title(report), Table([*HEADER, ""], rows, "\n".join(_caption(report)))
+
+
+def plain_text(report) -> str:
+    """Return the same in lines of at most WIDTH characters; what is wrong stands below its row."""
+    lines = [*textwrap.wrap(_title(report), WIDTH), *_plain_rows(report.accesses)]
+    for line in _caption(report):
+        lines += textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join(lines)
+
+
+def _plain_rows(accesses: list[Access]) -> list[str]:
+    if not accesses:
+        return []
+    rows = [_cells(access) for access in accesses]
+    for row in rows:
+        row[ARRAY] = shorten(row[ARRAY], LONGEST_ARRAY)
+    widths = [max(map(len, column)) for column in zip(HEADER, *rows, strict=True)]
+    room = WIDTH - sum(widths) + widths[SOURCE] - 2 * (len(HEADER) - 1)
+    for row in rows:
+        row[SOURCE] = shorten(row[SOURCE], room)
+    header, rule, *body = str(Table(HEADER, rows, "")).splitlines()
+    lines = [header, rule]
+    for line, access in zip(body, accesses, strict=True):
+        lines += [line, *textwrap.wrap(_complaints(access), WIDTH, **BELOW)]
+    return lines
+
+
+def _title(report) -> str:
     launch = report.launches[0]
     title = f"{launch.kernel}: grid {dim(launch.grid)}, block {dim(launch.block)}"
     title += f", on the {launch.backend}"
-    if len(report.launches) > 1:
-        title += f", × {len(report.launches)} launches"
-    rows = [_row(access) for access in report.accesses]
-    widths = [max(map(len, column)) for column in zip(HEADER, *rows, strict=True)]
-    source = HEADER.index("source")
-    room = WIDTH - sum(widths) + widths[source] - 2 * (len(HEADER) - 1)
-    for row in rows:
-        row[source] = _shorten(row[source], max(room, SHORTEST_TEXT))
-    fit = _fit(report.occupancy(), math.prod(launch.grid))
-    caption = "\n".join([*_legend(report.accesses), _work(report), fit])
-    return title, Table(HEADER, rows, caption)
+    return title + (f", × {len(report.launches)} launches" if len(report.launches) > 1 else "")
+
+
+def _caption(report) -> list[str]:
+    """Return the lines below the table."""
+    fit = _fit(report.occupancy(), math.prod(report.launches[0].grid))
+    return [*_legend(report.accesses), _work(report), *fit.splitlines()]
 
 
 def _legend(accesses: list[Access]) -> list[str]:
@@ -70,8 +104,9 @@ def _work(report) -> str:
     atomic = report.bytes - loaded - stored
     moved = f"{loaded:,} bytes loaded, {stored:,} stored"
     moved += f", {atomic:,} by atomics" if atomic else ""
-    parts = [moved, f"{report.flops:,} FLOPs"]
-    parts += [f"{_short(report.intensity)} FLOPs a byte"] if report.bytes else []
+    parts = [moved, count(report.flops, "FLOP")]
+    each = report.intensity
+    parts += [f"{_short(each)} FLOP{_plural(each)} a byte"] if report.bytes else []
     parts += [f"{report.lanes:.3g} of 32 lanes active"] if report.lines else []
     return " · ".join(parts)
 
@@ -83,25 +118,23 @@ def _needs(access: Access) -> tuple[int, int]:
     return access.wavefronts, access.ideal_wavefronts
 
 
-def _row(access: Access) -> list[str]:
-    """Return an access as cells; the last says in words what is wrong, if anything is."""
-    count = access.requests
+def _cells(access: Access) -> list[str]:
+    """Return the access as cells below HEADER."""
     took, ideal = _needs(access)
     cells = [str(access.line), access.text.strip(), f"{access.space} {access.operation}"]
-    cells += [access.array, f"{count:,}"]
-    cells += [f"{number / count:.3g}" for number in (took, ideal, access.lanes)]
-    return [*cells, _complaints(access)]
+    cells += [access.array, f"{access.requests:,}"]
+    return cells + [f"{number / access.requests:.3g}" for number in (took, ideal, access.lanes)]
 
 
 def _complaints(access: Access) -> str:
+    """Say in words what is wrong, if anything is."""
     complaints = []
     meeting = access.same_address / access.requests  # 0 but for atomics
     if access.space == "global" and meeting < 2 and excess(access) >= MANY_SECTORS:
         complaints.append(f"{excess(access):.3g} times the sectors it needs")
     conflicts = access.bank_conflicts / access.requests
     if access.space == "shared" and conflicts >= MANY_CONFLICTS:
-        plural = "" if conflicts == 1 else "s"
-        complaints.append(f"{conflicts:.3g} conflict{plural} a request")
+        complaints.append(f"{_short(conflicts)} conflict{_plural(conflicts)} a request")
     if meeting >= 2:
         complaints.append(f"{meeting:.3g} lanes at one address")
     idle = WARP_SIZE - access.lanes / access.requests
@@ -126,5 +159,5 @@ def _short(number: float) -> str:
     return f"{number:.3g}" if number < 999.5 else f"{number:,.0f}"  # never 1e+03
 
 
-def _shorten(text: str, room: int) -> str:
-    return text if len(text) <= room else text[: room - 1] + "…"
+def _plural(number: float) -> str:
+    return "" if _short(number) == "1" else "s"
