@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from helpers.compiler import compile_cuda
 from helpers.simulator import (
     EndlessLoopError,
     OutOfRangeError,
@@ -28,7 +29,7 @@ from helpers.simulator import (
     threadIdx,
     watchdog,
 )
-from helpers.trace import from_simulator, model
+from helpers.trace import from_simulator, model, trace
 from helpers.trace.from_simulator import record
 
 FULL = 0xFFFFFFFF
@@ -366,6 +367,70 @@ def test_local_arrays_are_not_memory():
 
     launched = record(local_kernel, 1, 32, torch.zeros(32))
     assert [a.array for a in launched.accesses] == ["out"]
+
+
+# ---- lines of which some lanes do only a part
+
+PARTS_CUDA = r"""
+#include <cuda_runtime.h>
+
+__global__ void parts(float* out, const float* inp, int n) {
+    int i = threadIdx.x;
+    float v = 0.0f;
+    if (i < n) out[i] = inp[i];
+    if (i < n && inp[i] > -100.0f) out[i + 64] = 1.0f;
+    if (inp[i] > 100.0f) out[i] = 2.0f;
+    v = i < n ? inp[i + 64] : 0.0f;
+    out[i + 128] = i < n ? inp[i] : v;
+    for (int k = 0; k < n; k++)
+        if (k < i) out[i + 192] += inp[k];
+    if (i >= 48) return;
+    out[i + 256] = v;
+}
+
+void run(torch::Tensor out, torch::Tensor inp, int64_t n) {
+    parts<<<1, 64>>>(out.data_ptr<float>(), inp.data_ptr<float>(), n);
+}
+"""
+
+
+# fmt: off
+def parts_kernel(out, inp, n):
+    i = threadIdx.x
+    if i < n: out[i] = inp[i]  # noqa: E701
+    if i < n and inp[i] > -100.0: out[i + 64] = 1.0  # noqa: E701
+    if inp[i] > 100.0: out[i] = 2.0  # noqa: E701
+    v = inp[i + 64] if i < n else 0.0
+    out[i + 128] = inp[i] if i < n else v
+    for k in range(n):
+        if k < i: out[i + 192] += inp[k]  # noqa: E701
+    if i >= 48: return  # noqa: E701
+    out[i + 256] = v
+# fmt: on
+
+
+@pytest.mark.parametrize("n", [4, 33, 64])
+def test_parts_of_a_line_count_as_on_the_cpu_backend(n):
+    inp, out, on_cpu = torch.randn(128), torch.zeros(320), torch.zeros(320)
+    (counted,) = trace(compile_cuda(PARTS_CUDA, functions=["run"]).run, on_cpu, inp, n).launches
+    launched = record(parts_kernel, 1, 64, out, inp, n)
+    torch.testing.assert_close(out, on_cpu)
+    pairs = {
+        "if i < n: out": "if (i < n) out",
+        "if i < n and": "if (i < n &&",
+        "if inp[i]": "if (inp[i]",
+        "v = inp": "v = i < n",
+        "out[i + 128]": "out[i + 128]",
+        "if k < i": "if (k < i)",
+        "if i >= 48": "if (i >= 48)",
+        "out[i + 256]": "out[i + 256]",
+    }
+    for python, cuda in pairs.items():
+        mine, other = line_of(launched, python), line_of(counted, cuda)
+        assert (mine.executions, mine.lanes) == (other.executions, other.lanes), python
+    few = line_of(launched, "if i < n: out")
+    assert (few.executions, few.lanes) == (-(-n // 32), n)
+    assert line_of(launched, "if i >= 48").lanes == 64
 
 
 # ---- random programs against a model

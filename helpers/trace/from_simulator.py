@@ -27,7 +27,9 @@ def record(kernel, grid, block, *args):
     the source of the kernel and its device functions tell loops apart, so lanes of a warp share a
     request only in the same iteration of each loop. Floating-point operations are those that the
     source writes on floats: + - * / ** and -x, min, max and functions of `math`, and one for each
-    term of a sum(… for …); not those on constants.
+    term of a sum(… for …); not those on constants. A line's executions are those of the access or
+    floating-point operation in it that most warps came to, as on the CPU backend; if it has none,
+    those of its first statement.
     """
     recorder = _Recorder(kernel)
     observed_launch(recorder, kernel, grid, block, *args)
@@ -61,7 +63,7 @@ class _Recorder:
         self.accesses = {}
         self.stages = []
         self.shared_bytes = 0
-        self._executions = defaultdict(lambda: [0, 0])  # (file, line) → by warps, lanes
+        self._executions = defaultdict(lambda: [0, 0])  # (file, line, part of it) → by warps, lanes
         self._flops = defaultdict(int)  # (file, line) → operations
         self._sites = {}  # code, offset in it → file and position in the source
         self._begin_block()
@@ -69,7 +71,7 @@ class _Recorder:
     def _begin_block(self):
         self._places = defaultdict(list)  # thread → its open calls and loops, see _call
         self._requests = {}  # (warp, …, place) → requests made there, and how many by each lane
-        self._marked = {}  # (warp, file, line, place) → bits of lanes, for each execution
+        self._marked = {}  # (warp, file, line, part, place) → bits of lanes, for each execution
 
     def edit(self, node, function):
         """Put marks into the source of a function."""
@@ -77,9 +79,10 @@ class _Recorder:
 
     # ---- what the marks call
 
-    def _line(self, file, line):
+    def _line(self, file, line, part=None):
+        """The thread comes to a line's first statement, or to another part of the line."""
         thread = order.thread_number(order.stamp)
-        key = (thread // WARP_SIZE, file, line, tuple(self._places[thread]))
+        key = (thread // WARP_SIZE, file, line, part, tuple(self._places[thread]))
         bit = 1 << thread % WARP_SIZE
         executions = self._marked.setdefault(key, [])
         for i, lanes in enumerate(executions):
@@ -108,9 +111,10 @@ class _Recorder:
         while place and isinstance(place.pop(), int):  # loops that the return left
             pass
 
-    def _operation(self, value, file, line):
+    def _operation(self, value, file, line, number):
         if isinstance(value, float | np.floating):
             self._flops[file, line] += 1
+            self._line(file, line, number)
         return value
 
     # ---- accesses
@@ -145,23 +149,29 @@ class _Recorder:
             self.shared_bytes, sum(a.size * element_bytes(a) for a in current.shared.values())
         )
         stages = defaultdict(int)
-        for (warp, (file, line, *_), what, stage, _), (requests, _) in self._requests.items():
+        for (warp, site, what, stage, _), (requests, came) in self._requests.items():
+            file, line, *_ = site
             stages[stage, warp, line, *what[:2]] += len(requests)
+            self._execute(file, line, (site, what), len(requests), sum(came))
             access = self._access(file, line, *what)
             for offsets in requests:
                 _count(access, tuple(offsets))
                 if block == (0, 0, 0) and len(access.samples) < _SAMPLES:
                     access.samples.append(Request(block, warp, tuple(offsets)))
-        for (_, file, line, _), executions in self._marked.items():
-            total = self._executions[file, line]
-            total[0] += len(executions)
-            total[1] += sum(lanes.bit_count() for lanes in executions)
+        for (_, file, line, part, _), executions in self._marked.items():
+            lanes = sum(bits.bit_count() for bits in executions)
+            self._execute(file, line, part, len(executions), lanes)
         if block == (0, 0, 0):
             self.stages = [
                 Stage(*key, requests)
                 for key, requests in sorted(stages.items(), key=lambda item: item[0][:3])
             ]
         self._begin_block()
+
+    def _execute(self, file, line, part, executions, lanes):
+        total = self._executions[file, line, part]
+        total[0] += executions
+        total[1] += lanes
 
     def _access(self, file, *key):
         if (file, *key) not in self.accesses:
@@ -172,9 +182,13 @@ class _Recorder:
         return self.accesses[file, *key]
 
     def lines(self):
+        most = {(file, line): () for file, line, part in self._executions if part is None}
+        for (*where, part), total in self._executions.items():
+            if (where := tuple(where)) in most:
+                most[where] = max(most[where], (part is not None, *total))
         return [
             Line(line, _text(file, line), executions, lanes, self._flops[file, line])
-            for (file, line), (executions, lanes) in sorted(self._executions.items())
+            for (file, line), (_, executions, lanes) in sorted(most.items())
         ]
 
 

@@ -4,13 +4,13 @@
         acc += a[k] * b[k]      for k in range(n):
                                     record_iteration()
                                     record_line(file, line)
-                                    acc += record_operation(a[k] * b[k], file, line)
-                                    record_operation(acc, file, line)
+                                    acc += record_operation(a[k] * b[k], file, line, 0)
+                                    record_operation(acc, file, line, 1)
                                 else:
                                     record_loop_end()
 
 and record_loop_end() before each break. Likewise record_call() and record_return() around the body
-of a device function. Line numbers stay those of the source.
+of a device function. Operations are numbered. Line numbers stay those of the source.
 """
 
 import ast
@@ -152,7 +152,8 @@ class _Marker(ast.NodeTransformer):
     def _counted(self, node):
         if self._is_constant(node):  # -math.inf: worked out before the kernel runs
             return node
-        return self._call("record_operation", node, node, *self._where(self._statement))
+        number = ast.Constant(next(self._numbers))
+        return self._call("record_operation", node, node, *self._where(self._statement), number)
 
     def _line(self, node):
         return self._mark("record_line", node, *self._where(node.lineno))
