@@ -3,6 +3,7 @@
 import random
 import re
 from base64 import b64decode
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -95,8 +96,27 @@ def test_addresses_put_each_lane_at_its_byte():
     assert marks == {(100 + 8 * lane, lane) for lane in LANES if lane % 2}
     assert {text.get_text() for text in second.texts} == {"lane 1", "lane 31"}
     assert first.get_xlim() == second.get_xlim()
-    assert "warp 0, 32 lanes ask for bytes 0 to 127" in picture.alt
-    assert "warp 1, 16 lanes ask for bytes 108 to 351" in picture.alt
+    assert "warp 0, 32 lanes at bytes 0 to 127" in picture.alt
+    assert "warp 1, 16 lanes at bytes 108 to 351" in picture.alt
+
+
+def test_requests_of_one_warp_are_numbered():
+    loop = access(*[lambda lane, k=k: 4 * (lane + 32 * k) for k in range(3)])
+    loop.samples = [replace(request, warp=0) for request in loop.samples]
+    loop.requests = 1024
+    picture = draw_addresses(loop, "k")
+    titles = [ax.get_title(loc="left") for ax in picture.figure.axes]
+    assert titles == [f"request {n}, block (0, 0, 0), warp 0: 32 lanes active" for n in (1, 2, 3)]
+    assert title(picture).endswith("where the access of each lane begins, in 3 of 1,024 requests")
+    assert "request 3, block (0, 0, 0), warp 0, 32 lanes at bytes 256 to 383" in picture.alt
+
+
+def test_one_lane_is_singular():
+    one = access([None] * 31 + [8])
+    assert "warp 0: 1 lane active" in draw_addresses(one, "k").figure.axes[0].get_title(loc="left")
+    assert "1 of 1 request" in title(draw_addresses(one, "k"))
+    assert "1 lane at bytes 8 to 11" in draw_addresses(one, "k").alt
+    assert "1 lane of warp 0 touches 1 sector" in draw_lines(one, "k").alt
 
 
 def test_groups_of_lanes_have_marks_of_their_own():
@@ -297,3 +317,15 @@ def test_timeline_leaves_out_what_has_no_room_and_says_so():
     assert "32 warps in 10 stages" in picture.alt
     with pytest.raises(ValueError, match="did not ask for memory"):
         draw_timeline(launch())
+
+
+@pytest.mark.parametrize(
+    "late", [Stage(6, 0, 3, "store", "global", 9), Stage(0, 8, 3, "atomic", "global", 9)]
+)
+def test_timeline_explains_only_what_it_draws(late):
+    picture = draw_timeline(launch(stages=[Stage(0, 0, 1, "load", "global", 2), late]))
+    (legend,) = picture.figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["global load"]
+    (bar,) = patches(picture, "global load")
+    assert bar.get_width() == pytest.approx(0.72)  # the longest of those that are drawn
+    assert draw_timeline(launch(stages=[late]))._repr_html_()

@@ -12,15 +12,14 @@ from html import escape
 import torch
 
 from helpers.simulator import blockIdx, cdiv, launch, shared_array, syncthreads, threadIdx
+from helpers.trace.picture import ORANGE, PALE, SKY
 from helpers.trace.squares import Squares, barrier, svg
 
 LARGEST = 8  # rows and columns of a matrix, and
 LARGEST_TILE = 4  # of a tile: what a page has room for
 CELL, TILE_CELL = 30, 46  # sides of the squares in pixels
 GAP = 26  # between matrices
-# of Okabe and Ito's palette, and paler; a frame says the same
-BLUE, ORANGE = "#56B4E9", "#E69F00"
-PALE_BLUE, PALE_ORANGE, PALE_GREEN = "#D3EAF8", "#FBE3B5", "#CDEBE1"
+PALE_BLUE, PALE_GREEN = "#D3EAF8", "#CDEBE1"  # a frame says the same
 HIDDEN = 'hidden="hidden"'  # JupyterLab drops an attribute without a value
 SCRIPT = """
 (() => {
@@ -250,7 +249,7 @@ class _Scene:
         c = Squares(x, y, CELL, (M, N))
         parts = [
             a.fill(PALE_BLUE, top, 0, bottom, K) + a.draw(f"A: {M} × {K}", _numbers(self.A)),
-            b.fill(PALE_ORANGE, 0, left, K, right) + b.draw(f"B: {K} × {N}", _numbers(self.B)),
+            b.fill(PALE, 0, left, K, right) + b.draw(f"B: {K} × {N}", _numbers(self.B)),
             c.fill(PALE_GREEN, top, left, bottom, right)
             + c.draw(f"C: {M} × {N}", C if self.is_stored else {})
             + c.frame(top, left, bottom, right),
@@ -269,8 +268,8 @@ class _Scene:
         """Draw a tile, or the accumulators, and what of it is multiplied."""
         T, k = self.TILE, self.k
         colors = {
-            "A_tile": (PALE_BLUE, BLUE),
-            "B_tile": (PALE_ORANGE, ORANGE),
+            "A_tile": (PALE_BLUE, SKY),
+            "B_tile": (PALE, ORANGE),
             "acc": (PALE_GREEN, ""),
         }
         pale, strong = colors[name]

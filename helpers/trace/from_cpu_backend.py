@@ -10,9 +10,8 @@ from typing import Any
 
 from helpers import compiler, cuda_on_cpu
 from helpers.trace.machine_code import MachineCode, Place
-from helpers.trace.record import Access, Launch, Line, Request, Stage
+from helpers.trace.record import SAMPLES, Access, Launch, Line, Request, Stage
 
-SAMPLES = 4  # requests of each access, all of the first block
 SUMS = [
     "requests", "lanes", "sectors", "ideal_sectors", "wavefronts", "ideal_wavefronts",
     "same_address",

@@ -15,9 +15,7 @@ from helpers.simulator.order import order
 from helpers.simulator.running import observed_launch
 from helpers.trace import model
 from helpers.trace.marks import marked
-from helpers.trace.record import Access, Launch, Line, Request, Stage
-
-_SAMPLES = 4  # requests that an Access keeps, of the first block
+from helpers.trace.record import SAMPLES, Access, Launch, Line, Request, Stage
 
 
 def record(kernel, grid, block, *args):
@@ -156,7 +154,7 @@ class _Recorder:
             access = self._access(file, line, *what)
             for offsets in requests:
                 _count(access, tuple(offsets))
-                if block == (0, 0, 0) and len(access.samples) < _SAMPLES:
+                if block == (0, 0, 0) and len(access.samples) < SAMPLES:
                     access.samples.append(Request(block, warp, tuple(offsets)))
         for (_, file, line, part, _), executions in self._marked.items():
             lanes = sum(bits.bit_count() for bits in executions)
@@ -194,7 +192,8 @@ class _Recorder:
 
 def _count(access, offsets):
     """Add one request to an Access."""
-    least = min(offset for offset in offsets if offset is not None) // 128 * 128
+    least = min(offset for offset in offsets if offset is not None)
+    least -= least % model.LINE_BYTES
     near = tuple(None if offset is None else offset - least for offset in offsets)
     access.requests += 1
     access.lanes += sum(offset is not None for offset in offsets)

@@ -6,21 +6,21 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
+from helpers.simulator import WARP_SIZE
 from helpers.trace.picture import (
     BLUE,
+    LONGEST_TEXT,
     ORANGE,
     PALE,
     PINK,
     SKY,
     VERMILION,
-    WARP_SIZE,
     WIDTH,
     Picture,
-    count,
     legend,
-    shorten,
 )
 from helpers.trace.record import Launch, Line, Stage
+from helpers.trace.words import count, shorten
 
 MOST_STAGES = 6
 MOST_WARPS = 8
@@ -83,11 +83,12 @@ def draw_timeline(launch: Launch) -> Picture:
     for stage in launch.stages:
         cell = cells.setdefault((stage.number, stage.warp), Counter())
         cell[_kind(stage)] += stage.requests
-    kinds = [kind for kind in KINDS if any(kind in cell for cell in cells.values())]
     numbers = range(1 + max(number for number, _ in cells))
     warps = range(1 + max(warp for _, warp in cells))
     stages_shown, warps_shown = numbers[:MOST_STAGES], warps[:MOST_WARPS]
-    most = max(max(cell.values()) for cell in cells.values())
+    shown = [cell for (n, warp), cell in cells.items() if n in stages_shown and warp in warps_shown]
+    kinds = [kind for kind in KINDS if any(kind in cell for cell in shown)]
+    most = max((max(cell.values()) for cell in shown), default=0)
     row = 0.15 * len(kinds) + 0.15
     figure = Figure(figsize=(WIDTH, 1.7 + row * len(warps_shown)), layout="constrained")
     ax = figure.subplots()
@@ -121,9 +122,9 @@ def draw_timeline(launch: Launch) -> Picture:
 
 def _draw_cell(ax: Axes, stage: int, warp: int, cell: Counter, kinds: list[str], most: int) -> None:
     """Draw the requests of one warp in one stage: a bar for each kind, with its number."""
-    height = 0.8 / len(kinds)
     for i, kind in enumerate(kinds):
         if cell[kind]:
+            height = 0.8 / len(kinds)
             color, hatch = KINDS[kind]
             length = 0.72 * cell[kind] / most
             y = warp + 0.1 + i * height
@@ -134,7 +135,7 @@ def _draw_cell(ax: Axes, stage: int, warp: int, cell: Counter, kinds: list[str],
 
 
 def _source(line: Line) -> str:
-    return f"{line.line:>3}  {shorten(line.text)}"
+    return f"{line.line:>3}  {shorten(line.text, LONGEST_TEXT)}"
 
 
 def _kind(stage: Stage) -> str:

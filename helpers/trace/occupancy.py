@@ -12,8 +12,9 @@ from numbers import Integral
 import torch
 
 from helpers.device import BACKEND
+from helpers.simulator import WARP_SIZE
+from helpers.trace.words import count
 
-WARP_SIZE = 32
 THREADS_PER_BLOCK = 1024  # at most; this and what follows is the same on every chip below
 REGISTERS = 65536  # of an SM, and as many may go to one block
 REGISTERS_PER_THREAD = 255  # at most
@@ -49,7 +50,7 @@ def _chips() -> dict[str, Chip]:
         "sm_100": (32, 64, 228 * KB, 227 * KB, KB, 128),
         "sm_120": (24, 48, 100 * KB, 99 * KB, KB, 128),
     }
-    sms = {
+    chips = {  # and their SMs
         "T4": ("sm_75", 40),
         "RTX 2080": ("sm_75", 46),
         "A100": ("sm_80", 108),
@@ -62,7 +63,7 @@ def _chips() -> dict[str, Chip]:
         "B200": ("sm_100", 148),
         "RTX 5090": ("sm_120", 170),
     }
-    return {name: Chip(name, arch, count, *figures[arch]) for name, (arch, count) in sms.items()}
+    return {name: Chip(name, arch, sms, *figures[arch]) for name, (arch, sms) in chips.items()}
 
 
 CHIPS = _chips()
@@ -116,11 +117,11 @@ class Occupancy:
         limiters = " and ".join(self.limiters)
         if not self.blocks:
             return f"{self.chip.name}: not one block fits an SM, limited by {limiters}"
-        size = f"{_count(self.blocks, 'block')} of {_count(_warps(self.threads), 'warp')}"
+        size = f"{count(self.blocks, 'block')} of {count(_warps(self.threads), 'warp')}"
         text = f"{self.chip.name}: {100 * self.fraction:.3g}% occupancy, {size} an SM"
         text += "" if self.fraction == 1 else f", limited by {limiters}"
         if self.registers is not None:
-            return f"{text}; {self.registers} registers a thread"
+            return f"{text}; {count(self.registers, 'register')} a thread"
         free = self.free_registers
         return f"{text}\nregisters are not known; up to {free} a thread would allow this"
 
@@ -166,7 +167,7 @@ def occupancy(
     if not 1 <= threads <= THREADS_PER_BLOCK:
         raise ValueError(f"a block has 1 to {THREADS_PER_BLOCK} threads, not {threads}")
     if shared_bytes < 0:
-        raise ValueError(f"shared memory of {shared_bytes} bytes")
+        raise ValueError(f"shared memory of {count(shared_bytes, 'byte')}")
     if registers is not None and not 1 <= registers <= REGISTERS_PER_THREAD:
         raise ValueError(f"a thread has 1 to {REGISTERS_PER_THREAD} registers, not {registers}")
     on = CHIPS[chip]
@@ -188,10 +189,6 @@ def _chip_here() -> str:
             if name.removesuffix(" SXM") in gpu.name and chip.sms == gpu.multi_processor_count:
                 return name
     return "H200"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
 
 
 def _warps(threads: int) -> int:

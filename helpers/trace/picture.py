@@ -11,10 +11,9 @@ from helpers.plots import COLORS
 
 BLUE, ORANGE, GREEN, PINK, SKY, VERMILION, YELLOW = COLORS
 PALE = "#FBE3B5"  # orange, on which black hatches and numbers are easy to see
-WARP_SIZE = 32
 WIDTH = 9  # inches: as wide as the text of a notebook
 DPI = 144  # of the PNG, which is shown at 96: sharp on a fine screen
-LONGEST_TEXT = 46  # characters of a source line
+LONGEST_TEXT = 46  # characters of a source line in a picture or in HTML
 
 
 class Picture:
@@ -41,12 +40,3 @@ class Picture:
 
 def legend(figure: Figure, patches: list[Patch]) -> None:
     figure.legend(handles=patches, loc="outside lower left", ncols=4, frameon=False, fontsize=8)
-
-
-def count(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
-
-
-def shorten(text: str) -> str:
-    text = text.strip()
-    return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"

@@ -11,24 +11,31 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from helpers.trace.model import BANKS, SECTOR_BYTES, WORD_BYTES, ideal_sectors, parts, sectors
+from helpers.simulator import WARP_SIZE
+from helpers.trace.model import (
+    BANKS,
+    LINE_BYTES,
+    SECTOR_BYTES,
+    WORD_BYTES,
+    ideal_sectors,
+    parts,
+    sectors,
+)
 from helpers.trace.picture import (
     BLUE,
     GREEN,
+    LONGEST_TEXT,
     ORANGE,
     PALE,
     PINK,
     SKY,
-    WARP_SIZE,
     WIDTH,
     Picture,
-    count,
     legend,
-    shorten,
 )
 from helpers.trace.record import Access, Request
+from helpers.trace.words import count, shorten
 
-LINE_BYTES = 128
 MARKS = [("o", BLUE), ("s", ORANGE), ("^", GREEN), ("D", PINK)]  # of each eight lanes
 MOST_LINES = 8  # rows of cache lines in a picture
 
@@ -47,15 +54,18 @@ def draw_addresses(access: Access, kernel: str) -> Picture:
     figure = Figure(figsize=(WIDTH, 0.9 + 1.25 * len(requests)), layout="constrained")
     rows = figure.subplots(len(requests), 1, squeeze=False, sharex=is_shared)[:, 0]
     words = []
-    for ax, request, (first, end) in zip(rows, requests, spans, strict=True):
+    for n, (ax, request, (first, end)) in enumerate(zip(rows, requests, spans, strict=True), 1):
         low, high = together if is_shared else (first, first + widest)
         _scatter_lanes(ax, request)
         _mark_bytes(ax, low, high)
-        active = len(_asked(request))
-        ax.set_title(f"{_place(request)}: {active} lanes active", fontsize=9, loc="left", pad=3)
-        words.append(f"{_place(request)}, {active} lanes ask for bytes {first:,} to {end - 1:,}")
+        active = count(len(_asked(request)), "lane")
+        title = f"request {n}, {_place(request)}: {active} active"
+        ax.set_title(title, fontsize=9, loc="left", pad=3)
+        place = f"request {n}, {_place(request)}"
+        words.append(f"{place}, {active} at bytes {first:,} to {end - 1:,}")
     rows[-1].set_xlabel(f"byte offset into {access.array}")
-    _head(figure, access, kernel, "where the access of each lane begins")
+    shown = f"{len(requests)} of {count(access.requests, 'request')}"
+    _head(figure, access, kernel, f"where the access of each lane begins, in {shown}")
     return Picture(figure, f"{_sentence(access)}: {'; '.join(words)}.")
 
 
@@ -85,7 +95,7 @@ def draw_lines(access: Access, kernel: str) -> Picture:
     )
     ax.set_xticks(range(0, LINE_BYTES + 1, SECTOR_BYTES))
     ax.set_yticks([y + 0.4 for y in range(len(shown))], [f"{n * LINE_BYTES:,}" for n in shown])
-    ax.set_ylabel(f"128-byte line\nat byte of {access.array}")
+    ax.set_ylabel(f"{LINE_BYTES}-byte line\nat byte of {access.array}")
     legend(
         figure,
         [
@@ -94,19 +104,15 @@ def draw_lines(access: Access, kernel: str) -> Picture:
             Patch(fc="white", ec="0.6", label="not moved"),
         ],
     )
-    moved, ideal = (
-        sectors(request.offsets, access.bytes),
-        ideal_sectors(request.offsets, access.bytes),
-    )
+    moved = sectors(request.offsets, access.bytes)
+    ideal = ideal_sectors(request.offsets, access.bytes)
     used = f"{len(asked):,} of {SECTOR_BYTES * moved:,} bytes"
-    _head(
-        figure,
-        access,
-        kernel,
-        f"{_place(request)}: {count(moved, 'sector')} moved, {ideal} would do: {used} used",
-    )
+    summary = f"{_place(request)}: {count(moved, 'sector')} moved, {ideal} would do: {used} used"
+    _head(figure, access, kernel, summary)
+    lanes = count(len(_asked(request)), "lane")
+    touch = "touches" if lanes == "1 lane" else "touch"
     alt = (
-        f"{_sentence(access)}: {len(_asked(request))} lanes of warp {request.warp} touch "
+        f"{_sentence(access)}: {lanes} of warp {request.warp} {touch} "
         f"{count(moved, 'sector')} of 32 bytes in {count(len(lines), 'line')}, {ideal} would do; "
         f"{used} are used."
     )
@@ -173,7 +179,7 @@ def _scatter_lanes(ax: Axes, request: Request) -> None:
     for lane, shift in {active[-1]: (7, -3), active[0]: (-2, 6)}.items():
         place = (request.offsets[lane], lane)
         ax.annotate(f"lane {lane}", place, shift, textcoords="offset points", fontsize=8)
-    ax.set(ylim=(WARP_SIZE + 1, -11), ylabel="lane")
+    ax.set(ylim=(WARP_SIZE + 4, -11), ylabel="lane")
     ax.set_yticks([0, 8, 16, 24, 31])
     ax.tick_params(labelsize=8)
 
@@ -184,8 +190,8 @@ def _mark_bytes(ax: Axes, low: int, high: int) -> None:
     first = low // step * step
     last = max(-(-high // step) * step, first + LINE_BYTES)
     ax.set_xticks(range(first, last + 1, step), [f"{n:,}" for n in range(first, last + 1, step)])
-    margin = 0.04 * (last - first)
-    ax.set_xlim(first - margin / 3, last + margin)
+    margin = 0.06 * (last - first)
+    ax.set_xlim(first - margin / 4, last + margin)
     ax.grid(axis="x", color="0.85", lw=0.8)
     ax.set_axisbelow(True)
 
@@ -228,8 +234,9 @@ def _label(ax: Axes, x: float, y: float, lanes: list[int], **style) -> None:
 
 def _head(figure: Figure, access: Access, kernel: str, summary: str) -> None:
     """Write what the picture is about: kernel, line, operation and array, and the line's text."""
-    text = f"{kernel}, line {access.line}: {_what(access)}\n{shorten(access.text)}\n{summary}"
-    figure.suptitle(text, fontsize=10, parse_math=False)
+    where = f"{kernel}, line {access.line}: {_what(access)}"
+    text = shorten(access.text, LONGEST_TEXT)
+    figure.suptitle(f"{where}\n{text}\n{summary}", fontsize=10, parse_math=False)
 
 
 def _queues(access: Access, request: Request) -> list[tuple[str, dict[int, list[list[int]]]]]:

@@ -7,6 +7,7 @@ The terms are those of Nsight Compute. A *request* is one memory instruction of 
 from dataclasses import dataclass, field
 
 Dim = tuple[int, int, int]
+SAMPLES = 4  # requests that an Access keeps, of the first block
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from html import escape
 
-VERMILION = "#D55E00"
+from helpers.trace.picture import VERMILION
 
 
 @dataclass

@@ -8,6 +8,7 @@ from helpers.simulator import WARP_SIZE
 from helpers.tables import Table
 from helpers.trace.model import SECTOR_BYTES
 from helpers.trace.occupancy import Occupancy
+from helpers.trace.picture import LONGEST_TEXT
 from helpers.trace.record import Access
 from helpers.trace.words import count, shorten
 
@@ -15,7 +16,6 @@ HEADER = ["line", "source", "access", "array", "requests", "each", "ideal", "lan
 SOURCE, ARRAY = HEADER.index("source"), HEADER.index("array")
 # what a request takes of each kind of memory
 UNITS = {"global": "32-byte sectors", "shared": "wavefronts (shared memory)"}
-LONGEST_SOURCE = 46  # characters of a line of source in HTML
 WIDTH = 100  # characters that plain text takes at most
 LONGEST_ARRAY = 20  # characters of an array's name in plain text
 BELOW = {"initial_indent": 6 * " ", "subsequent_indent": 8 * " ", "break_on_hyphens": False}
@@ -29,7 +29,7 @@ def title_and_table(report) -> tuple[str, Table]:
     """Return what a report on one kernel shows."""
     rows = [[*_cells(access), _complaints(access)] for access in report.accesses]
     for row in rows:
-        row[SOURCE] = shorten(row[SOURCE], LONGEST_SOURCE)
+        row[SOURCE] = shorten(row[SOURCE], LONGEST_TEXT)
     return _title(report), Table([*HEADER, ""], rows, "\n".join(_caption(report)))
 
 
