@@ -18,7 +18,7 @@ from helpers.simulator.errors import (
     OutOfRangeError,
     SharedMemoryError,
 )
-from helpers.simulator.geometry import Place
+from helpers.simulator.operators import NoNumber
 from helpers.simulator.watch import LocalWatch, NoWatch, ObservedWatch, Watch
 
 SHARED_LIMIT = 227 * 1024  # bytes a block can have on an H100 or H200
@@ -52,7 +52,7 @@ ELEMENTS = {
 }
 
 
-class Array:
+class Array(NoNumber):
     """An array inside a kernel: a[i, j] reads a Python number, a[i, j] = x stores as C would.
 
     Also: len(a), a.shape, a.size (elements), a.dtype, a.name. Every index is checked; a negative
@@ -155,6 +155,12 @@ class Array:
         self._name = names[number] if number < len(names) else "array"
         return self._name
 
+    def advice(self):
+        indices = ", ".join("ijklmn"[: len(self.shape)])
+        return (
+            f"{self.name} is an array; a kernel works on its elements, as in {self.name}[{indices}]"
+        )
+
     def __len__(self):
         return self.shape[0]
 
@@ -185,10 +191,11 @@ class Array:
             else:
                 self._data[index] = _as_integer(value, self.dtype)
         except (TypeError, ValueError):
+            advice = f"; {value.advice()}" if isinstance(value, NoNumber) else ""
             raise fault(
                 DtypeError,
                 f"{self.name} holds {dtype_name(self.dtype)}, "
-                f"it cannot store {value!r} ({type(value).__name__})",
+                f"it cannot store {value!r} ({type(value).__name__}){advice}",
             ) from None
 
     def _wrong_index(self, index):
@@ -206,9 +213,9 @@ class Array:
             try:
                 operator.index(part)
             except TypeError:
+                if isinstance(part, NoNumber):
+                    return fault(OutOfRangeError, f"{access}: {part.advice()}")
                 advice = "; // divides integers" if isinstance(part, float) else ""
-                if isinstance(part, Place):
-                    advice = "; take its x, y or z"
                 return fault(
                     OutOfRangeError,
                     f"{access}: an index is an integer, not a {type(part).__name__}{advice}",
@@ -304,6 +311,8 @@ def _as_integer(value, dtype):
 def _index_text(part):
     if isinstance(part, slice):
         return ":".join("" if x is None else str(x) for x in (part.start, part.stop))
+    if isinstance(part, NoNumber):
+        return part.name
     return "..." if part is ... else str(part)
 
 

@@ -4,6 +4,7 @@ import operator
 from typing import NamedTuple
 
 from helpers.simulator.errors import HostOnlyError, LaunchError
+from helpers.simulator.operators import NoNumber
 
 WARP_SIZE = 32
 
@@ -21,13 +22,13 @@ class dim3(NamedTuple):
     z: int = 1
 
 
-class Place:
+class Place(NoNumber):
     """threadIdx, blockIdx, blockDim or gridDim: x, y and z as the running thread sees them."""
 
-    __slots__ = ("_name", "x", "y", "z")
+    __slots__ = ("name", "x", "y", "z")
 
     def __init__(self, name):
-        self._name = name
+        self.name = name
 
     def set(self, xyz):
         self.x, self.y, self.z = xyz
@@ -39,12 +40,15 @@ class Place:
 
     def __getattr__(self, axis):  # Python comes here only while x, y and z are not set
         if axis in ("x", "y", "z"):
-            raise HostOnlyError(f"{self._name}.{axis} has a value only inside a kernel")
-        raise AttributeError(f"{self._name} has x, y and z, but no {axis}")
+            raise HostOnlyError(f"{self.name}.{axis} has a value only inside a kernel")
+        raise AttributeError(f"{self.name} has x, y and z, but no {axis}")
+
+    def advice(self):
+        return f"{self.name} has three parts; take one, as in {self.name}.x"
 
     def __repr__(self):
         if not hasattr(self, "x"):
-            return f"{self._name}: has values only inside a kernel"
+            return f"{self.name}: has values only inside a kernel"
         return f"({self.x}, {self.y}, {self.z})"
 
 

@@ -24,6 +24,7 @@ import torch
 
 from helpers.simulator.arrays import shared_array
 from helpers.simulator.errors import HostOnlyError, LaunchError
+from helpers.simulator.geometry import Place
 from helpers.simulator.meeting import Meeting
 
 # Nobody's device functions: they are called as they are.
@@ -38,9 +39,9 @@ def prepare(kernel, observer=None):
     """Return what to run for `kernel`: a Prepared.
 
     An observer edits the source of the kernel and of its device functions, see running. Raises
-    LaunchError where a thread cannot be paused (in a lambda, in a comprehension) or a comprehension
-    would make one shared array over and over, and HostOnlyError where the kernel reads a tensor
-    that is not an argument.
+    LaunchError where a thread cannot be paused (in a lambda, in a comprehension), a comprehension
+    would make one shared array over and over or threadIdx or its like is assigned to, and
+    HostOnlyError where the kernel reads a tensor that is not an argument.
     """
     rewriter = _Rewriter(observer)
     pauses = rewriter.meets(kernel)
@@ -243,6 +244,14 @@ class _Source(ast.NodeVisitor):
         if isinstance(self._resolve(node.value), Meeting):
             raise LaunchError(
                 f"{ast.unparse(node)} in line {node.lineno} does nothing without its ()"
+            )
+        self.generic_visit(node)
+
+    def visit_Attribute(self, node):
+        is_read = isinstance(node.ctx, ast.Load)
+        if not is_read and isinstance(self._resolve(node.value), Place):
+            raise LaunchError(
+                f"{ast.unparse(node)} in line {node.lineno} is assigned to; a kernel only reads it"
             )
         self.generic_visit(node)
 

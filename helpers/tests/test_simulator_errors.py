@@ -70,7 +70,7 @@ def message(error_type, kernel, grid, block, *args):
         ("a", "inp[a]: an index is an integer, not a str"),
         ((1, 2), "inp[1, 2]: shape (4,) needs 1 index, got 2"),
         ((1,), "inp[1]: an index is an integer, not a tuple"),
-        (threadIdx, "inp[(2, 0, 0)]: an index is an integer, not a Place; take its x, y or z"),
+        (threadIdx, "inp[threadIdx]: threadIdx has three parts; take one, as in threadIdx.x"),
     ],
 )
 def test_wrong_index_of_a_vector(index, complaint, with_barrier):
@@ -679,7 +679,7 @@ def test_a_kernel_without_source():
 
 @pytest.mark.parametrize("place", [threadIdx, blockIdx, blockDim, gridDim])
 def test_places_exist_only_in_a_kernel(place):
-    name = place._name
+    name = place.name
     launch(fill_kernel, 1, 1, torch.zeros(1), 1)
     with pytest.raises(HostOnlyError, match=f"{name}.x has a value only inside a kernel"):
         place.x  # noqa: B018
