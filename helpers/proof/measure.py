@@ -32,14 +32,12 @@ METRICS = (
     *(f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum" for op in ("ld", "st", "atom", "red")),
     *(f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum" for op in ("ld", "st", "atom")),
     *(f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum" for op in ("ld", "st", "atom")),
-    *(f"smsp__inst_executed_op_shared_{op}.sum" for op in ("ld", "st", "atom")),
     "sm__maximum_warps_per_active_cycle_pct",
     *(f"launch__occupancy_limit_{of}" for of in ("blocks", "registers", "shared_mem", "warps")),
     "launch__registers_per_thread",
     "launch__shared_mem_per_block_static",
     "launch__shared_mem_per_block_dynamic",
     "launch__waves_per_multiprocessor",
-    "smsp__thread_inst_executed_per_inst_executed.ratio",
     *(
         f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum"
         for op in ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma")

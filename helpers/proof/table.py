@@ -32,6 +32,9 @@ What no kernel here does: add floats to shared memory with atomicAdd. The GPU ha
 that, and loops. ncu counts each round as a load and an atomic without a conflict, where the
 simulator and the CPU backend count one atomic, and the rounds as its wavefronts.
 
+What is not compared: active lanes. ncu gives their mean over all instructions of a kernel, where
+the simulator and the CPU backend count them by lines of the source.
+
 ## Global memory
 
 Requests / 32-byte sectors.
