@@ -117,6 +117,11 @@ def test_one_lane_is_singular():
     assert "1 of 1 request" in title(draw_addresses(one, "k"))
     assert "1 lane at bytes 8 to 11" in draw_addresses(one, "k").alt
     assert "1 lane of warp 0 touches 1 sector" in draw_lines(one, "k").alt
+    halves = access([8 * lane if lane < 17 else None for lane in LANES], size=8, space="shared")
+    assert [text for text in texts(draw_banks(halves, "k")) if "lane" in text] == [
+        "lanes 0–15",
+        "lane 16",
+    ]
 
 
 def test_groups_of_lanes_have_marks_of_their_own():

@@ -253,7 +253,7 @@ def _queues(access: Access, request: Request) -> list[tuple[str, dict[int, list[
             for word in range(first // WORD_BYTES, (first + access.bytes - 1) // WORD_BYTES + 1):
                 turn = (word, lane) if access.operation == "atomic" else (word,)
                 queues.setdefault(word % BANKS, {}).setdefault(turn, []).append(lane)
-        name = f"lanes {lanes[0]}–{lanes[-1]}"
+        name = f"lanes {lanes[0]}–{lanes[-1]}" if len(lanes) > 1 else f"lane {lanes[0]}"
         named.append((name, {bank: list(queues[bank].values()) for bank in sorted(queues)}))
     return named
 
