@@ -106,14 +106,14 @@ class Array(NoNumber):
         self.poke(index, value)
         self.watch.write(index)
 
-    def change(self, index, new_value, reads=True):
+    def change(self, index, new_value, reads=True, compares=False):
         """Replace an element by `new_value(element)` in one atomic step; return the old value.
 
-        `reads`: the new value depends on the old one.
+        `reads`: the new value depends on the old one; `compares`: it is a compare-and-swap.
         """
         old = self.peek(index)
         self.poke(index, new_value(old))
-        self.watch.atomic(index, reads)
+        self.watch.atomic(index, reads, compares)
         return old
 
     def peek(self, index):

@@ -37,7 +37,9 @@ def atomicExch(array, index, value):
 def atomicCAS(array, index, compare, value):
     """Compare and swap: store `value` if array[index] equals `compare`; return the old value."""
     return _numbers(array).change(
-        index, lambda old: value if old == array.as_element(compare) else old
+        index,
+        lambda old: value if old == array.as_element(compare) else old,
+        compares=True,
     )
 
 

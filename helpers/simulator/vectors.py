@@ -64,7 +64,7 @@ class Vectors(Array):
             self._array.poke(element, value)
         self._array.watch.write_all(elements, _getframe(1))
 
-    def change(self, index, new_value, reads=True):
+    def change(self, index, new_value, reads=True, compares=False):
         raise fault(DtypeError, f"{self.element_text(index)} is a vector; atomics take a number")
 
     def _elements(self, index):

@@ -1,7 +1,8 @@
 """Remembers who read and wrote each element of an array, and finds data races.
 
 A race: two threads touch one element, at least one of them writes, they are not both atomic, and
-nothing that `order` knows of comes between.
+nothing that `order` knows of comes between. To read a value and then to compare and swap it is
+right: if it has changed, that fails.
 """
 
 from sys import _getframe
@@ -39,7 +40,7 @@ class Watch(_Watch):
     syncwarp() orders some of them, all.
     """
 
-    __slots__ = ("_atomics", "_other_reads", "_reads", "_undefined_at_first", "_writes")
+    __slots__ = ("_atomics", "_other_reads", "_reads", "_swapped", "_undefined_at_first", "_writes")
     __slots__ += ("element_text", "quiet")
 
     def __init__(self, element_text, shared):
@@ -48,6 +49,7 @@ class Watch(_Watch):
         self._undefined_at_first = shared
         self._reads, self._writes, self._atomics = {}, {}, {}
         self._other_reads = {}  # by blocks before this one
+        self._swapped = set()  # indices whose last atomic was a compare-and-swap
         order.empty_at_barriers(self.quiet, shared)
 
     def read(self, index, frame=None):
@@ -60,15 +62,16 @@ class Watch(_Watch):
             return
         elif not order.block <= last[0] < order.barrier:
             self._compare(index, _READ, last, _WRITTEN)
-        if self._atomics:
+        if self._atomics and index not in self._swapped:
             self._compare(index, _READ, self._atomics.get(index), _ATOMIC)
         frame = frame or _getframe(2)
         access = order.stamp, frame.f_code, frame.f_lasti
         before = self._reads.get(index)
         if order.readers == 1:
-            if before is not None and before[0] < order.block:
-                self._other_reads[index] = before
-            self._reads[index] = access
+            if before is None or before[0] < order.barrier:
+                if before is not None and before[0] < order.block:
+                    self._other_reads[index] = before
+                self._reads[index] = access
             self.quiet.add(index)
             return
         if before is not None and (one := next(iter(before.values())))[0] < order.barrier:
@@ -97,14 +100,18 @@ class Watch(_Watch):
         frame = frame or _getframe(2)
         self._writes[index] = order.stamp, frame.f_code, frame.f_lasti
 
-    def atomic(self, index, reads=True):
-        """The running thread has performed an atomic; `reads`: it used the old value."""
+    def atomic(self, index, reads, compares):
+        """The running thread has performed an atomic; `reads`, `compares`: see Array.change."""
         order.pass_atomic((self, index))
         last = self._writes.get(index)
         if last is None and self._undefined_at_first and reads and index not in self._atomics:
             raise self._undefined(index)
         self._compare(index, _ATOMIC, last, _WRITTEN)
-        self._compare_with_readers(index, _ATOMIC)
+        if compares:
+            self._swapped.add(index)
+        else:
+            self._swapped.discard(index)
+            self._compare_with_readers(index, _ATOMIC)
         self.quiet.discard(index)
         frame = calling_frame()
         self._atomics[index] = order.stamp, frame.f_code, frame.f_lasti
@@ -148,16 +155,16 @@ class AliasWatch(_Watch):
     def write(self, index, frame=None):
         self._tell(self._memory.write, index, frame or _getframe(2))
 
-    def atomic(self, index, reads=True):
-        self._tell(self._memory.atomic, index, reads)
+    def atomic(self, index, reads, compares):
+        self._tell(self._memory.atomic, index, reads, compares)
 
-    def _tell(self, what, index, argument):
+    def _tell(self, what, index, *arguments):
         self._memory.element_text = lambda _: (
             f"{self._array.element_text(index)}, in memory of {self._others} as well,"
         )
         first = self._first + self._array.number(index) * self._step
         for unit in range(first, first + self._step):
-            what(unit, argument)
+            what(unit, *arguments)
 
 
 class ObservedWatch:
@@ -179,9 +186,9 @@ class ObservedWatch:
         self._observer.access(self._array, "store", index, frame)
         self._watch.write(index, frame)
 
-    def atomic(self, index, reads=True):
+    def atomic(self, index, reads, compares):
         self._observer.access(self._array, "atomic", index, calling_frame())
-        self._watch.atomic(index, reads)
+        self._watch.atomic(index, reads, compares)
 
     def read_all(self, indices, frame):
         self._observer.access(self._array, "load", indices[0], frame, len(indices))

@@ -1,12 +1,14 @@
 """Races and undefined reads are errors that name both lines; their mended twins pass."""
 
 import inspect
+import itertools
 import random
 import re
 
 import pytest
 import torch
 
+from helpers.compiler import compile_cuda
 from helpers.simulator import (
     OutOfRangeError,
     RaceError,
@@ -287,6 +289,87 @@ def test_an_atomic_and_a_plain_access():
     assert "hist[0] is read by thread 1 and was changed by an atomic by thread 0" in message(
         RaceError, reading_first_kernel, 1, 4, torch.zeros(4), torch.zeros(1)
     )
+
+
+def guide_kernel(total, inp):
+    i = blockIdx.x * blockDim.x + threadIdx.x
+    old = total[0]  # plain, as in the CUDA programming guide
+    while True:
+        assumed = old
+        old = atomicCAS(total, 0, assumed, assumed + inp[i])
+        if old == assumed:
+            break
+
+
+@pytest.mark.parametrize("grid", [1, 3])
+def test_a_compare_and_swap_after_a_plain_read(grid):
+    inp, total = torch.randint(9, (64 * grid,)), torch.zeros(1, dtype=torch.int64)
+    launch(guide_kernel, grid, 64, total, inp)
+    assert total.item() == inp.sum().item()
+
+    def then_adding_kernel(x):
+        if x[0] == 0:
+            atomicCAS(x, 0, 0, 1)
+        if threadIdx.x == 2:
+            atomicAdd(x, 0, 1)
+
+    assert "by thread 2 and was read by thread 0 in line +1" in message(
+        RaceError, then_adding_kernel, 1, 4, torch.zeros(1)
+    )
+
+
+PAIRS_CUDA = r"""
+#include <cuda_runtime.h>
+
+__device__ void access(int* x, int kind) {
+    if (kind == 0) { volatile int seen = *x; (void)seen; }
+    if (kind == 1) *x = 7;
+    if (kind == 2) atomicAdd(x, 1);
+    if (kind == 3) atomicCAS(x, 0, 1);
+}
+
+__global__ void pair(int* x, int first, int second) {
+    if (threadIdx.x == 0 && blockIdx.x == 0) access(x, first);
+    if (threadIdx.x == 1 && blockIdx.x == gridDim.x - 1) access(x, second);
+}
+
+void run(torch::Tensor x, int64_t blocks, int64_t first, int64_t second) {
+    pair<<<blocks, 2>>>(x.data_ptr<int>(), first, second);
+}
+"""
+KINDS = [
+    lambda x: x[0],
+    lambda x: x.__setitem__(0, 7),
+    lambda x: atomicAdd(x, 0, 1),
+    lambda x: atomicCAS(x, 0, 0, 1),
+]
+
+
+def pair_kernel(x, first, second):
+    if threadIdx.x == 0 and blockIdx.x == 0:
+        first(x)
+    if threadIdx.x == 1 and blockIdx.x == gridDim.x - 1:
+        second(x)
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_pairs_of_accesses_as_on_the_cpu_backend(blocks):
+    run = compile_cuda(PAIRS_CUDA, functions=["run"], check=True).run
+    for first, second in itertools.product(range(4), repeat=2):
+        one = torch.zeros(1, dtype=torch.int32)
+        raised = []
+        for start in (
+            lambda: launch(pair_kernel, blocks, 2, one, KINDS[first], KINDS[second]),  # noqa: B023
+            lambda: run(one.zero_(), blocks, first, second),  # noqa: B023
+        ):
+            try:
+                start()
+                raised.append(False)
+            except (RaceError, RuntimeError) as error:
+                assert "x[0]" in str(error)
+                raised.append(True)
+        race = {first, second} not in ({0}, {2}, {3}, {2, 3}, {0, 3})
+        assert raised == [race, race], (first, second)
 
 
 def neighbour(array, i):
