@@ -122,6 +122,22 @@ def test_operations_on_each_term_of_a_sum():
     assert [line.flops for line in launched.lines] == [14, 7, 0, 8, 0, 2, 1]
 
 
+def test_operations_on_each_term_of_a_list():
+    def list_kernel(out, a, n):
+        values = [a[k] for k in range(n)]
+        out[0] = sum(values)  # n
+        out[1] = max(values) - min(tuple(values))  # 2n + 1
+        out[2] = sum(sum(row) for row in [values, values])  # 2n + 2
+        out[3] = sum([1, 2, 3]) + max([n, 2]) + min(range(n))
+        out[4] = max(*values[:2])  # 1
+
+    a, out = torch.randn(7), torch.zeros(5)
+    launched = record(list_kernel, 1, 1, out, a, 7)
+    expected = [a.sum(), a.max() - a.min(), 2 * a.sum(), 6 + 7 + 0, a[:2].max()]
+    torch.testing.assert_close(out, torch.tensor(expected))
+    assert [line.flops for line in launched.lines] == [0, 7, 15, 16, 0, 1]
+
+
 def test_operations_belong_to_the_line_where_their_statement_begins():
     def sum_kernel(out, inp):
         i = threadIdx.x

@@ -25,9 +25,9 @@ def record(kernel, grid, block, *args):
     the source of the kernel and its device functions tell loops apart, so lanes of a warp share a
     request only in the same iteration of each loop. Floating-point operations are those that the
     source writes on floats: + - * / ** and -x, min, max and functions of `math`, and one for each
-    term of a sum(… for …); not those on constants. A line's executions are those of the access or
-    floating-point operation in it that most warps came to, as on the CPU backend; if it has none,
-    those of its first statement.
+    term of sum(terms), min(terms) or max(terms); not those on constants. A line's executions are
+    those of the access or floating-point operation in it that most warps came to, as on the CPU
+    backend; if it has none, those of its first statement.
     """
     recorder = _Recorder(kernel)
     observed_launch(recorder, kernel, grid, block, *args)

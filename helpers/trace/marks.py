@@ -98,10 +98,9 @@ class _Marker(ast.NodeTransformer):
 
     def visit_Call(self, node):
         self.generic_visit(node)
-        terms = node.args[0] if len(node.args) == 1 else None
-        is_list = isinstance(terms, ast.GeneratorExp | ast.ListComp)
-        if is_list and self._is_builtin(node.func, "sum", "min", "max"):
-            terms.elt = self._counted(terms.elt)  # an operation for each term
+        takes_list = len(node.args) == 1 and not isinstance(node.args[0], ast.Starred)
+        if takes_list and self._is_builtin(node.func, "sum", "min", "max"):
+            node.args = [self._counted_terms(node.args[0])]
             return node
         counts = self._is_math(node.func) or self._is_builtin(node.func, "min", "max")
         return self._counted(node) if counts else node
@@ -154,6 +153,18 @@ class _Marker(ast.NodeTransformer):
             return node
         number = ast.Constant(next(self._numbers))
         return self._call("record_operation", node, node, *self._where(self._statement), number)
+
+    def _counted_terms(self, terms):
+        """Count an operation for each term of a sum, minimum or maximum."""
+        if isinstance(terms, ast.GeneratorExp | ast.ListComp):
+            terms.elt = self._counted(terms.elt)
+            return terms
+        load, store = (
+            ast.copy_location(ast.Name("record_term", context), terms)
+            for context in (ast.Load(), ast.Store())
+        )
+        each = ast.comprehension(store, terms, [], 0)
+        return ast.copy_location(ast.GeneratorExp(self._counted(load), [each]), terms)
 
     def _line(self, node):
         return self._mark("record_line", node, *self._where(node.lineno))
