@@ -24,6 +24,7 @@ from helpers.simulator import (
     local_array,
     shared_array,
     shfl_down_sync,
+    shfl_sync,
     syncthreads,
     syncwarp,
     threadIdx,
@@ -396,6 +397,8 @@ __global__ void parts(float* out, const float* inp, int n) {
     if (i < n) out[i] = inp[i];
     if (i < n && inp[i] > -100.0f) out[i + 64] = 1.0f;
     if (inp[i] > 100.0f) out[i] = 2.0f;
+    if (i < 32) i = __shfl_sync(0xffffffff, i, i);
+    if (i % 32 < 16) __syncwarp(0xffff);
     v = i < n ? inp[i + 64] : 0.0f;
     out[i + 128] = i < n ? inp[i] : v;
     for (int k = 0; k < n; k++)
@@ -416,6 +419,8 @@ def parts_kernel(out, inp, n):
     if i < n: out[i] = inp[i]  # noqa: E701
     if i < n and inp[i] > -100.0: out[i + 64] = 1.0  # noqa: E701
     if inp[i] > 100.0: out[i] = 2.0  # noqa: E701
+    if i < 32: i = shfl_sync(FULL, i, i)  # noqa: E701
+    if i % 32 < 16: syncwarp(0xFFFF)  # noqa: E701
     v = inp[i + 64] if i < n else 0.0
     out[i + 128] = inp[i] if i < n else v
     for k in range(n):
@@ -435,6 +440,8 @@ def test_parts_of_a_line_count_as_on_the_cpu_backend(n):
         "if i < n: out": "if (i < n) out",
         "if i < n and": "if (i < n &&",
         "if inp[i]": "if (inp[i]",
+        "if i < 32": "if (i < 32)",
+        "if i % 32": "if (i % 32",
         "v = inp": "v = i < n",
         "out[i + 128]": "out[i + 128]",
         "if k < i": "if (k < i)",
@@ -446,6 +453,7 @@ def test_parts_of_a_line_count_as_on_the_cpu_backend(n):
         assert (mine.executions, mine.lanes) == (other.executions, other.lanes), python
     few = line_of(launched, "if i < n: out")
     assert (few.executions, few.lanes) == (-(-n // 32), n)
+    assert line_of(launched, "if i % 32").lanes == 32
     assert line_of(launched, "if i >= 48").lanes == 64
 
 

@@ -26,8 +26,8 @@ def record(kernel, grid, block, *args):
     request only in the same iteration of each loop. Floating-point operations are those that the
     source writes on floats: + - * / ** and -x, min, max and functions of `math`, and one for each
     term of sum(terms), min(terms) or max(terms); not those on constants. A line's executions are
-    those of the access or floating-point operation in it that most warps came to, as on the CPU
-    backend; if it has none, those of its first statement.
+    those of the access, floating-point operation, barrier, shuffle or vote in it that most warps
+    came to, as on the CPU backend; if it has none, those of its first statement.
     """
     recorder = _Recorder(kernel)
     observed_launch(recorder, kernel, grid, block, *args)

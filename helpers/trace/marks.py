@@ -17,6 +17,7 @@ import ast
 import itertools
 import math
 
+from helpers.simulator.meeting import Meeting
 from helpers.simulator.rewrite import closure
 
 _COUNTED = ast.Add | ast.Sub | ast.Mult | ast.Div | ast.Pow  # as floating-point operations
@@ -98,6 +99,8 @@ class _Marker(ast.NodeTransformer):
 
     def visit_Call(self, node):
         self.generic_visit(node)
+        if isinstance(self._target(node.func), Meeting):
+            return self._met(node)
         takes_list = len(node.args) == 1 and not isinstance(node.args[0], ast.Starred)
         if takes_list and self._is_builtin(node.func, "sum", "min", "max"):
             node.args = [self._counted_terms(node.args[0])]
@@ -130,11 +133,16 @@ class _Marker(ast.NodeTransformer):
         statements.append(ast.Assign([store], self.visit(total)))
         return [ast.copy_location(statement, node) for statement in statements]
 
+    def _target(self, function):
+        """Return what a name or module.name stands for, or None if only a run can tell."""
+        if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+            return getattr(self._names.get(function.value.id), function.attr, None)
+        return self._names.get(function.id) if isinstance(function, ast.Name) else None
+
     def _is_math(self, function):
         if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
             return self._names.get(function.value.id) is math
-        target = self._names.get(function.id) if isinstance(function, ast.Name) else None
-        return getattr(target, "__module__", None) == "math"
+        return getattr(self._target(function), "__module__", None) == "math"
 
     def _is_builtin(self, function, *names):
         is_name = isinstance(function, ast.Name) and function.id not in self._names
@@ -165,6 +173,13 @@ class _Marker(ast.NodeTransformer):
         )
         each = ast.comprehension(store, terms, [], 0)
         return ast.copy_location(ast.GeneratorExp(self._counted(load), [each]), terms)
+
+    def _met(self, node):
+        """Mark a barrier, shuffle or vote: (record_line(file, line, 2), call)[1]."""
+        number = ast.Constant(next(self._numbers))
+        mark = self._call("record_line", node, *self._where(self._statement), number)
+        both = ast.Subscript(ast.Tuple([mark, node], ast.Load()), ast.Constant(1), ast.Load())
+        return ast.copy_location(both, node)
 
     def _line(self, node):
         return self._mark("record_line", node, *self._where(node.lineno))
