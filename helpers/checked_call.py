@@ -57,7 +57,7 @@ class _Copies:
             return tensor  # for the function to refuse
         storage = tensor.untyped_storage()
         address = storage.data_ptr()
-        if tensor.device.type == "cpu" and (not address or cuda_on_cpu.is_guarded(address)):
+        if tensor.device.type == "cpu" and (not address or cuda_on_cpu.knows(address)):
             return tensor
         if address not in self.storages:
             # UntypedStorage's own ways to copy do not ask for guarded memory

@@ -18,7 +18,7 @@ from .build import (
     INCLUDE,
     flags,
     install_allocator,
-    is_guarded,
+    knows,
     runtime_library,
     set_time_limit,
 )
@@ -29,7 +29,7 @@ __all__ = [
     "TranslateError",
     "flags",
     "install_allocator",
-    "is_guarded",
+    "knows",
     "runtime_library",
     "set_time_limit",
     "translate",

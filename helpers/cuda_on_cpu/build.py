@@ -92,15 +92,15 @@ def install_allocator() -> None:
     library.cuda_on_cpu_install_allocator()
 
 
-def is_guarded(address: int) -> bool:
+def knows(address: int) -> bool:
     """Return whether the CPU backend knows where the array that begins at the address ends."""
-    return _loaded_runtime().cuda_on_cpu_is_guarded(ctypes.c_void_p(address))
+    return _loaded_runtime().cuda_on_cpu_knows(ctypes.c_void_p(address))
 
 
 @lru_cache
 def _loaded_runtime():
     library = ctypes.CDLL(str(runtime_library()))
-    library.cuda_on_cpu_is_guarded.restype = ctypes.c_bool
+    library.cuda_on_cpu_knows.restype = ctypes.c_bool
     return library
 
 

@@ -456,6 +456,18 @@ def test_the_very_end_of_a_small_tensor(cu):
     assert fails(cu.bytes, x, 200).endswith("writes x[200], but x ends at x[199].")
 
 
+@pytest.mark.parametrize("alive", [True, False])
+def test_among_more_tensors_than_there_are_guards_for(cu, alive):
+    many = [torch.zeros(3) for _ in range(10_000)]
+    if not alive:
+        del many
+    count, out = torch.zeros(1, dtype=torch.int32), torch.zeros(70_001)
+    assert "reads count[0], written by thread" in fails(cu.increments, count)
+    a, b = torch.rand(2, 70_002)
+    message = fails(cu.add, a, b, out, 70_002)
+    assert message.endswith("writes out[70001], but out ends at out[70000].")
+
+
 def test_a_view_ends_with_its_storage(cu):
     storage = torch.zeros(100, dtype=torch.uint8)
     cu.bytes(storage[20:30], 79)

@@ -32,13 +32,16 @@ constexpr std::size_t PAGE = 4096;  // or more, on some systems
 constexpr std::size_t LARGEST_KEPT = 32 << 20, KEPT_AT_MOST = 256 << 20;
 
 // Linux allows a process some 65,000 mappings; a guarded array takes two. Arrays beyond this
-// number go without a guard.
+// number go without a guard; where they lie is known all the same.
 constexpr std::size_t GUARDED_AT_MOST = 8 * 1024;
 
 struct Array {
     char* pages;
-    std::size_t page_bytes, bytes;
+    std::size_t page_bytes, bytes, guard;  // guard: bytes on either side of the pages, or 0
     const char* owner;
+
+    char* end() const { return pages + page_bytes; }
+    bool is_near(const char* at) const { return at >= pages - guard && at < end() + guard; }
 };
 
 struct Memory {
@@ -89,9 +92,29 @@ static void unmap_pages(char* pages, std::size_t bytes) {
     munmap(pages - GUARD, bytes + 2 * GUARD);
 }
 
-static void* allocate_unguarded(std::size_t bytes) {
+static void unmap_pages(Memory& m, char* pages, std::size_t bytes) {
+    m.mapped--;
+    m.readable.erase(std::remove(m.readable.begin(), m.readable.end(), pages + bytes),
+                     m.readable.end());
+    unmap_pages(pages, bytes);
+}
+
+// Makes room for one mapping, of whatever size.
+static void unmap_one_kept(Memory& m) {
+    for (auto& [page_bytes, pages] : m.kept) {
+        if (pages.empty()) continue;
+        unmap_pages(m, pages.back(), page_bytes);
+        pages.pop_back();
+        m.kept_bytes -= page_bytes;
+        return;
+    }
+}
+
+static void* allocate_unguarded(Memory& m, std::size_t bytes, const char* owner) {
     void* array = nullptr;
-    return posix_memalign(&array, 64, bytes) == 0 ? array : nullptr;
+    if (posix_memalign(&array, 64, bytes)) return nullptr;
+    m.arrays[array] = {static_cast<char*>(array), bytes, bytes, 0, owner};
+    return array;
 }
 
 void* allocate(std::size_t bytes, const char* owner) {
@@ -106,16 +129,14 @@ void* allocate(std::size_t bytes, const char* owner) {
         pages = same_size->second.back();
         same_size->second.pop_back();
         m.kept_bytes -= page_bytes;
-    } else if (m.mapped < GUARDED_AT_MOST) {
-        pages = map_pages(page_bytes);
+    } else {
+        if (m.mapped == GUARDED_AT_MOST) unmap_one_kept(m);
+        if (m.mapped < GUARDED_AT_MOST) pages = map_pages(page_bytes);
         if (pages) m.mapped++;
     }
-    if (!pages) {
-        lock.unlock();
-        return allocate_unguarded(bytes);
-    }
+    if (!pages) return allocate_unguarded(m, bytes, owner);
     char* array = pages + page_bytes - room;
-    m.arrays[array] = {pages, page_bytes, bytes, owner};
+    m.arrays[array] = {pages, page_bytes, bytes, GUARD, owner};
     lock.unlock();
     std::size_t in_front = std::size_t(array - pages) % PAGE;
     std::memset(array - in_front, NOT_A_NUMBER, in_front);
@@ -126,26 +147,18 @@ void* allocate(std::size_t bytes, const char* owner) {
 void release(void* array) {
     if (!array) return;
     Memory& m = memory();
-    std::unique_lock<std::mutex> lock(m.mutex);
+    std::lock_guard<std::mutex> lock(m.mutex);
     auto found = m.arrays.find(array);
-    if (found == m.arrays.end()) {
-        lock.unlock();
-        std::free(array);
-        return;
-    }
-    char* pages = found->second.pages;
-    std::size_t page_bytes = found->second.page_bytes;
+    if (found == m.arrays.end()) return;
+    Array was = found->second;
     m.arrays.erase(found);
-    if (page_bytes <= LARGEST_KEPT && m.kept_bytes + page_bytes <= KEPT_AT_MOST) {
-        m.kept[page_bytes].push_back(pages);
-        m.kept_bytes += page_bytes;
+    if (!was.guard) {
+        std::free(array);
+    } else if (was.page_bytes <= LARGEST_KEPT && m.kept_bytes + was.page_bytes <= KEPT_AT_MOST) {
+        m.kept[was.page_bytes].push_back(was.pages);
+        m.kept_bytes += was.page_bytes;
     } else {
-        m.mapped--;
-        auto& readable = m.readable;
-        readable.erase(std::remove(readable.begin(), readable.end(), pages + page_bytes),
-                       readable.end());
-        lock.unlock();
-        unmap_pages(pages, page_bytes);
+        unmap_pages(m, was.pages, was.page_bytes);
     }
 }
 
@@ -156,7 +169,7 @@ bool fits(const void* array, std::size_t bytes) {
     return found == m.arrays.end() || bytes <= found->second.bytes;
 }
 
-extern "C" CUDA_ON_CPU_API bool cuda_on_cpu_is_guarded(const void* array) {
+extern "C" CUDA_ON_CPU_API bool cuda_on_cpu_knows(const void* array) {
     Memory& m = memory();
     std::lock_guard<std::mutex> lock(m.mutex);
     return m.arrays.count(const_cast<void*>(array)) != 0;
@@ -171,10 +184,10 @@ std::string describe_overrun(const void* address) {
         const Array& array = entry.second;
         const char* end = start + array.bytes;
         std::string whose = std::string(array.owner) + " of " + std::to_string(array.bytes) + " bytes";
-        if (at >= end && at < array.pages + array.page_bytes + GUARD)
+        if (at >= end && array.is_near(at))
             return "byte " + std::to_string(at - start) + " of " + whose + ": " +
                    std::to_string(at - end) + " bytes past its end";
-        if (at < start && at >= array.pages - GUARD)
+        if (at < start && array.is_near(at))
             return std::to_string(start - at) + " bytes before the start of " + whose;
     }
     return "";
@@ -185,8 +198,8 @@ bool let_read_past_the_end(const void* address) {
     std::lock_guard<std::mutex> lock(m.mutex);
     auto* at = static_cast<const char*>(address);
     for (const auto& entry : m.arrays) {
-        char* guard = entry.second.pages + entry.second.page_bytes;
-        if (at < guard || at >= guard + system_page()) continue;
+        char* guard = entry.second.end();
+        if (!entry.second.guard || at < guard || at >= guard + system_page()) continue;
         if (std::find(m.readable.begin(), m.readable.end(), guard) == m.readable.end())
             m.readable.push_back(guard);
         return mprotect(guard, system_page(), PROT_READ) == 0;
@@ -208,7 +221,7 @@ bool find_memory(const void* address, MemoryFound* found) {
     for (const auto& entry : m.arrays) {
         auto* start = static_cast<const char*>(entry.first);
         const Array& array = entry.second;
-        if (at < array.pages - GUARD || at >= array.pages + array.page_bytes + GUARD) continue;
+        if (!array.is_near(at)) continue;
         *found = {std::uintptr_t(start), array.bytes, at >= start && at < start + array.bytes};
         return true;
     }
