@@ -106,8 +106,8 @@ def compile_cuda(
     With `check` the kernels run on the CPU backend on every machine (CUDA tensors are copied there
     and back), some ten times slower, and every access is checked: an index out of range, a data
     race, shared memory read before it was written raise RuntimeError with the kernel, the line, the
-    block, the thread and the element. That goes for tensors, shared arrays and __device__ variables,
-    not for __constant__ ones; pointers that a tensor holds must be those of CPU tensors.
+    block, the thread and the element. That goes for tensors, shared arrays and __device__
+    variables, not for __constant__ ones; pointers that a tensor holds must be of CPU tensors.
 
     Raises CompileError if the string does not compile, ToolMissing if a tool is not there.
     """
