@@ -485,6 +485,23 @@ def test_device_variables_are_global_memory_and_constants_are_not(compiled):
     assert (load.space, load.requests, load.sectors) == ("global", 1, 8)
 
 
+cuda(r"""
+__global__ void one_line_kernel(float* out, const float* x) {
+    int i = threadIdx.x;
+    for (int k = 0; k < i % 4; k++) out[i] += x[k];  // loop of one line
+}
+void one_line(torch::Tensor out, torch::Tensor x) {
+    one_line_kernel<<<1, 64>>>(out.data_ptr<float>(), x.data_ptr<float>());
+}
+""")
+
+
+def test_a_loop_of_one_line_counts_its_body(compiled):
+    _, [launch] = record(compiled.one_line, torch.zeros(64), torch.ones(3))
+    [line] = [line for line in launch.lines if line.line == line_of("// loop of one line")]
+    assert (line.executions, line.lanes, line.flops) == (2 * 3, 2 * (24 + 16 + 8), 96)
+
+
 # --- warp operations, stages, launches ------------------------------------------------------------
 
 cuda(r"""

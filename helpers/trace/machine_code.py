@@ -55,8 +55,9 @@ class Instruction:
     next: int | None  # None at a function's end
 
     def is_call_of_string(self) -> bool:
-        """Whether it is a call, but for those that compilers add at a function's begin and end."""
-        return self.mnemonic in CALLS and not re.search(r"__tsan_func|__stack_chk", self.operands)
+        """Whether it is a call, but for those added at a function's begin and end and at loops."""
+        added = r"__tsan_func|__stack_chk|cuda_on_cpu4Loop"
+        return self.mnemonic in CALLS and not re.search(added, self.operands)
 
 
 @dataclass
