@@ -20,7 +20,8 @@ import math
 from helpers.simulator.meeting import Meeting
 from helpers.simulator.rewrite import closure
 
-_COUNTED = ast.Add | ast.Sub | ast.Mult | ast.Div | ast.Pow  # as floating-point operations
+# As floating-point operations. A minus sign is none: instructions take their operands negated.
+_COUNTED = ast.Add | ast.Sub | ast.Mult | ast.Div | ast.Pow
 
 
 def marked(node, function, is_kernel):
@@ -92,10 +93,6 @@ class _Marker(ast.NodeTransformer):
     def visit_BinOp(self, node):
         self.generic_visit(node)
         return self._counted(node) if isinstance(node.op, _COUNTED) else node
-
-    def visit_UnaryOp(self, node):
-        self.generic_visit(node)
-        return self._counted(node) if isinstance(node.op, ast.USub) else node
 
     def visit_Call(self, node):
         self.generic_visit(node)
