@@ -89,6 +89,13 @@ __global__ void mended_kernel(float* x) {
     x[t] = left_of(s, t);
 }
 LAUNCH(mended_kernel, 1, 64)
+__global__ void mirror_kernel(float* x) {
+    __shared__ float s[64];
+    int t = threadIdx.x;
+    s[t] = x[t];  // line: mirrored
+    x[t] = s[63 - t];  // line: mirror
+}
+LAUNCH(mirror_kernel, 1, 64)
 __global__ void scan_kernel(float* x) {
     __shared__ float s[64];
     int t = threadIdx.x;
@@ -550,6 +557,11 @@ RACES = [
     ("shuffles_kernel_run", "shuffles", "reads s[1], written by thread (1,0,0)"),
     ("unwritten_kernel_run", "unwritten", "reads tile[2][7] before any thread of the block"),
     ("histogram_kernel_run", "bins", "reads bins[0] before any thread"),
+    (
+        "mirror_kernel_run",
+        "mirror",
+        "written it; is a barrier missing after the writes in line {mirrored}?",
+    ),
     ("second_block_kernel_run", "second_block", "reads s before any thread of the block"),
     ("unfenced_kernel_run", "unfenced", "written by thread (0,0,0) of block"),
     ("rows_kernel_run", "rows_write", "writes rows[1][32], read by thread (31,0,0) in line {rows}"),

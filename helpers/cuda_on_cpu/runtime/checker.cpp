@@ -241,7 +241,7 @@ void Checker::check_cells(const Recent& recent, std::uintptr_t address, unsigned
     }
     // A structure's padding need not have been written.
     bool is_vector = recent.array->of_numbers && (bytes <= 8 || bytes == 16);
-    if (unwritten && (is_vector || unwritten == cells)) report_unwritten(*recent.array, address);
+    if (unwritten && (is_vector || unwritten == cells)) report_unwritten(recent, address, mine);
 }
 
 // ---------------------------------------------------------------- errors
@@ -296,9 +296,20 @@ void Checker::report_race(const KernelArray& array, std::uintptr_t address, Acce
     fail(sentence, code_);
 }
 
-void Checker::report_unwritten(const KernelArray& array, std::uintptr_t address) {
-    fail("reads " + element_text(array, address) +
-             " before any thread of the block has written it.",
+void Checker::report_unwritten(const Recent& recent, std::uintptr_t address, Mark mine) {
+    std::string sentence = "reads " + element_text(*recent.array, address) +
+                           " before any thread of the block has written it";
+    Mark last = {};  // write to the array since the barrier
+    for (std::size_t i = 0; i < recent.bytes >> recent.shift; i++) {
+        Mark write = load(recent.cells[i].write);
+        bool is_of_now = write.exists() && write.same_block(mine) &&
+                         write.time() >= clocks_.last_barrier();
+        if (is_of_now && write.when() >= last.when()) last = write;
+    }
+    int line = last.exists() ? checks_->line(last.site()) : 0;
+    fail(sentence + (line ? "; is a barrier missing after the writes in line " +
+                                std::to_string(line) + "?"
+                          : "."),
          code_);
 }
 

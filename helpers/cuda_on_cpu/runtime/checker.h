@@ -125,8 +125,8 @@ private:
     [[noreturn, gnu::cold, gnu::noinline]] void report_race(const KernelArray& array,
                                                             std::uintptr_t address, AccessKind kind,
                                                             Mark mine, Mark earlier, bool wrote);
-    [[noreturn, gnu::cold, gnu::noinline]] void report_unwritten(const KernelArray& array,
-                                                                 std::uintptr_t address);
+    [[noreturn, gnu::cold, gnu::noinline]] void report_unwritten(const Recent& recent,
+                                                                 std::uintptr_t address, Mark mine);
     unsigned known_depth() const;
     const void* const* callers();
 
