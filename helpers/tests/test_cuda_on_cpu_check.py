@@ -89,6 +89,13 @@ __global__ void mended_kernel(float* x) {
     x[t] = left_of(s, t);
 }
 LAUNCH(mended_kernel, 1, 64)
+__global__ void exchange_kernel(float* x) {
+    __shared__ int lock;
+    if (threadIdx.x == 0) atomicExch(&lock, 7);
+    __syncthreads();
+    x[threadIdx.x] = atomicAdd(&lock, 1);
+}
+LAUNCH(exchange_kernel, 1, 64)
 __global__ void mirror_kernel(float* x) {
     __shared__ float s[64];
     int t = threadIdx.x;
@@ -672,6 +679,12 @@ def test_device_variables(cu):
     message = fails(cu.take_tickets, out, False)
     assert f"line {line_of('tickets')}: reads tickets, written by thread" in message
     cu.lookup_kernel_run(torch.zeros(64))
+
+
+def test_an_exchange_needs_no_earlier_value(cu):
+    x = torch.zeros(64)
+    cu.exchange_kernel_run(x)
+    assert torch.equal(x.sort().values, torch.arange(7.0, 71.0))
 
 
 def test_blocks_that_contend_for_a_lock_do_not_race(cu):

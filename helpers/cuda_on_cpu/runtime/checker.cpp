@@ -222,10 +222,11 @@ void Checker::check_cell(Cell& cell, Mark mine, const KnownArray& array, std::ui
 }
 
 void Checker::check_cells(const Recent& recent, std::uintptr_t address, unsigned bytes,
-                          AccessKind kind, bool orders, bool compares) {
+                          AccessKind kind, bool orders, AtomicKind atomic) {
     code_ = recent.code;
-    Mark mine = mark(recent, orders, compares);
-    bool needs_value = recent.shared && kind != AccessKind::store;
+    Mark mine = mark(recent, orders, atomic);
+    bool needs_value =
+        recent.shared && kind != AccessKind::store && atomic != AtomicKind::exchange;
     unsigned cell_bytes = 1u << recent.shift, unwritten = 0, cells = 0;
     std::size_t offset = address - recent.begin, end = offset + bytes;
     std::size_t at = offset >> recent.shift << recent.shift;

@@ -34,7 +34,7 @@ public:
     // orders: it is an atomic or volatile, which do not race with each other and may order others.
     [[gnu::always_inline]] void access(std::uintptr_t address, unsigned bytes, AccessKind kind,
                                        const void* code, bool orders = false,
-                                       bool compares = false);
+                                       AtomicKind atomic = AtomicKind::update);
     [[noreturn, gnu::cold]] void index_out_of_bounds(int line, std::intptr_t index,
                                                      const std::string& type);
     void name_array(DeclaredArray array);
@@ -101,7 +101,7 @@ private:
     bool is_astray(std::uintptr_t address) const;
     [[gnu::noinline]] void order(bool stores);
     [[gnu::noinline]] void check_cells(const Recent& recent, std::uintptr_t address, unsigned bytes,
-                                       AccessKind kind, bool orders, bool compares);
+                                       AccessKind kind, bool orders, AtomicKind atomic);
     [[gnu::noinline]] void count(const Recent& recent, std::uintptr_t address, unsigned bytes,
                                  AccessKind kind) {
         counter_.access(
@@ -109,9 +109,10 @@ private:
     }
     void check_cell(Cell& cell, Mark mine, const KnownArray& array, std::uintptr_t address,
                     AccessKind kind);
-    Mark mark(const Recent& recent, bool orders, bool compares) const {
+    Mark mark(const Recent& recent, bool orders, AtomicKind atomic) const {
         unsigned thread = position.thread;
-        return Mark::of(block_, clocks_.time(thread), thread, recent.site, orders, compares);
+        return Mark::of(block_, clocks_.time(thread), thread, recent.site, orders,
+                        atomic == AtomicKind::compare_and_swap);
     }
     [[gnu::always_inline]] bool passes(Cell& cell, Mark mine, AccessKind kind, bool shared);
     bool ordered(Mark earlier, Mark mine, bool shared) const;
@@ -171,7 +172,7 @@ inline void Checker::leave_function() {
 }
 
 inline void Checker::access(std::uintptr_t address, unsigned bytes, AccessKind kind,
-                            const void* code, bool orders, bool compares) {
+                            const void* code, bool orders, AtomicKind atomic) {
     if (orders) order(kind != AccessKind::load);
     Recent& recent = recent_[slot(code)];
     if (recent.code != code || address - recent.begin >= recent.bytes)
@@ -181,11 +182,11 @@ inline void Checker::access(std::uintptr_t address, unsigned bytes, AccessKind k
     if (offset + bytes > recent.bytes) report_range(*recent.array, address, bytes, kind, code);
 
     if (!recent.only_read || kind != AccessKind::load) {
-        Mark mine = mark(recent, orders, compares);
+        Mark mine = mark(recent, orders, atomic);
         Cell& cell = recent.cells[offset >> recent.shift];
         bool whole_cell = bytes == 1u << recent.shift && !(offset & (bytes - 1));
         if (!whole_cell || !passes(cell, mine.with_bytes((1u << bytes) - 1), kind, recent.shared))
-            check_cells(recent, address, bytes, kind, orders, compares);
+            check_cells(recent, address, bytes, kind, orders, atomic);
     }
     if (counting_) count(recent, address, bytes, kind);
 }

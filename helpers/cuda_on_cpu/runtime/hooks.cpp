@@ -180,10 +180,10 @@ void name_array(const DeclaredArray& array) {
     if (Checker* checker = checker_here) checker->name_array(array);
 }
 
-void record_atomic(const void* address, std::size_t bytes, bool compares) {
+void record_atomic(const void* address, std::size_t bytes, AtomicKind atomic) {
     if (Checker* checker = checker_here)
         checker->access(std::uintptr_t(address), unsigned(bytes), AccessKind::atomic, CALLER, true,
-                        compares);
+                        atomic);
 }
 
 void record_acquire() {

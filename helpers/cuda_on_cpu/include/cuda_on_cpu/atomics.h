@@ -51,14 +51,21 @@ CUDA_ON_CPU_UNCHECKED inline T compare_and_swap_in_one_step(T* address, T expect
 // To the checks an atomic is one access, of the line that calls it.
 template <class T, class Change>
 CUDA_ON_CPU_INLINE T atomic_change(T* address, Change change) {
-    note_atomic(address, sizeof(T), false);
+    note_atomic(address, sizeof(T), AtomicKind::update);
     T old = change_in_one_step(address, change);
     note_acquire();
     return old;
 }
 template <class T>
+CUDA_ON_CPU_INLINE T atomic_exchange(T* address, T value) {
+    note_atomic(address, sizeof(T), AtomicKind::exchange);
+    T old = change_in_one_step(address, [value](T) CUDA_ON_CPU_UNCHECKED { return value; });
+    note_acquire();
+    return old;
+}
+template <class T>
 CUDA_ON_CPU_INLINE T atomic_compare_and_swap(T* address, T expected, T desired) {
-    note_atomic(address, sizeof(T), true);
+    note_atomic(address, sizeof(T), AtomicKind::compare_and_swap);
     T old = compare_and_swap_in_one_step(address, expected, desired);
     note_acquire();
     return old;
@@ -92,11 +99,21 @@ CUDA_ON_CPU_ATOMIC(atomicMax, long long, old < value ? value : old)
 CUDA_ON_CPU_ATOMIC_INTEGERS(atomicAnd, old & value)
 CUDA_ON_CPU_ATOMIC_INTEGERS(atomicOr, old | value)
 CUDA_ON_CPU_ATOMIC_INTEGERS(atomicXor, old ^ value)
-CUDA_ON_CPU_ATOMIC_INTEGERS(atomicExch, (static_cast<void>(old), value))
-CUDA_ON_CPU_ATOMIC(atomicExch, float, (static_cast<void>(old), value))
 CUDA_ON_CPU_ATOMIC(atomicInc, unsigned, old >= value ? 0u : old + 1)
 CUDA_ON_CPU_ATOMIC(atomicDec, unsigned, old == 0 || old > value ? value : old - 1)
 #undef CUDA_ON_CPU_ATOMIC_INTEGERS
+
+#define CUDA_ON_CPU_EXCHANGE(T)                                                                  \
+    CUDA_ON_CPU_INLINE T atomicExch(T* address, T value) {                                       \
+        return cuda_on_cpu::atomic_exchange(address, value);                                     \
+    }                                                                                            \
+    CUDA_ON_CPU_INLINE T atomicExch_block(T* address, T value) { return atomicExch(address, value); } \
+    CUDA_ON_CPU_INLINE T atomicExch_system(T* address, T value) { return atomicExch(address, value); }
+CUDA_ON_CPU_EXCHANGE(int)
+CUDA_ON_CPU_EXCHANGE(unsigned)
+CUDA_ON_CPU_EXCHANGE(unsigned long long)
+CUDA_ON_CPU_EXCHANGE(float)
+#undef CUDA_ON_CPU_EXCHANGE
 
 #define CUDA_ON_CPU_CAS(T)                                                                         \
     CUDA_ON_CPU_INLINE T atomicCAS(T* address, T expected, T desired) {                                        \

@@ -41,7 +41,9 @@ struct DeclaredArray {
 };
 CUDA_ON_CPU_API void name_array(const DeclaredArray&);  // a shared one, by a thread of its block
 CUDA_ON_CPU_API void name_variable(const DeclaredArray&);
-CUDA_ON_CPU_API void record_atomic(const void* address, std::size_t bytes, bool compares);
+// An exchange needs no earlier value, and a plain read may precede a compare-and-swap.
+enum class AtomicKind { update, exchange, compare_and_swap };
+CUDA_ON_CPU_API void record_atomic(const void* address, std::size_t bytes, AtomicKind);
 CUDA_ON_CPU_API void record_acquire();  // after an atomic or a volatile read
 CUDA_ON_CPU_API void record_fence();
 
@@ -85,9 +87,9 @@ CUDA_ON_CPU_UNCHECKED inline void begin_thread() {
 }
 CUDA_ON_CPU_INLINE void note_atomic([[maybe_unused]] const void* address,
                                     [[maybe_unused]] std::size_t bytes,
-                                    [[maybe_unused]] bool compares) {
+                                    [[maybe_unused]] AtomicKind kind) {
 #if defined(CUDA_ON_CPU_CHECK)
-    record_atomic(address, bytes, compares);
+    record_atomic(address, bytes, kind);
 #endif
 }
 
