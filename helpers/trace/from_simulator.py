@@ -24,7 +24,7 @@ def record(kernel, grid, block, *args):
     `grid`, `block` and `args` as for helpers.simulator.launch; raises what that raises. Marks in
     the source of the kernel and its device functions tell loops apart, so lanes of a warp share a
     request only in the same iteration of each loop. Floating-point operations are those that the
-    source writes on floats: + - * / ** and -x, min, max and functions of `math`, and one for each
+    source writes on floats: + - * / **, min, max and functions of `math`, and one for each
     term of sum(terms), min(terms) or max(terms); not those on constants. A line's executions are
     those of the access, floating-point operation, barrier, shuffle or vote in it that most warps
     came to, as on the CPU backend; if it has none, those of its first statement.
