@@ -116,8 +116,8 @@ def _closing(code, i):
     return len(code)
 
 
-def shared_names(declaration: str) -> list[str]:
-    """Return the variables in `__shared__ float a[2][3], b[N < 4 ? 1 : 2], c;`."""
+def declared_variables(declaration: str) -> list[str]:
+    """Return the names in `__shared__ float a[2][3], b[N < 4 ? 1 : 2], c;`."""
     names = []
     for declarator in split_outside_brackets(declaration.rstrip(" ;")):
         before = re.split(r"[\[={]", declarator, maxsplit=1)[0]

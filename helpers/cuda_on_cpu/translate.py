@@ -160,7 +160,7 @@ def _name_static_shared(src: str) -> str:
     def naming(found, own):
         if not can_be_named(found) or _has_no_size(found[0]):
             return own
-        names = checked.shared_names(found[0])
+        names = checked.declared_variables(found[0])
         calls = (f' ::cuda_on_cpu::name_shared("{name}", {name}, {are_all});' for name in names)
         return own + "".join(calls)
 
@@ -180,7 +180,7 @@ def _name_variables(src: str) -> str:
         in_macro = any(a < at < b for a, b in defines)
         if not scopes(at) or in_macro or re.search(no_variable, head):
             return own
-        names = checked.shared_names(found[0])
+        names = checked.declared_variables(found[0])
         return own + "".join(_NAMED_VARIABLE.format(name) for name in names)
 
     alignment = r"(?:alignas|__align__|__attribute__)\s*\((?:[^()]|\([^()]*\))*\)"

@@ -548,9 +548,12 @@ def test_a_tensor_that_holds_pointers(cu):
     cu.table(table, 0, 9)
     cu.table(table, 1, 3)
     assert arrays[0].nonzero().item() == 9 and arrays[1].nonzero().item() == 3
-    assert f"line {line_of('table')}: " in fails(cu.table, table, 1, 20)
+    said = f"line {line_of('table')}: writes "
+    message = fails(cu.table, table, 1, 20)
+    assert message.endswith(f"{said}array[20], but array ends at array[19].")
     apart = (another.data_ptr() - arrays[1].data_ptr()) // 4
-    assert f"line {line_of('table')}: " in fails(cu.table, table, 1, apart)
+    assert said in fails(cu.table, table, 1, apart)
+    assert another.count_nonzero() == 0
 
 
 RACES = [
@@ -675,10 +678,13 @@ def test_what_fences_and_atomics_order_does_not_race(cu):
 def test_device_variables(cu):
     out = torch.zeros(16, dtype=torch.int32)
     cu.take_tickets(out, True)
-    assert torch.equal(out.sort().values, torch.arange(16, dtype=torch.int32))
-    message = fails(cu.take_tickets, out, False)
-    assert f"line {line_of('tickets')}: reads tickets, written by thread" in message
-    cu.lookup_kernel_run(torch.zeros(64))
+    assert torch.equal(out.sort().values, out.min() + torch.arange(16, dtype=torch.int32))
+    # which of the two blocks reads, and which writes, is up to the machine's cores
+    race = rf"line {line_of('tickets')}: (reads tickets, written|writes tickets, read) by thread "
+    assert re.search(race, fails(cu.take_tickets, out, False))
+    x = torch.ones(64)
+    cu.lookup_kernel_run(x)
+    assert x.count_nonzero() == 0
 
 
 def test_an_exchange_needs_no_earlier_value(cu):

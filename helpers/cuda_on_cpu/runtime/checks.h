@@ -68,7 +68,7 @@ private:
     bool is_in_a_table(const MemoryFound& memory) const;
 
     const Launch& launch_;
-    bool parameters_tell_all_ = false;  // so only arrays can be reached that they, or tables, point to
+    bool parameters_tell_all_ = false;  // so what they or their tables do not reach, nobody does
     bool all_is_known_ = false;         // and where each of those ends
     Region arguments_, module_;
     std::mutex mutex_;  // guards what follows

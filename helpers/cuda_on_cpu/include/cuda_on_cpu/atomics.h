@@ -107,8 +107,12 @@ CUDA_ON_CPU_ATOMIC(atomicDec, unsigned, old == 0 || old > value ? value : old - 
     CUDA_ON_CPU_INLINE T atomicExch(T* address, T value) {                                       \
         return cuda_on_cpu::atomic_exchange(address, value);                                     \
     }                                                                                            \
-    CUDA_ON_CPU_INLINE T atomicExch_block(T* address, T value) { return atomicExch(address, value); } \
-    CUDA_ON_CPU_INLINE T atomicExch_system(T* address, T value) { return atomicExch(address, value); }
+    CUDA_ON_CPU_INLINE T atomicExch_block(T* address, T value) {                                 \
+        return atomicExch(address, value);                                                       \
+    }                                                                                            \
+    CUDA_ON_CPU_INLINE T atomicExch_system(T* address, T value) {                                \
+        return atomicExch(address, value);                                                       \
+    }
 CUDA_ON_CPU_EXCHANGE(int)
 CUDA_ON_CPU_EXCHANGE(unsigned)
 CUDA_ON_CPU_EXCHANGE(unsigned long long)
