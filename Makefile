@@ -9,25 +9,25 @@ help:  ## print this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
 
 install:  ## make .venv and install requirements.txt into it (the other targets do it too)
-	@$(PYTHON) helpers/install.py
+	@$(PYTHON) helpers/make/install.py
 
 lab: install  ## open JupyterLab at the first notebook
 	@$(PY) -m jupyter lab $(ROOT_USER) --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb
 
 test: install  ## run every test and every notebook
-	@$(PY) -m helpers.run_tests
+	@$(PY) -m helpers.make.tests
 
 run: install  ## run the notebooks without a browser, into .cache/html (one: make run NB=03)
-	@$(PY) -m helpers.run_notebooks $(NB)
+	@$(PY) -m helpers.make.notebooks $(NB)
 
 kernels: install  ## write kernels/*.cu from the notebooks
-	@$(PY) -m helpers.export_kernels
+	@$(PY) -m helpers.make.kernels
 
 results: install  ## write README's tables from the notebooks and the recorded measurements
-	@$(PY) -m helpers.readme
+	@$(PY) -m helpers.make.readme
 
-proof: install  ## count the kernels of helpers/proof again and write its README
-	@$(PY) -m helpers.proof
+proof: install  ## count the kernels of helpers/tests/proof again and write its README
+	@$(PY) -m helpers.tests.proof
 
 doctor: install  ## say what is missing for a run on the GPU, and the line that mends it
 	@$(PY) -m helpers.doctor

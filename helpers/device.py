@@ -1,12 +1,8 @@
 """Which machine this is: the one place that decides between the GPU and the CPU backend."""
 
 import platform
-from pathlib import Path
 
 import torch
-
-ROOT = Path(__file__).resolve().parent.parent
-CACHE = ROOT / ".cache"  # compiled kernels and downloads; `make clean` removes it
 
 BACKEND = "cuda" if torch.cuda.is_available() else "cpu"
 DEVICE = torch.device(BACKEND)

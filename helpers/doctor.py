@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import torch
 
-from helpers import toolchain
-from helpers.compiler import CompileError, compile_cuda
-from helpers.device import BACKEND, CACHE, DEVICE
-from helpers.install import find_gpu
-from helpers.toolchain import ToolMissing
+from helpers.base.machine import CACHE
+from helpers.compiler import CompileError, compile_cuda, tools
+from helpers.compiler.tools import ToolMissing
+from helpers.device import BACKEND, DEVICE
+from helpers.make.install import find_gpu
 
 # whether a check must pass: for any notebook, for some cells, or for some cells if there is a GPU
 ALWAYS, FOR_SOME, ON_A_GPU = "always", "for some cells", "on a GPU"
@@ -97,7 +97,7 @@ def gpu() -> str:
 
 def cuda_match() -> str:
     """Return that nvcc and PyTorch are of the same CUDA version."""
-    version = toolchain.cuda_fits_torch(toolchain.cuda_home())
+    version = tools.cuda_fits_torch(tools.cuda_home())
     return f"nvcc {version}, PyTorch {torch.version.cuda or 'without CUDA'}"
 
 
@@ -133,15 +133,15 @@ CHECKS: list[tuple[str, Callable, str]] = [
     ("Python", python, ALWAYS),
     ("PyTorch", pytorch, FOR_SOME),
     ("GPU", gpu, FOR_SOME),
-    ("C++ compiler", toolchain.host_compiler, ALWAYS),
-    ("ninja", lambda: str(toolchain.ninja()), ALWAYS),
-    ("Python headers", lambda: str(toolchain.python_headers()), ALWAYS),
-    ("nvcc", lambda: str(toolchain.cuda_home() / "bin" / "nvcc"), WITH_GPU),
+    ("C++ compiler", tools.host_compiler, ALWAYS),
+    ("ninja", lambda: str(tools.ninja()), ALWAYS),
+    ("Python headers", lambda: str(tools.python_headers()), ALWAYS),
+    ("nvcc", lambda: str(tools.cuda_home() / "bin" / "nvcc"), WITH_GPU),
     ("CUDA versions", cuda_match, WITH_GPU),
-    ("C++ for nvcc", lambda: toolchain.compiler_fits_nvcc(toolchain.cuda_home()), WITH_GPU),
-    ("cuobjdump", lambda: str(toolchain.cuobjdump()), FOR_SOME),
-    ("ncu", lambda: str(toolchain.ncu()), WITH_GPU_FOR_SOME),
-    ("compute-sanitizer", lambda: str(toolchain.compute_sanitizer()), WITH_GPU_FOR_SOME),
+    ("C++ for nvcc", lambda: tools.compiler_fits_nvcc(tools.cuda_home()), WITH_GPU),
+    ("cuobjdump", lambda: str(tools.cuobjdump()), FOR_SOME),
+    ("ncu", lambda: str(tools.ncu()), WITH_GPU_FOR_SOME),
+    ("compute-sanitizer", lambda: str(tools.compute_sanitizer()), WITH_GPU_FOR_SOME),
     ("disk", disk, ALWAYS),
     ("backend", backend, ALWAYS),
 ]

@@ -18,7 +18,8 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from helpers.device import CACHE, DEVICE
+from helpers.base.machine import CACHE
+from helpers.device import DEVICE
 
 MIRRORS = [
     "https://ossci-datasets.s3.amazonaws.com/mnist/",

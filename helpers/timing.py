@@ -24,10 +24,10 @@ from typing import Any
 
 import torch
 
+from helpers.base.tables import Table
 from helpers.checks import check_close
 from helpers.device import BACKEND, DEVICE
 from helpers.recorded import Record, recorded
-from helpers.tables import Table
 
 SAMPLES = 100
 BUDGET_S = 1.5  # a candidate, all its samples together

@@ -16,6 +16,7 @@ checker.cpp and shadow.h find out what is wrong, counter.cpp what a GPU would do
 
 from .build import (
     INCLUDE,
+    INCLUDE_TORCH,
     flags,
     install_allocator,
     knows,
@@ -26,6 +27,7 @@ from .translate import TranslateError, translate
 
 __all__ = [
     "INCLUDE",
+    "INCLUDE_TORCH",
     "TranslateError",
     "flags",
     "install_allocator",

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import torch
 
-from ..device import CACHE
-from ..toolchain import host_compiler
+from helpers.base.machine import CACHE
+from helpers.compiler.tools import host_compiler
 
 HERE = Path(__file__).resolve().parent
-INCLUDE = HERE / "include"
+INCLUDE = HERE / "include"  # CUDA's headers
+INCLUDE_TORCH = HERE / "include_torch"  # the few of PyTorch that are about CUDA
 _SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
 
 

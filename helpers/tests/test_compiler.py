@@ -14,13 +14,26 @@ from pathlib import Path
 import pytest
 import torch
 
-from helpers import compile_errors, compiler, cuda_on_cpu, device_code, toolchain, torch_light
-from helpers.compiler import BUILDS, CompileError, compile_cuda, ptx, resource_usage, sass
-from helpers.device import BACKEND, DEVICE, ROOT
+from helpers import cuda_on_cpu
+from helpers.base.machine import ROOT
+from helpers.compiler import (
+    BUILDS,
+    CompileError,
+    compile_cuda,
+    device_code,
+    ptx,
+    resource_usage,
+    sass,
+    tools,
+    torch_light,
+)
+from helpers.compiler import build as compiler
+from helpers.compiler import errors as compile_errors
+from helpers.device import BACKEND, DEVICE
 from helpers.tests.test_torch_light import EVERYTHING
 
 needs_nvcc = pytest.mark.skipif(
-    not any((home / "bin" / "nvcc").exists() for home in toolchain._cuda_homes()), reason="no nvcc"
+    not any((home / "bin" / "nvcc").exists() for home in tools._cuda_homes()), reason="no nvcc"
 )
 on_cpu = pytest.mark.skipif(BACKEND == "cuda", reason="for the CPU backend")
 
@@ -185,7 +198,7 @@ def test_whatever_changes_the_library_changes_its_name(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.99")
     assert name() != before
     monkeypatch.undo()
-    monkeypatch.setattr(toolchain, "identity", lambda: "another compiler")
+    monkeypatch.setattr(tools, "identity", lambda: "another compiler")
     assert name() != before
     monkeypatch.undo()
     monkeypatch.setattr(compiler, "_processor", lambda: "another processor")
@@ -507,8 +520,8 @@ def test_nvcc_works_with_the_compiler_that_cc_names(tmp_path, monkeypatch):
 @needs_nvcc
 def test_sass():
     try:
-        toolchain.cuobjdump()
-    except toolchain.ToolMissing:
+        tools.cuobjdump()
+    except tools.ToolMissing:
         pytest.skip("no cuobjdump")
     text = sass(TILE + SQUARE, "tile_kernel", "sm_90")
     assert text.startswith("tile_kernel\n  0000  ") and "BAR.SYNC" in text and "STS" in text

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from helpers.base.machine import ROOT
 from helpers.compiler import checked, compile_cuda
-from helpers.device import DEVICE, ROOT
+from helpers.device import DEVICE
 from helpers.tests.cuda_driver import need
 
 SRC = r"""

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from helpers import compiler, doctor, toolchain
-from helpers.device import ROOT
-from helpers.toolchain import ToolMissing
+from helpers import doctor
+from helpers.base.machine import ROOT
+from helpers.compiler import build as compiler
+from helpers.compiler import tools
+from helpers.compiler.tools import ToolMissing
 
-REAL_COMPILER = toolchain.host_compiler()
+REAL_COMPILER = tools.host_compiler()
 
 
 @pytest.fixture
@@ -27,9 +29,9 @@ def bare(monkeypatch, tmp_path):
         monkeypatch.delenv(variable)
     monkeypatch.setenv("PATH", str(bin_directory))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python" / "python"))
-    monkeypatch.setattr(toolchain, "SYSTEM_CUDA", tmp_path / "no_cuda")
-    monkeypatch.setattr(toolchain, "_site_packages", lambda: {tmp_path / "site"})
-    monkeypatch.setattr(toolchain.sysconfig, "get_path", lambda name: str(tmp_path / name))
+    monkeypatch.setattr(tools, "SYSTEM_CUDA", tmp_path / "no_cuda")
+    monkeypatch.setattr(tools, "_site_packages", lambda: {tmp_path / "site"})
+    monkeypatch.setattr(tools.sysconfig, "get_path", lambda name: str(tmp_path / name))
     return bin_directory
 
 
@@ -62,12 +64,12 @@ def problem(function, *args) -> ToolMissing:
 
 def test_ninja_beside_the_interpreter_is_put_on_path(bare):
     ninja = program(Path(sys.executable).parent / "ninja")
-    assert toolchain.ninja() == ninja
+    assert tools.ninja() == ninja
     assert shutil.which("ninja") == str(ninja)
 
 
 def test_no_ninja(bare):
-    error = problem(toolchain.ninja)
+    error = problem(tools.ninja)
     assert error.sentence == "ninja, which runs the build, is not installed."
     assert error.mend == f"{sys.executable} -m pip install ninja"
 
@@ -77,12 +79,12 @@ def test_no_ninja(bare):
 
 def test_a_compiler_of_another_name(bare):
     found = program(bare / "clang++")
-    assert toolchain.host_compiler() == str(found)
+    assert tools.host_compiler() == str(found)
     assert os.environ["CXX"] == "clang++"  # or load_inline would look for c++
 
 
 def test_no_compiler(bare):
-    error = problem(toolchain.host_compiler)
+    error = problem(tools.host_compiler)
     assert error.sentence == "There is no C++ compiler on PATH."
     assert "g++" in error.mend or "xcode-select" in error.mend
 
@@ -90,7 +92,7 @@ def test_no_compiler(bare):
 def test_a_compiler_that_is_not_there(bare, monkeypatch):
     program(bare / "c++")
     monkeypatch.setenv("CXX", "g++-99")
-    error = problem(toolchain.host_compiler)
+    error = problem(tools.host_compiler)
     assert error.sentence == "CXX names 'g++-99', and there is no such compiler."
     assert error.mend == "unset CXX"
 
@@ -98,15 +100,15 @@ def test_a_compiler_that_is_not_there(bare, monkeypatch):
 def test_a_compiler_behind_ccache(bare, monkeypatch, tmp_path):
     program(bare / "ccache", "g++ (Debian 12.2.0-14) 12.2.0")
     monkeypatch.setenv("CXX", "ccache g++")
-    assert toolchain.host_compiler() == "ccache g++"
-    assert toolchain.compiler_fits_nvcc(toolkit(tmp_path / "cuda")) == "g++ 12"
+    assert tools.host_compiler() == "ccache g++"
+    assert tools.compiler_fits_nvcc(toolkit(tmp_path / "cuda")) == "g++ 12"
 
 
 def test_no_python_headers(monkeypatch, tmp_path):
-    monkeypatch.setattr(toolchain.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
-    assert "Python.h" in problem(toolchain.python_headers).sentence
+    monkeypatch.setattr(tools.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    assert "Python.h" in problem(tools.python_headers).sentence
     for said in ("Python.h: No such file or directory", "'Python.h' file not found"):
-        error = problem(toolchain.raise_if_known, f"fatal error: {said}")
+        error = problem(tools.raise_if_known, f"fatal error: {said}")
         assert "Python.h" in error.sentence
 
 
@@ -115,39 +117,39 @@ def test_no_python_headers(monkeypatch, tmp_path):
 
 def test_no_nvcc(bare, monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    error = problem(toolchain.cuda_home)
+    error = problem(tools.cuda_home)
     assert error.sentence == "There is no nvcc, the compiler for CUDA."
     assert error.mend.endswith('-m pip install "cuda-toolkit[cccl,crt,cudart,nvcc,nvvm]==13.0.*"')
 
 
 def test_cuda_home_is_found_where_it_is_not_set(bare, monkeypatch, tmp_path):
     wheels = toolkit(tmp_path / "site" / "nvidia" / "cu13")
-    assert toolchain.cuda_home() == wheels
+    assert tools.cuda_home() == wheels
     assert os.environ.pop("CUDA_HOME") == str(wheels)
     on_path = toolkit(tmp_path / "cuda")
     (bare / "nvcc").symlink_to(on_path / "bin" / "nvcc")
-    assert toolchain.cuda_home() == on_path
+    assert tools.cuda_home() == on_path
     set_by_hand = toolkit(tmp_path / "mine")
     monkeypatch.setenv("CUDA_HOME", str(set_by_hand))
-    assert toolchain.cuda_home() == set_by_hand
+    assert tools.cuda_home() == set_by_hand
 
 
 def test_a_cuda_home_without_nvcc_does_not_hide_another(bare, monkeypatch, tmp_path):
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "gone"))
     there = toolkit(tmp_path / "site" / "nvidia" / "cu13")
-    assert toolchain.cuda_home() == there
+    assert tools.cuda_home() == there
 
 
 def test_cuda_versions_that_differ(bare, monkeypatch, tmp_path):
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     old = toolkit(tmp_path / "old", "12.4")
-    error = problem(toolchain.cuda_fits_torch, old)
+    error = problem(tools.cuda_fits_torch, old)
     assert error.sentence == f"nvcc in {old} is of CUDA 12.4, PyTorch of CUDA 13.0."
     assert error.mend.endswith('nvvm]==13.0.*"')
     newer = toolkit(tmp_path / "site" / "nvidia" / "cu13", "13.2")
-    assert toolchain.cuda_fits_torch(newer) == "13.2"  # another minor version is no problem
+    assert tools.cuda_fits_torch(newer) == "13.2"  # another minor version is no problem
     monkeypatch.setenv("CUDA_HOME", str(old))
-    assert toolchain.cuda_home() == newer  # the one that fits comes first
+    assert tools.cuda_home() == newer  # the one that fits comes first
 
 
 @pytest.mark.parametrize(
@@ -159,56 +161,56 @@ def test_cuda_versions_that_differ(bare, monkeypatch, tmp_path):
 )
 def test_a_compiler_that_is_too_new_for_nvcc(bare, tmp_path, name, says, expected):
     program(bare / "c++", says)
-    error = problem(toolchain.compiler_fits_nvcc, toolkit(tmp_path / "cuda"))
+    error = problem(tools.compiler_fits_nvcc, toolkit(tmp_path / "cuda"))
     assert expected in error.sentence and error.sentence.endswith("is 99.")
     assert f"export CXX={'g++' if name == 'g++' else 'clang++'}-" in error.mend
 
 
 def test_a_compiler_that_fits_nvcc(bare, tmp_path):
     program(bare / "c++", "c++ (Debian 12.2.0-14) 12.2.0")
-    assert toolchain.compiler_fits_nvcc(toolkit(tmp_path / "cuda")) == "g++ 12"
+    assert tools.compiler_fits_nvcc(toolkit(tmp_path / "cuda")) == "g++ 12"
 
 
 def test_libcudart_under_its_versioned_name_can_be_linked(bare, monkeypatch, tmp_path):
-    monkeypatch.setattr(toolchain, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(tools, "CACHE", tmp_path / "cache")
     home = toolkit(tmp_path / "cuda")
     (home / "lib").mkdir()
     (home / "lib" / "libcudart.so.13").write_text("cudart")
     for _ in range(2):
-        toolchain._make_linkable(home)
+        tools._make_linkable(home)
     [directory] = {part for part in os.environ["LIBRARY_PATH"].split(":") if part}
     assert Path(directory, "libcudart.so").read_text() == "cudart"
 
 
 def test_an_nvcc_that_is_too_old_for_the_gpu():
     said = "nvcc fatal   : Unsupported gpu architecture 'compute_120'"
-    error = problem(toolchain.raise_if_known, said)
+    error = problem(tools.raise_if_known, said)
     assert error.sentence == "This nvcc is too old for the GPU (compute_120)."
 
 
 def test_a_full_disk():
-    error = problem(toolchain.raise_if_known, "ld: write error: No space left on device")
+    error = problem(tools.raise_if_known, "ld: write error: No space left on device")
     assert error.sentence == "The disk is full." and error.mend == "make clean"
 
 
 def test_ncu_without_permission(bare, monkeypatch, tmp_path):
     program(bare / "ncu")
     parameters = tmp_path / "params"
-    monkeypatch.setattr(toolchain, "DRIVER_PARAMETERS", parameters)
+    monkeypatch.setattr(tools, "DRIVER_PARAMETERS", parameters)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert toolchain.ncu() == bare / "ncu"
+    assert tools.ncu() == bare / "ncu"
     parameters.write_text("RmProfilingAdminOnly: 1\n")
-    error = problem(toolchain.ncu)
+    error = problem(tools.ncu)
     assert "may not read the GPU's counters" in error.sentence
     assert "NVreg_RestrictProfilingToAdminUsers=0" in error.mend
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert toolchain.ncu() == bare / "ncu"
+    assert tools.ncu() == bare / "ncu"
 
 
 def test_a_tool_in_tritons_wheel(bare, tmp_path):
-    assert "There is no cuobjdump." in problem(toolchain.cuobjdump).sentence
+    assert "There is no cuobjdump." in problem(tools.cuobjdump).sentence
     there = program(tmp_path / "site/triton/backends/nvidia/bin/cuobjdump")
-    assert toolchain.cuobjdump() == there
+    assert tools.cuobjdump() == there
 
 
 # ------------------------------------------------------------------------- compile_cuda says them

@@ -7,9 +7,9 @@ import textwrap
 import pytest
 import torch
 
+from helpers.base.machine import ROOT
 from helpers.checks import check_close
-from helpers.compile_errors import CompileError
-from helpers.device import ROOT
+from helpers.compiler.errors import CompileError
 from helpers.exercises import ExerciseError, exercise
 from helpers.simulator import OutOfRangeError, launch, threadIdx
 

@@ -5,7 +5,7 @@ import re
 import nbformat
 import pytest
 
-from helpers.export_kernels import notebook_paths
+from helpers.make.kernels import notebook_paths
 
 NOTEBOOKS = notebook_paths()
 LONGEST_CELL = 60  # lines; only CUDA strings come near it

@@ -6,7 +6,7 @@ import torch
 from matplotlib import pyplot as plt
 from matplotlib.patches import Rectangle
 
-from helpers.pictures import draw_gpu, draw_layers, draw_memory, draw_route
+from helpers.plots import draw_gpu, draw_layers, draw_memory, draw_route
 
 matplotlib.use("Agg")
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from helpers import profiling, recorded
-from helpers.kernel_output import kernel_output
+from helpers import recorded
+from helpers.compiler import kernel_output
 from helpers.profiling import (
     autograd_profile,
     chrome_trace,
@@ -24,7 +24,8 @@ from helpers.profiling import (
     profile_table,
     sanitize,
 )
-from helpers.tool_output import parse_ncu, parse_sanitizer, short_name
+from helpers.profiling import profilers as profiling
+from helpers.profiling.tool_output import parse_ncu, parse_sanitizer, short_name
 
 OUTPUTS = {path.name: path.read_text() for path in Path(__file__).with_name("outputs").iterdir()}
 

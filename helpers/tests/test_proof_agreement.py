@@ -1,4 +1,4 @@
-"""The kernels of helpers/proof are right, and their counts are those of Nsight Compute."""
+"""The kernels of helpers/tests/proof are right, and their counts are those of Nsight Compute."""
 
 import pytest
 import torch
@@ -6,16 +6,16 @@ from numpy.random import RandomState
 
 from helpers.checks import check_close
 from helpers.device import DEVICE
-from helpers.proof.agreement import (
+from helpers.simulator import launch
+from helpers.tests.proof.agreement import (
     cpu_backend,
     nsight_compute,
     simulator,
     trace_on_cpu_backend,
     trace_on_simulator,
 )
-from helpers.proof.kernels import KERNELS, compiled
-from helpers.proof.table import README, counts
-from helpers.simulator import launch
+from helpers.tests.proof.kernels import KERNELS, compiled
+from helpers.tests.proof.table import README, counts
 
 # What Nsight Compute counts differently, and nothing else; the kernel's `note` says why.
 DIFFERENT = {

@@ -7,7 +7,8 @@ import pytest
 from numpy.random import RandomState
 
 from helpers.checks import check_close
-from helpers.proof.broken import (
+from helpers.simulator import launch
+from helpers.tests.proof.broken import (
     cpu_backend_says,
     cuda_place,
     found,
@@ -15,11 +16,10 @@ from helpers.proof.broken import (
     simulator_says,
     table,
 )
-from helpers.proof.broken_kernel import BARRIER, OUT_OF_RANGE, RACE, UNWRITTEN, WARP
-from helpers.proof.broken_kernels import BROKEN, SOURCE, checked_mended
-from helpers.proof.sanitizer import TOOLS, VERDICTS, program
-from helpers.proof.table import README
-from helpers.simulator import launch
+from helpers.tests.proof.broken_kernel import BARRIER, OUT_OF_RANGE, RACE, UNWRITTEN, WARP
+from helpers.tests.proof.broken_kernels import BROKEN, SOURCE, checked_mended
+from helpers.tests.proof.sanitizer import TOOLS, VERDICTS, program
+from helpers.tests.proof.table import README
 
 SIMULATOR_SAYS = {
     OUT_OF_RANGE: "is out of range",

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from helpers.compiler import compile_cuda
-from helpers.proof import patterns
+from helpers.tests.proof import patterns
 from helpers.trace import model, trace
 
 MEASURED = patterns.measured()

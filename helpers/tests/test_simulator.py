@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from helpers import simulator
-from helpers.device import ROOT
+from helpers.base.machine import ROOT
 from helpers.simulator import (
     WARP_SIZE,
     activemask,

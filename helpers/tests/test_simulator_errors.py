@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.device import ROOT
+from helpers.base.machine import ROOT
 from helpers.simulator import (
     BarrierError,
     DtypeError,

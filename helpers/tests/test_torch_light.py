@@ -6,9 +6,8 @@ import subprocess
 import pytest
 import torch
 
-from helpers import torch_light
-from helpers.compiler import CompileError, compile_cuda
-from helpers.cuda_source import host_functions
+from helpers.compiler import CompileError, compile_cuda, torch_light
+from helpers.compiler.source import host_functions
 from helpers.device import BACKEND, DEVICE
 
 # One string that uses everything, so that it is compiled once. It must build with PyTorch's own

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from helpers import toolchain
-from helpers.compiler import ToolMissing
+from helpers.compiler import ToolMissing, tools
 from helpers.trace import occupancy as occupancy_function
 from helpers.trace.occupancy import CHIPS, KB, occupancy
 
@@ -80,12 +79,12 @@ def test_occupancy(chip, threads, shared, registers, percent, blocks, limiters):
 
 def test_occupancy_is_that_of_nvidias_own_calculator(tmp_path):
     try:
-        include = toolchain.cuda_home() / "include"
+        include = tools.cuda_home() / "include"
     except ToolMissing:
         pytest.skip("needs cuda_occupancy.h of a CUDA toolkit")
     source, program = tmp_path / "nvidias.cpp", tmp_path / "nvidias"
     source.write_text(NVIDIAS)
-    compiler = shlex.split(toolchain.host_compiler())
+    compiler = shlex.split(tools.host_compiler())
     subprocess.run([*compiler, f"-I{include}", source, "-o", program], check=True)
     cases = []
     for name, chip in CHIPS.items():

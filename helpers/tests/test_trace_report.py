@@ -9,11 +9,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from helpers import device_code
 from helpers.checks import check_close
-from helpers.compiler import compile_cuda
+from helpers.compiler import compile_cuda, device_code
+from helpers.compiler.tools import ToolMissing
 from helpers.simulator import OutOfRangeError, blockDim, blockIdx, threadIdx
-from helpers.toolchain import ToolMissing
 from helpers.trace import Trace, trace
 from helpers.trace import report as report_module
 from helpers.trace.record import Access, Launch, Line, Request, Stage

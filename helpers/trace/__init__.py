@@ -47,7 +47,9 @@ def trace(function: Callable, *args: Any, **kwargs: Any) -> Trace:
         if len(args) < 2 or kwargs:
             raise TypeError("call trace(kernel, grid, block, *args), with no argument by its name")
         return Trace([from_simulator.record(function, *args, **kwargs)])
-    from helpers import compiler  # not before it is needed: it looks for a C++ compiler
+    from helpers.compiler import (
+        build as compiler,  # not before it is needed: it looks for a C++ compiler
+    )
     from helpers.trace import from_cpu_backend
 
     result, launches = from_cpu_backend.record(function, *args, **kwargs)

@@ -8,7 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from helpers import compiler, cuda_on_cpu
+from helpers import cuda_on_cpu
+from helpers.compiler import build as compiler
 from helpers.trace.machine_code import MachineCode, Place
 from helpers.trace.record import SAMPLES, Access, Launch, Line, Request, Stage
 

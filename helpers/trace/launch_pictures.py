@@ -6,6 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
+from helpers.base.words import count, shorten
 from helpers.simulator import WARP_SIZE
 from helpers.trace.picture import (
     BLUE,
@@ -20,7 +21,6 @@ from helpers.trace.picture import (
     legend,
 )
 from helpers.trace.record import Launch, Line, Stage
-from helpers.trace.words import count, shorten
 
 MOST_STAGES = 6
 MOST_WARPS = 8

@@ -5,7 +5,7 @@ of the 32 lanes into the array, None where the lane is inactive; `size` is how m
 moves. Global offsets count from the start of an allocation, which lies on a sector's boundary;
 shared ones from the start of the block's shared memory.
 
-The rules were measured: helpers/proof/patterns.py made an H200 serve a thousand requests, and
+The rules were measured: helpers/tests/proof/patterns.py made an H200 serve a thousand requests, and
 these functions give Nsight Compute's count for each of them.
 """
 

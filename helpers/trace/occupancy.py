@@ -11,9 +11,9 @@ from numbers import Integral
 
 import torch
 
+from helpers.base.words import count
 from helpers.device import BACKEND
 from helpers.simulator import WARP_SIZE
-from helpers.trace.words import count
 
 THREADS_PER_BLOCK = 1024  # at most; this and what follows is the same on every chip below
 REGISTERS = 65536  # of an SM, and as many may go to one block

@@ -7,7 +7,7 @@ from io import BytesIO
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from helpers.plots import COLORS
+from helpers.base.palette import COLORS
 
 BLUE, ORANGE, GREEN, PINK, SKY, VERMILION, YELLOW = COLORS
 PALE = "#FBE3B5"  # orange, on which black hatches and numbers are easy to see

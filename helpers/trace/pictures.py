@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
+from helpers.base.words import count, shorten
 from helpers.simulator import WARP_SIZE
 from helpers.trace.model import (
     BANKS,
@@ -34,7 +35,6 @@ from helpers.trace.picture import (
     legend,
 )
 from helpers.trace.record import Access, Request
-from helpers.trace.words import count, shorten
 
 MARKS = [("o", BLUE), ("s", ORANGE), ("^", GREEN), ("D", PINK)]  # of each eight lanes
 MOST_LINES = 8  # rows of cache lines in a picture

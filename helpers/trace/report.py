@@ -9,9 +9,9 @@ from dataclasses import replace
 from html import escape
 from typing import Any
 
-from helpers.compile_errors import CompileError
-from helpers.device_code import gpu_arch, resource_usage
-from helpers.toolchain import ToolMissing
+from helpers.compiler.device_code import gpu_arch, resource_usage
+from helpers.compiler.errors import CompileError
+from helpers.compiler.tools import ToolMissing
 from helpers.trace import launch_pictures, pictures
 from helpers.trace.occupancy import Occupancy, occupancy
 from helpers.trace.picture import Picture

@@ -4,13 +4,13 @@ import math
 import textwrap
 from collections.abc import Iterable
 
+from helpers.base.tables import Table
+from helpers.base.words import count, shorten
 from helpers.simulator import WARP_SIZE
-from helpers.tables import Table
 from helpers.trace.model import SECTOR_BYTES
 from helpers.trace.occupancy import Occupancy
 from helpers.trace.picture import LONGEST_TEXT
 from helpers.trace.record import Access
-from helpers.trace.words import count, shorten
 
 HEADER = ["line", "source", "access", "array", "requests", "each", "ideal", "lanes"]
 SOURCE, ARRAY = HEADER.index("source"), HEADER.index("array")

@@ -4,8 +4,8 @@ import functools
 
 import pytest
 
+from helpers.base.machine import ROOT
 from helpers.compiler import compile_cuda
-from helpers.device import ROOT
 
 
 @pytest.fixture(scope="session")

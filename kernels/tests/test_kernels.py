@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 from torch.utils import cpp_extension
 
-from helpers import toolchain
-from helpers.compiler import compile_cuda
-from helpers.cuda_source import host_functions, includes
-from helpers.device import BACKEND, ROOT
-from helpers.device_code import resource_usage
-from helpers.export_kernels import KERNELS, NOTEBOOKS, kernel_differences
+from helpers.base.machine import ROOT
+from helpers.compiler import compile_cuda, tools
+from helpers.compiler.device_code import resource_usage
+from helpers.compiler.source import host_functions, includes
+from helpers.device import BACKEND
+from helpers.make.kernels import KERNELS, NOTEBOOKS, kernel_differences
 
 FILES = sorted(KERNELS.glob("*.cu"))
 CALL_BEGINS = "// from pathlib import Path"
@@ -160,8 +160,8 @@ def test_example_in_the_readme(tmp_path, monkeypatch):
 
 def has_nvcc() -> bool:
     try:
-        toolchain.cuda_home()
-    except toolchain.ToolMissing:
+        tools.cuda_home()
+    except tools.ToolMissing:
         return False
     return True
 
@@ -193,7 +193,7 @@ def test_nvcc_compiles_the_files_against_the_headers_of_pytorch(tmp_path):
     (tmp_path / "all.cu").write_text("\n".join(unit))
     # PyTorch's CPU build lacks one generated header; the definition says that nothing needs it
     command = [
-        toolchain.cuda_home() / "bin" / "nvcc", "-fatbin", "-arch=sm_75", "-std=c++20",
+        tools.cuda_home() / "bin" / "nvcc", "-fatbin", "-arch=sm_75", "-std=c++20",
         *cpp_extension.COMMON_NVCC_FLAGS, "-DC10_CUDA_NO_CMAKE_CONFIGURE_FILE",
         *(f"-isystem={folder}" for folder in cpp_extension.include_paths()),
         "all.cu", "-o", "all.fatbin",

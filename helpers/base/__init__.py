@@ -1,0 +1,1 @@
+"""Leaves that depend on nothing else here: the machine, facts of GPUs, tables, words, colours."""

@@ -1,0 +1,403 @@
+"""From a CUDA string to Python functions: compile_cuda.
+
+    string ──GPU──▶ nvcc, for the chip that is here ──┐
+       └──no GPU──▶ translate ▶ g++ ▶ CPU backend ────┴─▶ .cache/compiled/cuda_<hash>.so ▶ Python
+          or check=True
+
+The hash covers everything that goes into the build, so a library is never stale and is built once.
+Every build works in a directory of its own and publishes its library by renaming it, so builds
+need no lock, and one that was killed leaves nothing that another could wait for.
+"""
+
+import functools
+import importlib.util
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from helpers import cuda_on_cpu
+from helpers.base.machine import CACHE
+from helpers.compiler import tools, torch_light
+from helpers.compiler.checked_call import checked_call
+from helpers.compiler.device_code import gpu_arch, ptx, resource_usage, sass
+from helpers.compiler.errors import CompileError, Diagnostic, explain, show
+from helpers.compiler.source import Function, brackets_match, digest, host_functions
+from helpers.compiler.tools import ToolMissing
+from helpers.device import BACKEND
+
+__all__ = [
+    "CompileError",
+    "ToolMissing",
+    "checked",
+    "compile_cuda",
+    "ptx",
+    "resource_usage",
+    "sass",
+]
+
+BUILDS = CACHE / "compiled"
+_CPU_INCLUDE = (cuda_on_cpu.INCLUDE, cuda_on_cpu.INCLUDE_TORCH, torch_light.INCLUDE)
+
+# With PyTorch's full headers, "CUDA" means the CPU backend's device as it does with the light ones.
+# They have the traits for packed accessors under nvcc only.
+CUDA_MEANS_CPU = """#define is_cuda is_cpu
+#define kCUDA kCPU
+namespace at {
+template <class T> struct RestrictPtrTraits { using PtrType = T* __restrict__; };
+}"""
+
+
+class CompiledFunctions:
+    """The functions of one compiled string, as attributes."""
+
+    def __init__(self, functions: dict):
+        self.__dict__.update(functions)
+
+    def __getattr__(self, name):
+        raise AttributeError(f"no function {name} was compiled; there is {', '.join(vars(self))}")
+
+    def __repr__(self):
+        return f"<compiled: {', '.join(vars(self))}>"
+
+
+@dataclass
+class Build:
+    """What load_inline is asked for, and what is needed to explain its errors."""
+
+    source: str  # the learner's string
+    compiled: str  # the same lines as the compiler sees them
+    label: str  # the string's name in the compiler's messages
+    names: list[str]  # functions for Python
+    is_module: bool  # a pybind11 module with the full headers, else operators with the light ones
+    backend: str  # "cuda" or "cpu"
+    check: bool  # for the CPU backend: tell about every access
+    arguments: dict  # for load_inline
+
+    @property
+    def library(self) -> str:
+        parts = [repr(self.arguments), repr(self.names), torch.__version__, sys.version]
+        parts += [_processor()] if self.backend == "cpu" else []
+        return "cuda_" + digest(*parts, _headers(), tools.identity())
+
+
+_loaded: dict[str, CompiledFunctions] = {}
+_origins: dict = {}  # function that compile_cuda returned → (its string, its name, whether checked)
+
+
+def compile_cuda(
+    src: str | Path, functions: list[str] | None = None, check: bool = False
+) -> CompiledFunctions:
+    """Compile a CUDA string, or a .cu file, and return its host functions as attributes.
+
+    `functions` names the functions to bind; by default every host function at file scope that
+    takes or returns a torch::Tensor, and otherwise what Python can give: numbers, bool,
+    std::string, torch::ScalarType, and std::optional, std::vector, std::tuple of these.
+
+    With a GPU the string goes through nvcc, for that GPU; without one through g++ and the CPU
+    backend. What was built before comes from the cache. A string that includes PyTorch's headers
+    itself is built with all of them and pybind11, which takes ten times as long.
+
+    With `check` the kernels run on the CPU backend on every machine (CUDA tensors are copied there
+    and back), some ten times slower, and every access is checked: an index out of range, a data
+    race, shared memory read before it was written raise RuntimeError with the kernel, the line, the
+    block, the thread and the element. That goes for tensors, shared arrays and __device__
+    variables, not for __constant__ ones; pointers that a tensor holds must be of CPU tensors.
+
+    Raises CompileError if the string does not compile, ToolMissing if a tool is not there.
+    """
+    if isinstance(src, Path):
+        label, source = src.name, src.read_text()
+    else:
+        label, source = "cell", src
+    chosen, problem = _choose(host_functions(source), functions)
+    if problem and brackets_match(source):
+        raise CompileError(problem)
+    build = _plan(source, label, chosen, check)
+    library = build.library
+    if library not in _loaded:
+        _loaded[library] = _load(library, build) or _build(library, build)
+        for name, function in vars(_loaded[library]).items():
+            _origins[function] = src, name, check
+    if problem:  # not even the compiler minds the brackets
+        raise CompileError(problem)
+    left_out = [f for f in chosen if f.name not in build.names]
+    if left_out and (functions or not build.names):
+        raise CompileError(_why_left_out(left_out[0]))
+    return _loaded[library]
+
+
+def checked(function):
+    """Return the checked twin of a function that compile_cuda returned (see there).
+
+    Raises TypeError for any other function.
+    """
+    try:
+        source, name, is_checked = _origins[function]
+    except (KeyError, TypeError):  # not hashable
+        raise TypeError(f"{function!r} is no function that compile_cuda returned") from None
+    return function if is_checked else getattr(compile_cuda(source, [name], check=True), name)
+
+
+def source_of(function) -> tuple[str, str]:
+    """Return the string of a function from compile_cuda, and its name in the machine code."""
+    src, _, _ = _origins[function]
+    return (src.read_text(), src.name) if isinstance(src, Path) else (src, "cell")
+
+
+# ------------------------------------------------------------------------------- what to build
+
+
+def _choose(found: list[Function], names) -> tuple[list[Function], str | None]:
+    """Return the functions to bind, all of them or the ones named, and what is wrong with that."""
+    for_python = [f for f in found if not f.hidden]
+    problem = None
+    if names is None:
+        chosen = [f for f in for_python if f.uses_tensors]
+        if not chosen:
+            problem = "no host function in the string takes or returns a torch::Tensor"
+    else:
+        names = [names] if isinstance(names, str) else names
+        chosen = [f for f in for_python if f.name in names]
+        listed = ", ".join(f.name for f in for_python) or "none"
+        for name in set(names) - {f.name for f in chosen}:
+            hidden = [f.line for f in found if f.name == name]
+            why = f" (line {hidden[0]}: hidden from Python)" if hidden else ""
+            problem = f"no function {name} in the string{why}; found: {listed}"
+    for i, function in enumerate(chosen):
+        if function.name in [f.name for f in chosen[:i]]:
+            problem = f"line {function.line}: {function.name} is there twice; rename one"
+    return chosen, problem
+
+
+def _why_left_out(function: Function) -> str:
+    return (
+        f"line {function.line}: {function.name} has an argument or a result that Python has no "
+        "equal of; if pybind11 knows it, put #include <torch/extension.h> on top of the string"
+    )
+
+
+def _plan(source: str, label: str, chosen: list[Function], check: bool = False) -> Build:
+    is_module = not torch_light.is_enough_for(source)
+    bound = [f for f in chosen if is_module or f.schema]
+    backend = "cpu" if check else BACKEND
+    if backend == "cuda":
+        compiled = source
+        arguments = _gpu_module if is_module else _gpu_operators
+    else:
+        try:
+            compiled = cuda_on_cpu.translate(source, check)
+        except cuda_on_cpu.TranslateError as error:
+            raise CompileError(show(Diagnostic(error.message, error.line), source)) from None
+        arguments = functools.partial(_cpu_module if is_module else _cpu_operators, check)
+    # `#line` gives the string its own line numbers
+    numbered = f'#line 1 "{label}"\n{compiled}\n'
+    names = [f.name for f in bound]
+    arguments = arguments(numbered, label, bound)
+    return Build(source, compiled, label, names, is_module, backend, check, arguments)
+
+
+def _bindings(label, bound):
+    # an error in a binding is an error of the function's arguments, so it gets the function's line
+    return "".join(
+        f'#line {f.line} "{label}"\n'
+        f'TORCH_LIGHT_BIND(TORCH_LIGHT_LIBRARY, {f.name}, "{f.schema}", {f.pointer})\n'
+        for f in bound
+    )
+
+
+def _cpu_operators(check, numbered, label, bound):
+    unit = f"{torch_light.preamble(numbered)}{numbered}{_bindings(label, bound)}"
+    return {"cpp_sources": unit, "no_implicit_headers": True, **_cpu_flags(check)}
+
+
+def _cpu_module(check, numbered, label, bound):
+    unit = f"{CUDA_MEANS_CPU}\n#include <cuda_runtime.h>\n{numbered}"
+    return {"cpp_sources": unit, **_cpu_flags(check)}
+
+
+def _cpu_flags(check):
+    return {
+        "extra_include_paths": [str(path) for path in _CPU_INCLUDE],
+        "extra_cflags": cuda_on_cpu.flags(tools.host_compiler(), check),
+        "extra_ldflags": [str(cuda_on_cpu.runtime_library())],
+    }
+
+
+def _gpu_operators(numbered, label, bound):
+    unit = f"{torch_light.preamble(numbered)}{numbered}{_bindings(label, bound)}"
+    return {
+        "cpp_sources": "",
+        "cuda_sources": unit,
+        "no_implicit_headers": True,
+        "extra_include_paths": [str(torch_light.CUDA), str(torch_light.INCLUDE)],
+        **_gpu_flags(numbered, "-DTORCH_LIGHT_CUDA"),
+    }
+
+
+def _gpu_module(numbered, label, bound):
+    declarations = "\n".join(f"{f.declaration};" for f in bound)
+    return {"cpp_sources": declarations, "cuda_sources": numbered, **_gpu_flags(numbered)}
+
+
+def _gpu_flags(source, *more):
+    arch = gpu_arch(source)
+    chip = f"-gencode=arch=compute_{arch},code=sm_{arch}"
+    # two strings may name their kernels alike: hidden, none can stand in for another
+    hidden = "-Xcompiler=-fvisibility=hidden"
+    return {"extra_cuda_cflags": ["-O3", "-lineinfo", hidden, chip, *more]}
+
+
+@functools.cache
+def _headers() -> str:
+    """Return the text of all headers that we add, because libraries depend on it."""
+    ours = (cuda_on_cpu.INCLUDE, cuda_on_cpu.INCLUDE_TORCH)
+    backend = sorted(path for folder in ours for path in folder.rglob("*") if path.is_file())
+    return torch_light.text() + "".join(path.read_text() for path in backend)
+
+
+@functools.cache
+def _processor() -> str:
+    """Return what the processor can do: -march=native builds for that, and a cache may move."""
+    info = Path("/proc/cpuinfo")
+    if not info.exists():
+        return platform.machine()
+    with info.open() as lines:
+        return next((s for s in lines if s.startswith(("flags", "Features"))), platform.machine())
+
+
+# ------------------------------------------------------------------------------ build and load
+
+
+def _load(library: str, build: Build) -> CompiledFunctions | None:
+    """Load a library from the cache; None if it is not there, or not loadable any more."""
+    for path in BUILDS.glob(f"{library}*.so"):
+        try:
+            return _open(path, library, build)
+        except (OSError, ImportError):  # it was built against a library that has gone
+            path.unlink(missing_ok=True)
+    return None
+
+
+def _open(path: Path, library: str, build: Build) -> CompiledFunctions:
+    if build.is_module:
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        functions = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(functions)
+    else:
+        torch.ops.load_library(path)
+        functions = getattr(torch.ops, library)
+    return _compiled(functions, build)
+
+
+def _build(library: str, build: Build) -> CompiledFunctions:
+    tools.ninja()
+    tools.host_compiler()
+    if build.backend == "cuda":
+        tools.use_cuda()
+    BUILDS.mkdir(parents=True, exist_ok=True)
+    _remove_dead_builds()
+    directory = Path(tempfile.mkdtemp(prefix=f"{_builder(os.getpid())}.", dir=BUILDS))
+    try:
+        functions = _call_load_inline(library, build, directory)
+        [built] = directory.glob("*.so")
+        # it stays loaded under its old name; if another process was faster, ours replaces its equal
+        built.replace(BUILDS / built.name)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    return _compiled(functions, build)
+
+
+def _compiled(functions, build: Build) -> CompiledFunctions:
+    found = {name: getattr(functions, name) for name in build.names}
+    if build.check:
+        _guard_tensors()
+        found = {name: checked_call(function) for name, function in found.items()}
+    return CompiledFunctions(found)
+
+
+def _call_load_inline(library: str, build: Build, directory: Path):
+    """Build and load: return what holds the functions. The one place that calls load_inline."""
+    from torch.utils.cpp_extension import load_inline  # half a second, so only if there is work
+
+    arguments = dict(build.arguments)
+    if not build.is_module:
+        define = f'-DTORCH_LIGHT_LIBRARY=\\"{library}\\"'
+        for flags in {"extra_cflags", "extra_cuda_cflags"} & arguments.keys():
+            arguments[flags] = [*arguments[flags], define]
+        linked = arguments.get("extra_ldflags", [])
+        arguments["extra_ldflags"] = [str(_tensor_object(build.backend, directory)), *linked]
+    try:
+        module = load_inline(
+            library,
+            functions=build.names if build.is_module else None,
+            is_python_module=build.is_module,
+            build_directory=str(directory),
+            **arguments,
+        )
+    except (RuntimeError, OSError, ImportError) as error:
+        output = f"{error}\n{error.__cause__}"  # PyTorch hides the loader's words in the cause
+        if not re.search("Error building extension|undefined symbol", output):
+            raise
+        tools.raise_if_known(output)
+        raise explain(output, build.source, build.compiled, build.label) from None
+    return module if build.is_module else getattr(torch.ops, library)
+
+
+def _tensor_object(backend: str, directory: Path) -> Path:
+    """Return tensor.cpp compiled: once for this PyTorch and compiler, linked into every library."""
+    from torch.utils.cpp_extension import include_paths
+
+    flags = ["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", f"-I{torch_light.INCLUDE}"]
+    flags += ["-DTORCH_LIGHT_CUDA", "-DUSE_CUDA"] if backend == "cuda" else []
+    flags += [f"-isystem{path}" for path in include_paths()]
+    key = digest(torch_light.text(), tools.identity(), repr(flags), torch.__version__)
+    path = BUILDS / f"torch_light_{key}.o"
+    if not path.exists():
+        private = directory / path.name
+        command = [*shlex.split(tools.host_compiler()), *flags, "-c", torch_light.SOURCE]
+        done = subprocess.run([*command, "-o", private], capture_output=True, text=True)
+        tools.raise_if_known(done.stderr)
+        if done.returncode:
+            raise RuntimeError(f"the light torch::Tensor does not compile:\n{done.stderr}")
+        private.replace(path)
+    return path
+
+
+def _builder(pid: int | str) -> str:
+    return f"building.{platform.node()}.{pid}"
+
+
+def _remove_dead_builds():
+    """Remove what builds left behind whose process was killed."""
+    for directory in BUILDS.glob(f"building.{platform.node()}.*"):
+        pid = directory.name.removeprefix(_builder("")).split(".")[0]
+        if not pid.isdecimal():  # of another machine, whose name begins with this one's
+            continue
+        try:
+            os.kill(int(pid), 0)  # signal 0 only asks whether the process is there
+        except ProcessLookupError:
+            shutil.rmtree(directory, ignore_errors=True)
+        except PermissionError:  # somebody else's, and alive
+            pass
+
+
+def _guard_tensors():
+    """Let the CPU backend notice kernels that run over the end of a tensor made from now on."""
+    try:
+        tools.host_compiler()
+        cuda_on_cpu.install_allocator()
+    except RuntimeError:  # a compiler is missing or fails: compile_cuda will say it
+        pass
+
+
+if BACKEND == "cpu":
+    _guard_tensors()

@@ -1,0 +1,171 @@
+"""What nvcc makes of a kernel: PTX, SASS, registers. Needs nvcc, but no GPU."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+import torch
+
+from helpers.base.machine import CACHE
+from helpers.base.tables import Table
+from helpers.compiler import tools, torch_light
+from helpers.compiler.errors import demangle, explain
+from helpers.compiler.source import digest
+from helpers.device import BACKEND
+
+CODE = CACHE / "device_code"
+DEFAULT_ARCH = "90"  # without a GPU: that of the GPU whose timings the course records
+
+
+def ptx(src: str | Path, arch: str | None = None) -> str:
+    """Return the PTX of a string's kernels: NVIDIA's assembly for a GPU that does not exist.
+
+    `arch` is an architecture such as "sm_75"; by default that of the GPU here, else sm_90.
+    Raises CompileError, or ToolMissing without nvcc.
+    """
+    return _compile(src, arch, "-ptx").read_text()
+
+
+def sass(src: str | Path, kernel: str | None = None, arch: str | None = None) -> str:
+    """Return the SASS of a string's kernels, or of one: the instructions that the GPU executes.
+
+    Raises CompileError, ToolMissing without nvcc or cuobjdump, KeyError for an unknown kernel.
+    """
+    cubin = _compile(src, arch, "-cubin")
+    command = [str(tools.cuobjdump()), "-sass", str(cubin)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    parts = re.split(r"^\s*Function : ", done.stdout, flags=re.MULTILINE)[1:]
+    listings = {_kernel_name(part.split("\n")[0].strip()): part for part in parts}
+    wanted = listings if kernel is None else _matching(listings, kernel)
+    return "\n".join(f"{name}\n{_instructions(part)}" for name, part in wanted.items())
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one kernel takes, from the compiler: registers a thread, bytes of static shared memory
+    a block, bytes a thread of stack and of spills (registers that went to memory)."""
+
+    registers: int
+    shared_bytes: int
+    stack_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+
+
+class ResourceUsage(dict):
+    """Resources by kernel name; shows itself as a table."""
+
+    def __init__(self, resources: dict[str, Resources], arch: str):
+        super().__init__(resources)
+        header = ["kernel", "registers", "shared bytes", "stack", "spill stores", "spill loads"]
+        lines = [[name, *map(str, astuple(r))] for name, r in resources.items()]
+        self._table = Table(header, lines, f"for sm_{arch}, says ptxas")
+
+    def __repr__(self):
+        return str(self._table)
+
+    def _repr_html_(self):
+        return self._table._repr_html_()
+
+
+def resource_usage(src: str | Path, arch: str | None = None) -> ResourceUsage:
+    """Return the registers, shared memory and spills of each kernel in a string.
+
+    Raises CompileError, or ToolMissing without nvcc.
+    """
+    said = _compile(src, arch, "-cubin").with_suffix(".log").read_text()
+    resources = {}
+    for part in said.split("Compiling entry function '")[1:]:
+        mangled = part.split("'")[0]
+        shared = re.search(r"(\d+) bytes smem", part)
+        frame = r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
+        resources[_kernel_name(mangled)] = Resources(
+            int(re.search(r"Used (\d+) registers", part)[1]),
+            int(shared[1]) if shared else 0,
+            *map(int, re.search(frame, part).groups()),
+        )
+    return ResourceUsage(resources, _arch_number(arch, ""))
+
+
+def gpu_arch(source: str) -> str:
+    """Return the GPU's architecture, "90", or "90a" if the string uses what only that chip has.
+
+    Chips before sm_90 have nothing of the kind: there the assembler refuses the instruction.
+    """
+    major, minor = torch.cuda.get_device_capability() if BACKEND == "cuda" else DEFAULT_ARCH
+    special = int(major) >= 9 and re.search("wgmma|setmaxnreg|tcgen05", source)
+    return f"{major}{minor}" + ("a" if special else "")
+
+
+def _arch_number(arch, source):
+    return arch.removeprefix("sm_") if arch else gpu_arch(source)
+
+
+def _compile(src, arch, kind) -> Path:
+    """Return nvcc's output for the device side of a string, from the cache if it is there."""
+    home = tools.cuda_home()
+    label, source = (src.name, src.read_text()) if isinstance(src, Path) else ("cell", src)
+    is_light = torch_light.is_enough_for(source)
+    unit = f'#line 1 "{label}"\n{source}\n'
+    unit = (torch_light.preamble(source) if is_light else "#include <torch/types.h>\n") + unit
+    arguments = [
+        kind,
+        f"-arch=sm_{_arch_number(arch, source)}",
+        "-O3",
+        "-std=c++17",
+        "-Xptxas=-v",
+        "--expt-relaxed-constexpr",
+        "-DTORCH_LIGHT_CUDA",
+    ]
+    if is_light:
+        arguments += [f"-I{torch_light.CUDA}", f"-I{torch_light.INCLUDE}"]
+    compiler = os.environ.get("CC", "")
+    if shutil.which(compiler):  # PyTorch lets nvcc work with it as well
+        arguments += ["-ccbin", compiler]
+    key = digest(unit, repr(arguments), torch_light.text(), tools.identity())
+    path = CODE / f"{key}{kind.replace('-', '.')}"
+    if path.exists():
+        return path
+    from torch.utils.cpp_extension import COMMON_NVCC_FLAGS, include_paths
+
+    # PyTorch's CPU build lacks one generated header; this says that nothing needs it
+    arguments += [*COMMON_NVCC_FLAGS, "-DC10_CUDA_NO_CMAKE_CONFIGURE_FILE"]
+    arguments += [f"-isystem={directory}" for directory in include_paths()]
+    CODE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CODE) as private:
+        unit_path, made = Path(private) / "unit.cu", Path(private) / "made"
+        unit_path.write_text(unit)
+        command = [str(home / "bin" / "nvcc"), *arguments, str(unit_path), "-o", str(made)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            output = done.stdout + done.stderr
+            tools.raise_if_known(output)
+            raise explain(output, source, source, label)
+        log = made.with_suffix(".log")
+        log.write_text(done.stderr)
+        log.replace(path.with_suffix(".log"))
+        made.replace(path)
+    return path
+
+
+def _kernel_name(mangled: str) -> str:
+    """Return a kernel's name without its parameters: scale_kernel<float>."""
+    name = demangle(mangled).removeprefix("void ")
+    return re.sub(r"\((?!anonymous).*", "", name)
+
+
+def _matching(listings, kernel):
+    found = {n: part for n, part in listings.items() if n == kernel or n.startswith(f"{kernel}<")}
+    if not found:
+        raise KeyError(f"no kernel {kernel}; there is {', '.join(listings)}")
+    return found
+
+
+def _instructions(listing: str) -> str:
+    """Return the listing without the hexadecimal encoding of each instruction."""
+    found = re.findall(r"/\*([0-9a-f]{4,})\*/ +(\S.*?) *;", listing)
+    return "\n".join(f"  {address}  {instruction}" for address, instruction in found)

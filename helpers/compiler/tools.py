@@ -1,0 +1,234 @@
+"""Find what building a CUDA string needs; what is missing comes with the line that mends it."""
+
+import functools
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import torch
+
+from helpers.base.machine import CACHE
+from helpers.make.install import how_to_get
+
+TOOLKIT_PARTS = "cccl,crt,cudart,nvcc,nvvm"
+SYSTEM_CUDA = Path("/usr/local/cuda")
+DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
+
+
+class ToolMissing(RuntimeError):
+    """A tool is missing or does not fit: one sentence, and the line that mends it."""
+
+    def __init__(self, sentence: str, mend: str):
+        super().__init__(f"{sentence}\n  To mend it: {mend}")
+        self.sentence, self.mend = sentence, mend
+
+    def _render_traceback_(self):  # what IPython prints instead of a traceback
+        return [f"ToolMissing: {self}"]
+
+
+def ninja() -> Path:
+    """Return ninja, which load_inline runs, and put its directory on PATH if it is not there."""
+    if found := shutil.which("ninja"):
+        return Path(found)
+    for directory in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
+        if (directory / "ninja").exists():
+            os.environ["PATH"] = f"{directory}{os.pathsep}{os.environ.get('PATH', '')}"
+            return directory / "ninja"
+    raise ToolMissing("ninja, which runs the build, is not installed.", _pip("ninja"))
+
+
+def host_compiler() -> str:
+    """Return the command of the C++ compiler: $CXX, else the first of c++, g++, clang++ on PATH."""
+    if chosen := os.environ.get("CXX"):
+        if shutil.which(shlex.split(chosen)[0]):  # it may be "ccache g++"
+            return chosen
+        raise ToolMissing(f"CXX names {chosen!r}, and there is no such compiler.", "unset CXX")
+    for name in ("c++", "g++", "clang++"):
+        if found := shutil.which(name):
+            if name != "c++":  # load_inline looks for c++ alone
+                os.environ["CXX"] = name
+            return shlex.quote(found)
+    raise ToolMissing(
+        "There is no C++ compiler on PATH.", how_to_get("g++", "gcc-c++", "xcode-select --install")
+    )
+
+
+def python_headers() -> Path:
+    """Return Python.h, which strings with PyTorch's full headers need."""
+    header = Path(sysconfig.get_paths()["include"], "Python.h")
+    if header.exists():
+        return header
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    raise ToolMissing(
+        "Python's header files (Python.h) are missing.",
+        how_to_get(f"python{version}-dev", "python3-devel"),
+    )
+
+
+def cuda_home() -> Path:
+    """Return a CUDA toolkit that has nvcc, if possible of PyTorch's CUDA; sets CUDA_HOME to it."""
+    homes = [
+        home
+        for home in _cuda_homes()
+        if (home / "bin" / "nvcc").exists()
+        and (home / "include" / "cuda_runtime.h").exists()  # /usr/local/bin may have a mere link
+    ]
+    if not homes:
+        raise ToolMissing("There is no nvcc, the compiler for CUDA.", _toolkit())
+    home = next(filter(_is_of_torchs_cuda, homes), homes[0])
+    os.environ["CUDA_HOME"] = str(home)
+    return home
+
+
+def cuobjdump() -> Path:
+    """Return cuobjdump, which prints SASS."""
+    return _cuda_tool("cuobjdump", _pip("nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm"))
+
+
+def compute_sanitizer() -> Path:
+    """Return compute-sanitizer, which finds races and overruns on the GPU."""
+    return _cuda_tool("compute-sanitizer", _pip('"cuda-toolkit[sanitizer]"'))
+
+
+def ncu() -> Path:
+    """Return ncu, the profiler of kernels, if it may read the GPU's counters."""
+    found = _cuda_tool("ncu", how_to_get("nsight-compute", "nsight-compute"))
+    driver = DRIVER_PARAMETERS
+    only_root = driver.exists() and "RmProfilingAdminOnly: 1" in driver.read_text()
+    if only_root and os.geteuid() != 0:
+        option = "options nvidia NVreg_RestrictProfilingToAdminUsers=0"
+        raise ToolMissing(
+            "ncu may not read the GPU's counters: the driver keeps them for root.",
+            f"echo {option} | sudo tee /etc/modprobe.d/ncu.conf && sudo reboot",
+        )
+    return found
+
+
+def _cuda_tool(name, mend) -> Path:
+    """Return a program of CUDA's from PATH, a toolkit, Nsight Compute, or triton's wheel."""
+    places = [home / "bin" for home in _cuda_homes()]
+    places += sorted(Path("/opt/nvidia/nsight-compute").glob("*"), reverse=True)
+    places += [directory / "triton/backends/nvidia/bin" for directory in _site_packages()]
+    path = os.pathsep.join([os.environ.get("PATH", ""), *map(str, places)])
+    if found := shutil.which(name, path=path):
+        return Path(found)
+    raise ToolMissing(f"There is no {name}.", mend)
+
+
+def use_cuda():
+    """Make sure that nvcc is there, fits PyTorch and takes the C++ compiler; tell PyTorch of it."""
+    home = cuda_home()
+    cuda_fits_torch(home)
+    compiler_fits_nvcc(home)
+    _make_linkable(home)
+    from torch.utils import cpp_extension
+
+    cpp_extension.CUDA_HOME = str(home)  # it may have been imported before CUDA_HOME was known
+
+
+def _make_linkable(home: Path):
+    """Let the linker find libcudart.so: the wheels have it under its versioned name only."""
+    libraries = [path for name in ("lib64", "lib") for path in (home / name).glob("libcudart.so*")]
+    if libraries and not any(path.name == "libcudart.so" for path in libraries):
+        directory = CACHE / "lib"
+        directory.mkdir(parents=True, exist_ok=True)
+        link = directory / "libcudart.so"
+        link.unlink(missing_ok=True)
+        link.symlink_to(libraries[0])
+        os.environ["LIBRARY_PATH"] = f"{directory}:{os.environ.get('LIBRARY_PATH', '')}"
+
+
+def cuda_fits_torch(home: Path) -> str:
+    """Return nvcc's version, if it is of the CUDA version that PyTorch was built with."""
+    version = nvcc_version(home)
+    if not _is_of_torchs_cuda(home):
+        raise ToolMissing(
+            f"nvcc in {home} is of CUDA {version}, PyTorch of CUDA {torch.version.cuda}.",
+            _toolkit(),
+        )
+    return version
+
+
+def _is_of_torchs_cuda(home: Path) -> bool:
+    """Return whether nvcc there can build for PyTorch: the versions share their first number."""
+    wanted = torch.version.cuda
+    return wanted is None or nvcc_version(home).split(".")[0] == wanted.split(".")[0]
+
+
+def compiler_fits_nvcc(home: Path) -> str:
+    """Return the C++ compiler's version, if nvcc can work with it."""
+    from torch.utils import cpp_extension
+
+    compiler = host_compiler()
+    said = _run_version(*shlex.split(compiler), "--version")
+    kind = "clang" if "clang" in said else "g++"
+    version = int(re.search(r"(\d+)\.\d+", said)[1])
+    known = "CUDA_CLANG_VERSIONS" if kind == "clang" else "CUDA_GCC_VERSIONS"
+    bounds = getattr(cpp_extension, known).get(nvcc_version(home), (None, (1000,)))
+    newest = bounds[1][0] - 1
+    if version > newest:
+        names = ("clang++", "clang") if kind == "clang" else ("g++", "gcc")
+        raise ToolMissing(
+            f"nvcc {nvcc_version(home)} works with {kind} up to {newest}; {compiler} is {version}.",
+            f"{how_to_get(f'{names[0]}-{newest}', f'gcc{newest}-c++')} && "
+            f"export CXX={names[0]}-{newest} CC={names[1]}-{newest}",
+        )
+    return f"{kind} {version}"
+
+
+def identity() -> str:
+    """Return what changes when a compiler is exchanged, without running it: for hashes."""
+    tools = [shutil.which(word) for word in shlex.split(os.environ.get("CXX", "c++"))]
+    tools += [home / "bin" / "nvcc" for home in _cuda_homes()]
+    there = [Path(tool) for tool in tools if tool and Path(tool).exists()]
+    return repr([(str(tool), tool.stat().st_size, int(tool.stat().st_mtime)) for tool in there])
+
+
+def raise_if_known(output: str):
+    """Raise ToolMissing if a build's output says that a tool, not the string, is to blame."""
+    if found := re.search(r"Unsupported gpu architecture '(\w+)'", output):
+        raise ToolMissing(f"This nvcc is too old for the GPU ({found[1]}).", _toolkit())
+    if re.search(r"Python\.h: No such file|'Python\.h' file not found", output):
+        python_headers()
+    if "No space left on device" in output:
+        raise ToolMissing("The disk is full.", "make clean")
+
+
+def nvcc_version(home: Path) -> str:
+    """Return the CUDA version of a toolkit's nvcc: "13.0"."""
+    said = _run_version(str(home / "bin" / "nvcc"), "--version")
+    return re.search(r"release (\d+\.\d+)", said)[1]
+
+
+def _cuda_homes():
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if os.environ.get(variable):
+            yield Path(os.environ[variable])
+    if found := shutil.which("nvcc"):
+        yield Path(found).resolve().parent.parent
+    yield SYSTEM_CUDA
+    for directory in _site_packages():
+        yield from sorted(directory.glob("nvidia/cu*"), reverse=True)
+
+
+def _site_packages():
+    return {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")}
+
+
+def _toolkit():
+    version = torch.version.cuda or "13.0"
+    return _pip(f'"cuda-toolkit[{TOOLKIT_PARTS}]=={version}.*"')
+
+
+def _pip(package):
+    return f"{sys.executable} -m pip install {package}"
+
+
+@functools.cache
+def _run_version(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -1,0 +1,1 @@
+"""What the Makefile calls: install, run the tests and the notebooks, write kernels/ and README."""

@@ -1,0 +1,247 @@
+"""Make .venv and install what the course needs into it: `python3 helpers/make/install.py`.
+
+Runs before anything is installed, with whatever Python 3 the machine has, so it uses the standard
+library only, and no syntax that an older Python could not read up to its message about that.
+"""
+
+import contextlib
+import glob
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+OLDEST, NEWEST = (3, 11), (3, 14)  # Python versions that every pinned package has wheels for
+CUDA_MAJOR = 13  # of the torch build that a machine with a GPU gets
+UV = "uv==0.13.8"
+TOOLKIT = "cuda-toolkit[cccl,crt,cudart,nvcc,nvvm,sanitizer]==13.0.3"  # of torch's own CUDA
+
+ROOT = Path(__file__).resolve().parents[2]
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+STAMP = VENV / "installed"
+LOCK = ROOT / ".cache" / "install.lock"
+REQUIREMENTS = ROOT / "requirements.txt"
+
+
+class Problem(Exception):
+    """What is wrong, and the line that mends it."""
+
+    def __init__(self, sentence, mend):
+        super().__init__(sentence + "\n    " + mend)
+
+
+def main():
+    use_a_newer_python()
+    check_machine()
+    gpu = find_gpu()
+    key = fingerprint(gpu)
+    with only_one_at_a_time():
+        if STAMP.exists() and STAMP.read_text() == key:
+            return
+        make_venv()
+        install(gpu)
+        STAMP.write_text(key)
+    print("Installed into .venv.")
+
+
+def use_a_newer_python():
+    """Start again with the newest suitable Python on PATH if this one is too old or too new."""
+    if OLDEST <= sys.version_info[:2] <= NEWEST:
+        return
+    for minor in range(NEWEST[1], OLDEST[1] - 1, -1):
+        found = shutil.which(f"python3.{minor}")
+        if found:
+            os.execv(found, [found, __file__])
+    raise Problem(
+        f"The course needs Python {short(OLDEST)} to {short(NEWEST)}; this is {version()}.",
+        f"install one of them, then: make lab PYTHON=python{short(NEWEST)}",
+    )
+
+
+def check_machine():
+    """Raise Problem for what must be there before anything can be installed."""
+    if sys.platform == "win32":
+        raise Problem("The course runs on Linux and macOS.", "wsl --install   # Linux in Windows")
+    if sys.platform == "darwin" and platform.machine() != "arm64":
+        raise Problem(
+            "PyTorch no longer supports Macs with an Intel processor.",
+            "use a Linux machine or a Mac with an Apple processor",
+        )
+    try:
+        import ensurepip  # noqa: F401  (Debian and Ubuntu leave it out)
+        import venv  # noqa: F401
+    except ImportError:
+        raise Problem(
+            "Python's venv module is missing.",
+            how_to_get(f"python{short()}-venv", fedora="python3"),
+        ) from None
+    compilers = [os.environ.get("CXX", "c++"), "c++", "g++", "clang++"]
+    if not any(runs([compiler, "--version"]) for compiler in compilers):
+        raise Problem(
+            "There is no C++ compiler.",
+            how_to_get("g++", fedora="gcc-c++", mac="xcode-select --install"),
+        )
+    if not Path(sysconfig.get_paths()["include"], "Python.h").exists():
+        raise Problem(
+            "Python's header files (Python.h) are missing; C++ extensions are built with them.",
+            how_to_get(f"python{short()}-dev", fedora="python3-devel"),
+        )
+
+
+def how_to_get(debian, fedora, mac=""):
+    """Return the line that installs a system package."""
+    if sys.platform == "darwin":
+        return mac or f"brew install python@{short(NEWEST)}"
+    if shutil.which("dnf"):
+        return "sudo dnf install " + fedora
+    return "sudo apt install " + debian
+
+
+def find_gpu():
+    """Return whether the machine has an NVIDIA GPU with its driver."""
+    if glob.glob("/proc/driver/nvidia/gpus/*"):
+        return True
+    # In Windows' Linux subsystem there is no such folder, and nvidia-smi may not be on PATH.
+    return any(runs([smi, "-L"]) for smi in ("nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi"))
+
+
+def find_nvcc():
+    """Return whether an nvcc of torch's CUDA version is installed outside .venv."""
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
+    for nvcc in (os.path.join(home, "bin", "nvcc"), shutil.which("nvcc")):
+        if nvcc and os.path.exists(nvcc):
+            found = re.search(r"release (\d+)\.", output([nvcc, "--version"]))
+            return bool(found) and int(found.group(1)) == CUDA_MAJOR
+    return False
+
+
+def fingerprint(gpu):
+    """Return a text that changes whenever .venv has to be brought up to date."""
+    sources = REQUIREMENTS.read_bytes() + Path(__file__).read_bytes()
+    parts = [hashlib.sha256(sources).hexdigest(), version(), platform.machine(), f"gpu={gpu}"]
+    return " ".join(parts) + "\n"
+
+
+@contextlib.contextmanager
+def only_one_at_a_time():
+    """Hold a lock that the system takes back when this process ends, however it ends."""
+    import fcntl  # not on Windows, which check_machine has ruled out
+
+    LOCK.parent.mkdir(exist_ok=True)
+    with open(str(LOCK), "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            print("Another installation is running in this folder; waiting for it.", flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def make_venv():
+    """Make .venv, anew if it belongs to another Python or does not run."""
+    asked = output([str(PYTHON), "-c", "import pip, platform; print(platform.python_version())"])
+    if asked.strip() != version():
+        print(f"Making a virtual environment in .venv (Python {version()}).", flush=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)], check=True)
+
+
+def install(gpu):
+    """Install torch in the build for this machine, nvcc where a GPU has none, and the rest."""
+    pins = REQUIREMENTS.read_text().split()
+    torch = next(pin for pin in pins if pin.startswith("torch=="))
+    if gpu:
+        # `===` asks for the version as it is spelled: a CPU build that is there does not count.
+        say(f"PyTorch with CUDA {CUDA_MAJOR} (about 2.5 GB)")
+        pip(torch.replace("==", "==="))
+        if not find_nvcc():
+            say("nvcc (about 300 MB)")
+            pip(TOOLKIT)
+            link_libraries()
+    elif sys.platform == "darwin":
+        say("PyTorch (about 100 MB)")
+        pip(torch)
+    else:
+        install_torch_for_cpu(torch)
+    say("JupyterLab and the rest of requirements.txt (about 350 MB)")
+    pip("-r", str(REQUIREMENTS))
+
+
+def install_torch_for_cpu(torch):
+    """Install the build without CUDA: 200 MB instead of 2.5 GB."""
+    say("PyTorch without CUDA (about 200 MB)")
+    if pip(torch + "+cpu", may_fail=True):  # where pip's own configuration names a source of it
+        return
+    pip(UV)  # knows where PyTorch keeps its builds
+    uv = [str(PYTHON), "-m", "uv", "pip", "install", "--python", str(PYTHON)]
+    if subprocess.run(uv + ["--torch-backend=cpu", torch]).returncode == 0:
+        return
+    print("The build without CUDA cannot be reached.", flush=True)
+    say(f"PyTorch with CUDA {CUDA_MAJOR} instead (about 2.5 GB)")
+    pip(torch)
+
+
+def link_libraries():
+    """Give the toolkit from the wheels the two names that a linker looks for."""
+    home = VENV / f"lib/python{short()}/site-packages/nvidia/cu{CUDA_MAJOR}"
+    library = f"libcudart.so.{CUDA_MAJOR}"
+    for link, target in ((home / "lib/libcudart.so", library), (home / "lib64", "lib")):
+        if not link.is_symlink():
+            link.symlink_to(target)
+
+
+def pip(*arguments, may_fail=False):
+    """Run pip in .venv and return whether it worked; stop with its message if it must not fail."""
+    command = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "install"]
+    command += arguments
+    errors = subprocess.PIPE if may_fail else None
+    done = subprocess.run(command, stderr=errors)
+    if done.returncode and not may_fail:
+        raise Problem(
+            f"pip could not install {' '.join(arguments)}; its message stands above.",
+            "once the cause is gone, call make again: what is installed already stays",
+        )
+    return done.returncode == 0
+
+
+def say(what):
+    print(f"Installing {what}.", flush=True)
+
+
+def version():
+    return platform.python_version()
+
+
+def short(version=sys.version_info):
+    return f"{version[0]}.{version[1]}"
+
+
+def runs(command):
+    """Return whether a command exists and succeeds."""
+    try:
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        return subprocess.run(command, timeout=60, **quiet).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def output(command):
+    """Return what a command prints, nothing if it cannot be run."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Problem as problem:
+        sys.exit(str(problem))
+    except KeyboardInterrupt:
+        sys.exit("\nStopped. The next call goes on from here.")

@@ -1,0 +1,113 @@
+"""Write kernels/*.cu from the notebooks, where their one source stands: `make kernels`.
+
+A raw string in a code cell whose first line is `// kernels/<op>.cu` is the source of that file; a
+string whose first line is `// kernels/<op>.cu (continued)` goes on with it. The cells are read, not
+run.
+"""
+
+import ast
+import difflib
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+
+from helpers.make.install import ROOT
+
+NOTEBOOKS = ROOT / "notebooks"
+KERNELS = ROOT / "kernels"
+FIRST_LINE = re.compile(r"// kernels/(?P<op>[a-z0-9_]+)\.cu(?P<continued> \(continued\))?")
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """The text of kernels/<op>.cu and the notebook that it comes from."""
+
+    op: str
+    text: str
+    notebook: Path
+
+
+def notebook_paths(folder: Path = NOTEBOOKS) -> list[Path]:
+    """Return the notebooks in the order of their numbers."""
+    return sorted(folder.glob("[0-9][0-9]_*.ipynb"))
+
+
+def kernel_sources(folder: Path = NOTEBOOKS) -> dict[str, KernelSource]:
+    """Return the source of every kernel file by its op.
+
+    Raises ValueError if two strings claim to be the same file, or one continues a file that its
+    notebook has not begun.
+    """
+    sources: dict[str, KernelSource] = {}
+    for notebook in notebook_paths(folder):
+        for number, op, continued, text in _kernel_strings(notebook):
+            where = f"{notebook.name}, cell {number}"
+            before = sources.get(op)
+            if continued and (before is None or before.notebook != notebook):
+                raise ValueError(f"{where}: continues kernels/{op}.cu, which no cell before begins")
+            if not continued and before is not None:
+                raise ValueError(
+                    f"{where}: kernels/{op}.cu stands in {before.notebook.name} already; "
+                    "a variant of it takes another first line"
+                )
+            text = f"{before.text}\n{text}" if continued else text
+            sources[op] = KernelSource(op, text, notebook)
+    return sources
+
+
+def kernel_differences(folder: Path = NOTEBOOKS, kernels: Path = KERNELS) -> str:
+    """Return how kernels/*.cu differ from the notebooks as a unified diff; empty if they do not."""
+    sources = kernel_sources(folder)
+    names = sorted({path.stem for path in kernels.glob("*.cu")} | set(sources))
+    lines: list[str] = []
+    for op in names:
+        path = kernels / f"{op}.cu"
+        file = path.read_text().splitlines(keepends=True) if path.exists() else []
+        source = sources[op].text.splitlines(keepends=True) if op in sources else []
+        of = sources[op].notebook.name if op in sources else "no notebook"
+        lines += difflib.unified_diff(file, source, f"kernels/{op}.cu", of)
+    return "".join(lines)
+
+
+def export(folder: Path = NOTEBOOKS, kernels: Path = KERNELS) -> None:
+    """Write every kernel file that differs from its notebook; say which."""
+    sources = kernel_sources(folder)
+    for op, source in sorted(sources.items()):
+        path = kernels / f"{op}.cu"
+        if not path.exists() or path.read_text() != source.text:
+            path.write_text(source.text)
+            print(f"kernels/{op}.cu: written from {source.notebook.name}")
+    for path in sorted(kernels.glob("*.cu")):
+        if path.stem not in sources:
+            print(f"kernels/{path.name}: stands in no notebook; remove it or write it there")
+    print(f"{len(sources)} kernel files are as in their notebooks")
+
+
+def _kernel_strings(notebook: Path):
+    """Yield (cell number, op, continued, text) for each kernel string of a notebook, in order."""
+    cells = nbformat.read(notebook, as_version=4).cells
+    for number, cell in enumerate(cells, 1):
+        if cell.cell_type != "code" or "// kernels/" not in cell.source:
+            continue
+        strings = [
+            node
+            for node in ast.walk(ast.parse(cell.source))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ]
+        for node in sorted(strings, key=lambda node: (node.lineno, node.col_offset)):
+            first, _, rest = node.value.partition("\n")
+            match = FIRST_LINE.fullmatch(first)
+            if match and match["continued"]:
+                yield number, match["op"], True, rest.strip("\n") + "\n"
+            elif match:
+                yield number, match["op"], False, node.value.strip("\n") + "\n"
+
+
+if __name__ == "__main__":
+    try:
+        export()
+    except ValueError as error:
+        sys.exit(str(error))

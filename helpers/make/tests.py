@@ -1,0 +1,145 @@
+"""Run every test file and every notebook, each in a process of its own: `make test`.
+
+A test that crashes its process spoils only its own part, and the parts share the machine's cores.
+The notebooks come first because they take longest. The last line counts all parts together.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+from helpers.make.install import ROOT
+from helpers.make.kernels import notebook_paths
+
+AT_ONCE = min(2, os.cpu_count() or 1)  # more would only disturb each other's timings
+LIMIT_S = 1200  # the longest part takes 4 minutes on 2 cores with nothing else to do
+GRACE_S = 10
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # nbval's, also where nobody looks at a terminal
+NBVAL = [
+    *("-p", "helpers.make.nbval_watch"),
+    "--nbval-lax",
+    "--nbval-current-env",
+    "--nbval-cell-timeout=600",
+]
+
+
+running: set[subprocess.Popen] = set()
+
+
+@dataclass
+class Result:
+    """What became of one part."""
+
+    part: str
+    passed: int
+    failed: int
+    skipped: int
+    seconds: float
+    output: str
+
+    def __str__(self) -> str:
+        counts = f"{self.passed} passed"
+        counts += f", {self.failed} failed" if self.failed else ""
+        counts += f", {self.skipped} skipped" if self.skipped else ""
+        return f"{'FAILED' if self.failed else 'ok':6} {self.seconds:6.1f} s  {self.part}: {counts}"
+
+
+def parts() -> list[list[str]]:
+    """Return pytest's arguments for each part."""
+    notebooks = [[*NBVAL, str(path)] for path in reversed(notebook_paths())]
+    tests = [[str(path)] for path in sorted(ROOT.glob("*/tests/test_*.py"))]
+    return notebooks + tests
+
+
+def run_part(arguments: list[str]) -> Result:
+    """Run pytest on one part; a process that dies or takes too long counts as one failure."""
+    begin = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.xml")
+        command = [sys.executable, "-m", "pytest", "-q", "--color=no", f"--junitxml={report}"]
+        process = subprocess.Popen(
+            command + arguments,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # a group of its own, so that it can be stopped as a whole
+        )
+        running.add(process)
+        try:
+            output, _ = process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            stop(process)
+            output = f"{process.communicate()[0]}\nstopped: it took longer than {LIMIT_S} s\n"
+        running.discard(process)
+        passed, failed, skipped = _counts(report)
+    if process.returncode and not failed:
+        failed = 1
+        output += f"\npytest ended with code {process.returncode}\n"
+    part = os.path.relpath(arguments[-1], ROOT)
+    output = COLOURS.sub("", output)
+    return Result(part, passed, failed, skipped, time.perf_counter() - begin, output)
+
+
+def stop(*processes: subprocess.Popen) -> None:
+    """Interrupt pytest, which ends a notebook's kernel then; kill what does not heed that."""
+    end = time.monotonic() + GRACE_S
+    for process in processes:
+        os.killpg(process.pid, signal.SIGINT)
+    for process in processes:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=max(0, end - time.monotonic()))
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _counts(report: Path) -> tuple[int, int, int]:
+    """Return how many tests passed, failed and were skipped, from pytest's report."""
+    if not report.exists():
+        return 0, 0, 0
+    suite = ET.parse(report).getroot().find("testsuite")
+    total, failures, errors, skipped = (
+        int(suite.get(name)) for name in ("tests", "failures", "errors", "skipped")
+    )
+    return total - failures - errors - skipped, failures + errors, skipped
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        try:
+            results = []
+            for future in as_completed([pool.submit(run_part, part) for part in parts()]):
+                results.append(future.result())
+                print(results[-1], flush=True)
+                if results[-1].failed:
+                    print(results[-1].output, flush=True)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            stop(*running)
+            print("stopped", flush=True)
+            return 130
+    failures = [result for result in results if result.failed]
+    if failures:
+        print("\nFailed, with their output above:")
+        print(*failures, sep="\n")
+    passed, failed, skipped = (
+        sum(getattr(result, name) for result in results) for name in ("passed", "failed", "skipped")
+    )
+    print(f"\n{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

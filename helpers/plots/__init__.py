@@ -1,0 +1,26 @@
+"""Pictures, one function each: of measurements and data (plot_, show_) and of ideas (draw_)."""
+
+from helpers.base.palette import COLORS
+from helpers.plots.ideas import draw_gpu, draw_layers, draw_memory, draw_route
+from helpers.plots.measurements import (
+    plot_confusion,
+    plot_grid,
+    plot_losses,
+    plot_roofline,
+    plot_timings,
+    show_images,
+)
+
+__all__ = [
+    "COLORS",
+    "draw_gpu",
+    "draw_layers",
+    "draw_memory",
+    "draw_route",
+    "plot_confusion",
+    "plot_grid",
+    "plot_losses",
+    "plot_roofline",
+    "plot_timings",
+    "show_images",
+]

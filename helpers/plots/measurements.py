@@ -1,0 +1,212 @@
+"""Pictures of data and measurements, one function each; axes have units, colours suit every eye."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.collections import PatchCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+from helpers.base.palette import COLORS
+from helpers.timing import Comparison
+
+WIDTH = 8  # inches: as wide as the text of a notebook
+LONGEST_ROW = 32  # threads side by side, before a one-dimensional grid is cut at its blocks
+
+
+def plot_grid(
+    grid: int | Sequence[int], block: int | Sequence[int], shape: int | Sequence[int]
+) -> Axes:
+    """Show which thread of which block has which element, for i or for (row, col).
+
+    `grid` and `block` are CUDA's, (x, y) or a number; `shape` is the tensor's, (rows, cols) or a
+    number. One colour a block, in a cell its threadIdx. Threads beyond the data, those that the
+    guard `if (i < n)` keeps out, are hatched.
+    """
+    (grid_x, grid_y), (block_x, block_y) = _pair(grid), _pair(block)
+    flat = isinstance(shape, int) or len(shape) == 1
+    rows, cols = (1, _pair(shape)[0]) if flat else shape
+    width, height = grid_x * block_x, grid_y * block_y
+    by_block = flat and width > LONGEST_ROW  # a row of the picture for each block
+    ax = _grid_axes(*((block_x, grid_x) if by_block else (width, height)))
+    busy, colors, idle = [], [], []
+    for col, row in itertools.product(range(width), range(height)):
+        block_id, thread = (col // block_x, row // block_y), (col % block_x, row % block_y)
+        place = (thread[0], block_id[0]) if by_block else (col, row)
+        has_element = col < cols and row < rows
+        (busy if has_element else idle).append(Rectangle(place, 1, 1))
+        if has_element:
+            colors.append(COLORS[(block_id[0] + grid_x * block_id[1]) % len(COLORS)])
+        _label_thread(ax, place, thread[:1] if flat else thread, has_element)
+    lines = {"edgecolors": "0.7", "linewidths": 0.5}
+    ax.add_collection(PatchCollection(busy, facecolors=colors, alpha=0.4, **lines))
+    ax.add_collection(PatchCollection(idle, facecolors="none", hatch="////", **lines))
+    for x in range(grid_x):
+        for y in range(grid_y):
+            corner = (0, x) if by_block else (x * block_x, y * block_y)
+            ax.add_patch(Rectangle(corner, block_x, block_y, fill=False, lw=1.8))
+    data = f"{cols:,} elements" if flat else f"{rows} × {cols} elements"
+    legend = "in a cell: threadIdx.x" if flat else "in a cell: threadIdx.x,threadIdx.y"
+    title = f"{grid_x * grid_y} blocks of {block_x * block_y} threads, {data}"
+    ax.set_title(f"{title}\n{legend}" if ax.texts else title, fontsize=10)
+    if by_block:
+        ax.set(xlabel="threadIdx.x", ylabel="blockIdx.x")
+    elif flat:
+        ax.set(xlabel="i = blockIdx.x * blockDim.x + threadIdx.x", yticks=[])
+    else:
+        ax.set(xlabel="col = blockIdx.x * blockDim.x + threadIdx.x")
+        ax.set(ylabel="row = blockIdx.y * blockDim.y + threadIdx.y")
+    return ax
+
+
+def plot_roofline(
+    points: Mapping[str, tuple[float, float]], peak_gbps: float, peak_tflops: float, caption: str
+) -> Axes:
+    """Place kernels, {name: (FLOP a byte, TFLOP/s)}, under the roof that the chip gives them."""
+    ridge = 1e3 * peak_tflops / peak_gbps
+    intensities = [ridge, *(intensity for intensity, _ in points.values())]
+    left, right = min(intensities) / 5, max(intensities) * 12
+    intensity = np.geomspace(left, right, 300)
+    _, ax = plt.subplots(figsize=(WIDTH, 4.6), layout="constrained")
+    ax.loglog(intensity, np.minimum(peak_gbps * intensity / 1e3, peak_tflops), color="0.35", lw=2)
+    ax.axvline(ridge, color="0.6", ls=":", lw=1)
+    above = {"textcoords": "offset points", "color": "0.35", "fontsize": 9}
+    slope = (left * 1.3, 1.3e-3 * peak_gbps * left)
+    ax.annotate(f"{peak_gbps:,.0f} GB/s", slope, xytext=(10, 0), va="center", **above)
+    flat = (right / 1.2, peak_tflops)
+    ax.annotate(f"{peak_tflops:g} TFLOP/s", flat, xytext=(0, 5), ha="right", **above)
+    low = min([1e-3 * peak_gbps * left, *(speed for _, speed in points.values())]) / 2
+    foot = (ridge, low)
+    ax.annotate(f"{ridge:.1f} FLOP/byte", foot, xytext=(4, 5), **above)
+    for (name, point), color in zip(points.items(), _colors(len(points)), strict=True):
+        ax.plot(*point, "o", ms=9, color=color, mec="black", mew=0.6)
+        ax.annotate(name, point, xytext=(8, -4), textcoords="offset points", fontsize=10)
+    ax.set(xlim=(left, right), ylim=(low, peak_tflops * 2.5), title=caption)
+    ax.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="speed (TFLOP/s)")
+    ax.grid(True, alpha=0.3)
+    return ax
+
+
+def plot_timings(comparison: Comparison) -> Axes:
+    """Draw a comparison: median time of each candidate, the whisker from 10 to 90 %."""
+    rows = comparison.rows
+    _, ax = plt.subplots(figsize=(WIDTH, 0.42 * max(len(rows), 1) + 1), layout="constrained")
+    if not rows:
+        ax.set_axis_off()
+        ax.text(0.5, 0.5, comparison.caption, ha="center", va="center", wrap=True)
+        return ax
+    unit, scale = ("µs", 1e3) if all(row["median_ms"] < 1 for row in rows) else ("ms", 1)
+    low, median, high = (
+        scale * np.array([row[f"{which}_ms"] for row in rows])
+        for which in ("low", "median", "high")
+    )
+    y = np.arange(len(rows))
+    colors = ["0.6", *[COLORS[0]] * (len(rows) - 1)]  # the first is what the others compare to
+    ax.barh(y, median, xerr=[median - low, high - median], color=colors, capsize=3)
+    for i, row in enumerate(rows):
+        ax.annotate(
+            f"{median[i]:.4g} {unit} · {row['ratio']:.2f}×",
+            (high[i], i),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+        )
+    ax.set_yticks(y, [row["name"] for row in rows])
+    ax.set(xlim=(0, 1.25 * high.max()), xlabel=f"time of one call ({unit}), less is better")
+    ax.invert_yaxis()
+    ax.set_title(comparison.record.machine, fontsize=10)
+    return ax
+
+
+def plot_losses(curves: Mapping[str, Sequence[float] | torch.Tensor]) -> Axes:
+    """Draw training curves, {name: loss of each step}, on a logarithmic axis."""
+    _, ax = plt.subplots(figsize=(WIDTH, 3.6), layout="constrained")
+    styles = ["-", "--", ":", "-."]  # curves that lie on each other stay visible
+    for i, (name, losses) in enumerate(curves.items()):
+        line = torch.as_tensor(losses).detach().cpu().float()
+        ax.plot(line, styles[i % len(styles)], color=_colors(i + 1)[i], label=name, lw=1.6)
+    ax.set(xlabel="step", ylabel="loss", yscale="log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.legend(frameon=False)
+    ax.grid(True, alpha=0.3)
+    return ax
+
+
+def show_images(
+    images: torch.Tensor, titles: Sequence[object] | None = None, columns: int = 8
+) -> Figure:
+    """Show images side by side: N×H×W gray or N×H×W×3 colour, uint8 or floats from 0 to 1."""
+    pixels = images.detach().cpu().numpy()
+    columns = min(columns, len(pixels))
+    rows = math.ceil(len(pixels) / columns)
+    height, width = pixels.shape[1:3]
+    image_height = min(WIDTH / columns, 3) * height / width
+    size = (WIDTH, rows * (image_height + (0.25 if titles else 0.05)))
+    fig, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
+    for ax in axes.flat:
+        ax.set_axis_off()
+    for i, (ax, image) in enumerate(zip(axes.flat, pixels, strict=False)):
+        ax.imshow(image, cmap="gray", vmin=0, vmax=255 if pixels.dtype == np.uint8 else 1)
+        if titles:
+            ax.set_title(str(titles[i]), fontsize=10, pad=2)
+    return fig
+
+
+def plot_confusion(matrix: torch.Tensor) -> Axes:
+    """Show a confusion matrix: matrix[label, prediction] counts images."""
+    counts = matrix.detach().cpu().numpy()
+    mistakes = counts - np.diag(counts.diagonal())
+    _, ax = plt.subplots(figsize=(5.6, 5.4), layout="constrained")
+    ax.imshow(mistakes, cmap="Oranges", vmin=0, vmax=max(2 * mistakes.max(), 1))
+    for (row, col), count in np.ndenumerate(counts):
+        if count:
+            weight = "bold" if row == col else "normal"
+            ax.text(col, row, f"{count}", ha="center", va="center", fontsize=9, weight=weight)
+    ax.set(xticks=range(len(counts)), yticks=range(len(counts)), ylabel="label")
+    ax.set(xlabel="prediction (coloured: mistakes)")
+    right = counts.trace() / max(counts.sum(), 1)
+    ax.set_title(f"{right:.2%} of {counts.sum():,} right", fontsize=11)
+    return ax
+
+
+def _pair(size: int | Sequence[int]) -> tuple[int, int]:
+    """Return (x, y) of a size that may leave y out."""
+    return (size, 1) if isinstance(size, int) else (*size, 1)[:2]
+
+
+def _colors(n: int) -> list[str]:
+    return [COLORS[i % len(COLORS)] for i in range(n)]
+
+
+def _grid_axes(width: int, height: int) -> Axes:
+    """Return axes with a unit square for each thread, numbered at the middle of the squares."""
+    side = min(0.42, (WIDTH - 0.8) / width)  # inches
+    size = (side * width + 0.8, side * height + 0.9)
+    _, ax = plt.subplots(figsize=(max(size[0], 5), size[1]), layout="constrained")
+    ax.set(xlim=(0, width), ylim=(height, 0), aspect="equal")
+    for axis, count in ((ax.xaxis, width), (ax.yaxis, height)):
+        step = 2 ** math.ceil(math.log2(max(1, 0.3 / side)))
+        axis.set_ticks(np.arange(0, count, step) + 0.5, range(0, count, step))
+    ax.tick_params(length=0, labelsize=8)
+    return ax
+
+
+def _label_thread(
+    ax: Axes, place: tuple[int, int], thread: tuple[int, ...], has_element: bool
+) -> None:
+    """Write a thread's index into its square, if it fits."""
+    text = ",".join(map(str, thread))
+    square_points = 72 * ax.figure.get_size_inches()[0] / ax.get_xlim()[1]
+    if square_points > 7 * len(text):
+        box = None if has_element else {"fc": "white", "ec": "none", "pad": 0.5}
+        x, y = place
+        ax.text(x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=8, bbox=box)

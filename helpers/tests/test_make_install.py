@@ -1,0 +1,240 @@
+"""`make install`: what each machine gets, what is said if something is missing, a second call."""
+
+import ast
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from helpers.make import install
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Return a function that writes a shell script into the only folder on PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+
+    def write(name, script):
+        path = folder / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def pip_calls(monkeypatch):
+    """Replace pip by a list of what it was asked to install."""
+    calls = []
+
+    def pip(*arguments, may_fail=False):
+        calls.append(list(arguments))
+        return True
+
+    monkeypatch.setattr(install, "pip", pip)
+    return calls
+
+
+def test_an_old_python_can_read_the_script():
+    ast.parse(Path(install.__file__).read_text(), feature_version=(3, 6))
+
+
+def test_an_unsuitable_python_hands_over_to_a_suitable_one(program, monkeypatch):
+    found = program("python3.12", "true")
+    program("python3.9", "true")
+    monkeypatch.setattr(sys, "version_info", (3, 9, 6))
+    started = []
+    monkeypatch.setattr(os, "execv", lambda path, arguments: started.append((path, arguments)))
+    with pytest.raises(install.Problem):  # execv does not come back in earnest
+        install.use_a_newer_python()
+    assert started == [(str(found), [str(found), install.__file__])]
+
+
+@pytest.mark.parametrize("there", [(3, 9, 6), (3, 15, 0)])
+def test_no_suitable_python(program, monkeypatch, there):
+    monkeypatch.setattr(sys, "version_info", there)
+    with pytest.raises(install.Problem, match=r"needs Python 3.11 to 3.14.*\n.*PYTHON=python3"):
+        install.use_a_newer_python()
+
+
+def test_no_compiler(program, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "linux")
+    with pytest.raises(install.Problem, match=r"no C\+\+ compiler.*\n +sudo apt install g\+\+"):
+        install.check_machine()
+    program("dnf", "true")
+    with pytest.raises(install.Problem, match=r"no C\+\+ compiler.*\n +sudo dnf install gcc-c\+\+"):
+        install.check_machine()
+
+
+def test_no_venv_module(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ensurepip", None)  # what Debian's Python without it says
+    with pytest.raises(install.Problem, match=r"venv module is missing.\n.*python3\.\d+-venv"):
+        install.check_machine()
+
+
+def test_no_python_headers(program, monkeypatch, tmp_path):
+    program("c++", "true")
+    monkeypatch.setattr(install.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    with pytest.raises(install.Problem, match=r"Python\.h.*\n.*python3\.\d+-dev"):
+        install.check_machine()
+
+
+def test_an_intel_mac(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(install.platform, "machine", lambda: "x86_64")
+    with pytest.raises(install.Problem, match="Intel"):
+        install.check_machine()
+
+
+@pytest.mark.parametrize("release, suits", [("12.4", False), ("13.0", True), ("13.2", True)])
+def test_an_nvcc_of_another_cuda_version_does_not_count(program, monkeypatch, release, suits):
+    monkeypatch.setenv("CUDA_HOME", "/nowhere")
+    assert not install.find_nvcc()
+    program("nvcc", f"echo 'Cuda compilation tools, release {release}, V{release}.88'")
+    assert install.find_nvcc() == suits
+
+
+def test_a_gpu_is_there_when_nvidia_smi_says_so(program, monkeypatch):
+    monkeypatch.setattr(install.glob, "glob", lambda pattern: [])
+    assert not install.find_gpu()
+    smi = program("nvidia-smi", "echo 'couldn’t communicate with the NVIDIA driver'; exit 9")
+    assert not install.find_gpu()
+    smi.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA T4'\n")
+    assert install.find_gpu()
+
+
+def test_with_a_gpu_and_nvcc(pip_calls, monkeypatch):
+    monkeypatch.setattr(install, "find_nvcc", lambda: True)
+    install.install(gpu=True)
+    assert pip_calls == [["torch===2.13.0"], ["-r", str(install.REQUIREMENTS)]]
+
+
+def test_with_a_gpu_and_no_nvcc(pip_calls, monkeypatch, tmp_path):
+    monkeypatch.setattr(install, "find_nvcc", lambda: False)
+    monkeypatch.setattr(install, "VENV", tmp_path)
+    home = tmp_path / f"lib/python{install.short()}/site-packages/nvidia/cu13"
+    (home / "lib").mkdir(parents=True)
+    (home / "lib" / "libcudart.so.13").write_text("")
+    for _ in range(2):  # a second installation finds the links there
+        install.install(gpu=True)
+    assert pip_calls[:2] == [["torch===2.13.0"], [install.TOOLKIT]]
+    assert pip_calls[2] == ["-r", str(install.REQUIREMENTS)]
+    assert (home / "lib64" / "libcudart.so").exists()
+
+
+def test_without_a_gpu(pip_calls, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "linux")
+    install.install(gpu=False)
+    assert pip_calls == [["torch==2.13.0+cpu"], ["-r", str(install.REQUIREMENTS)]]
+
+
+@pytest.mark.parametrize("uv_fails, then", [(0, ["-r"]), (2, ["torch==2.13.0", "-r"])])
+def test_without_a_gpu_where_pip_knows_no_source_of_the_cpu_build(monkeypatch, uv_fails, then):
+    """uv is asked next, and the large build is taken only if uv cannot reach the small one."""
+    monkeypatch.setattr(sys, "platform", "linux")
+    calls = []
+
+    def pip(*arguments, may_fail=False):
+        calls.append(arguments[0])
+        return "+cpu" not in arguments[0]
+
+    def run(command, **options):
+        calls.append(" ".join(command[2:4] + command[-2:]))
+        return subprocess.CompletedProcess(command, uv_fails)
+
+    monkeypatch.setattr(install, "pip", pip)
+    monkeypatch.setattr(install.subprocess, "run", run)
+    install.install(gpu=False)
+    asked = ["torch==2.13.0+cpu", install.UV, "uv pip --torch-backend=cpu torch==2.13.0"]
+    assert calls == asked + then
+
+
+def test_requirements_are_exact():
+    for line in install.REQUIREMENTS.read_text().splitlines():
+        assert line.startswith("#") or "==" in line.split(";")[0], line
+
+
+def wheel(folder, name, version):
+    """Write a package without content."""
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as file:
+        file.writestr(
+            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}"
+        )
+        file.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any"
+        )
+        file.writestr(f"{info}/RECORD", "")
+
+
+@pytest.mark.skipif(install.find_gpu(), reason="the packages here stand for those without CUDA")
+def test_from_nothing_then_again_then_changed(tmp_path, monkeypatch):
+    """The whole script in a folder of its own, with packages made here and no network."""
+    (tmp_path / "helpers").mkdir()
+    script = shutil.copy(install.__file__, tmp_path / "helpers")
+    requirements = tmp_path / "requirements.txt"
+    requirements.write_text("torch==2.13.0\n")
+    wheel(tmp_path, "torch", "2.13.0+cpu")
+    wheel(tmp_path, "ninja", "1.0")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+
+    # Two at once: one installs, the other waits and finds it done.
+    both = [
+        subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    outputs = sorted((process.communicate()[0] for process in both), key=len)
+    assert [process.returncode for process in both] == [0, 0]
+    assert "Another installation is running" in outputs[0] and "Installing" not in outputs[0]
+    assert "Making a virtual environment" in outputs[1]
+    assert installed(tmp_path) == ["torch==2.13.0+cpu"]
+
+    begin = time.perf_counter()
+    again = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert again.stdout == "" and time.perf_counter() - begin < 3
+
+    requirements.write_text("torch==2.13.0\nninja==1.0\n")
+    changed = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert "Making" not in changed.stdout
+    assert installed(tmp_path) == ["ninja==1.0", "torch==2.13.0+cpu"]
+
+    requirements.write_text("torch==2.13.0\nninja==2.0\n")
+    failed = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert failed.returncode == 1
+    assert "pip could not install" in failed.stderr and "Traceback" not in failed.stderr
+
+
+def installed(folder):
+    pip = [folder / ".venv" / "bin" / "python", "-m", "pip", "list", "--format=freeze"]
+    listed = subprocess.run(pip, capture_output=True, text=True, check=True).stdout.split()
+    return [package for package in listed if not package.startswith(("pip==", "setuptools=="))]
+
+
+def test_a_killed_installation_leaves_no_lock(tmp_path):
+    code = (
+        "import pathlib, time\n"
+        "from helpers.make import install\n"
+        f"install.LOCK = pathlib.Path({str(tmp_path / 'lock')!r})\n"
+        "with install.only_one_at_a_time():\n"
+        "    print('held', flush=True)\n"
+        "    time.sleep({})\n"
+    )
+    first = [sys.executable, "-c", code.format(60)]
+    holder = subprocess.Popen(first, cwd=install.ROOT, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout.readline() == "held\n"
+    holder.send_signal(signal.SIGKILL)
+    holder.communicate()
+    second = [sys.executable, "-c", code.format(0)]
+    done = subprocess.run(second, cwd=install.ROOT, capture_output=True, text=True, timeout=30)
+    assert done.stdout == "held\n"

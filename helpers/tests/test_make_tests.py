@@ -1,0 +1,115 @@
+"""`make test` counts what passed, also when a part crashes or hangs, and ends with the sum."""
+
+import subprocess
+import sys
+import time
+
+import nbformat
+import pytest
+
+from helpers.make import tests as run_tests
+
+
+@pytest.fixture
+def part(tmp_path):
+    """Return a function that writes a file of tests and runs it as a part."""
+
+    def run(text, name="test_part.py", arguments=()):
+        (tmp_path / name).write_text(text)
+        return run_tests.run_part([*arguments, str(tmp_path / name)])
+
+    return run
+
+
+def test_counts(part):
+    result = part(
+        "import pytest\n"
+        "def test_right(): pass\n"
+        "def test_wrong(): assert 'apples' == 'pears'\n"
+        "def test_left_out(): pytest.skip()\n"
+        "def test_right_too(): pass\n"
+    )
+    assert (result.passed, result.failed, result.skipped) == (2, 1, 1)
+    assert "apples" in result.output
+    assert str(result).startswith("FAILED") and "test_part.py: 2 passed, 1 failed" in str(result)
+
+
+def test_a_crash_is_a_failure(part):
+    result = part("import os\ndef test_right(): pass\ndef test_crash(): os._exit(139)\n")
+    assert (result.passed, result.failed) == (0, 1)
+    assert "pytest ended with code 139" in result.output
+
+
+def test_a_file_without_tests_is_a_failure(part):
+    assert part("x = 1\n").failed == 1
+
+
+def test_a_part_that_hangs_is_stopped_with_its_children(part, monkeypatch, tmp_path):
+    monkeypatch.setattr(run_tests, "LIMIT_S", 3)
+    monkeypatch.setattr(run_tests, "GRACE_S", 1)
+    begin = time.perf_counter()
+    result = part(
+        "import subprocess\n"
+        f"def test_hang(): subprocess.run(['sh', '-c', 'sleep 5; touch {tmp_path}/alive'])\n"
+    )
+    assert result.failed == 1 and "longer than 3 s" in result.output
+    time.sleep(max(0, 6 - (time.perf_counter() - begin)))
+    assert not (tmp_path / "alive").exists()
+
+
+def test_a_notebook_cell_that_raises_or_shows_something_else_fails(part):
+    cells = [nbformat.v4.new_code_cell(source) for source in ("print(1)", "1 / 0", "print(2)")]
+    for cell in cells[::2]:
+        cell.metadata["tags"], cell.execution_count = ["nbval-check-output"], 1
+        cell.outputs = [nbformat.v4.new_output("stream", text="1\n")]
+    text = nbformat.writes(nbformat.v4.new_notebook(cells=cells))
+    result = part(text, "00_test.ipynb", run_tests.NBVAL)
+    assert (result.passed, result.failed) == (1, 2)
+    assert "ZeroDivisionError" in result.output and "\x1b" not in result.output
+
+
+def test_a_kernel_that_dies_fails_its_cell_at_once(part):
+    cells = [nbformat.v4.new_code_cell(source) for source in ("1", "import os; os.abort()", "2")]
+    result = part(
+        nbformat.writes(nbformat.v4.new_notebook(cells=cells)), "00_test.ipynb", run_tests.NBVAL
+    )
+    assert (result.passed, result.failed) == (1, 2) and result.seconds < 30
+    assert "the kernel died in this cell" in result.output
+
+
+def test_every_test_file_and_notebook_is_a_part():
+    parts = [part[-1] for part in run_tests.parts()]
+    assert any(part.endswith("helpers/tests/test_run_tests.py") for part in parts)
+    assert any(part.endswith("kernels/tests/test_kernels.py") for part in parts)
+    assert any(part.endswith(".ipynb") for part in parts)
+
+
+@pytest.mark.parametrize("failed, code", [(0, 0), (2, 1)])
+def test_the_last_line_is_the_sum(monkeypatch, capsys, failed, code):
+    results = {
+        "a": run_tests.Result("a", 3, 0, 1, 0.5, "output of a"),
+        "b": run_tests.Result("b", 4, failed, 0, 0.5, "output of b"),
+    }
+    monkeypatch.setattr(run_tests, "parts", lambda: ["a", "b"])
+    monkeypatch.setattr(run_tests, "run_part", results.get)
+    monkeypatch.setattr(run_tests.signal, "signal", lambda *of: None)
+    assert run_tests.main() == code
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1] == f"7 passed, {failed} failed, 1 skipped"
+    assert ("output of b" in out) == bool(failed) and "output of a" not in out
+
+
+def test_stopping_it_stops_what_it_runs(tmp_path):
+    (tmp_path / "test_part.py").write_text(
+        "import pathlib, time\n"
+        f"def test_part(): pathlib.Path('{tmp_path}/began').touch(); time.sleep(60)\n"
+    )
+    part = f"[['{tmp_path}/test_part.py']]"
+    code = f"from helpers.make import tests as r; r.parts = lambda: {part} * 9; "
+    command = [sys.executable, "-c", code + "raise SystemExit(r.main())"]
+    process = subprocess.Popen(command, cwd=run_tests.ROOT, stdout=subprocess.PIPE, text=True)
+    while not (tmp_path / "began").exists():
+        time.sleep(0.1)
+    process.terminate()
+    assert process.communicate(timeout=20)[0].endswith("stopped\n")
+    assert process.returncode == 130
