@@ -14,9 +14,16 @@ from pathlib import Path
 import torch
 
 from helpers.base.machine import CACHE
-from helpers.compiler.tools import host_compiler
 
 HERE = Path(__file__).resolve().parent
+
+
+def host_compiler():
+    from helpers.compiler import tools
+
+    return tools.host_compiler()
+
+
 INCLUDE = HERE / "include"  # CUDA's headers
 INCLUDE_TORCH = HERE / "include_torch"  # the few of PyTorch that are about CUDA
 _SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"

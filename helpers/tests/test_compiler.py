@@ -17,7 +17,6 @@ import torch
 from helpers import cuda_on_cpu
 from helpers.base.machine import ROOT
 from helpers.compiler import (
-    BUILDS,
     CompileError,
     compile_cuda,
     device_code,
@@ -29,6 +28,7 @@ from helpers.compiler import (
 )
 from helpers.compiler import build as compiler
 from helpers.compiler import errors as compile_errors
+from helpers.compiler.build import BUILDS
 from helpers.device import BACKEND, DEVICE
 from helpers.tests.test_torch_light import EVERYTHING
 
@@ -297,7 +297,7 @@ def test_one_place_calls_load_inline():
             name = getattr(node, "func", None)
             if getattr(name, "id", getattr(name, "attr", None)) == "load_inline":
                 places.append(path.name)
-    assert places == ["compiler.py"]
+    assert places == ["build.py"]
 
 
 # ---------------------------------------------------------------------------------------- errors

@@ -79,7 +79,7 @@ def test_a_kernel_that_dies_fails_its_cell_at_once(part):
 
 def test_every_test_file_and_notebook_is_a_part():
     parts = [part[-1] for part in run_tests.parts()]
-    assert any(part.endswith("helpers/tests/test_run_tests.py") for part in parts)
+    assert any(part.endswith("helpers/tests/test_make_tests.py") for part in parts)
     assert any(part.endswith("kernels/tests/test_kernels.py") for part in parts)
     assert any(part.endswith(".ipynb") for part in parts)
 

@@ -2,7 +2,8 @@
 
 from functools import cache
 
-from helpers.compiler import CompiledFunctions, compile_cuda
+from helpers.compiler import compile_cuda
+from helpers.compiler.build import CompiledFunctions
 from helpers.tests.proof import (
     broken_barriers,
     broken_global,
