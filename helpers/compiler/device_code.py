@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from helpers.base.gpu import COURSE_CHIP
 from helpers.base.machine import CACHE
 from helpers.base.tables import Table
 from helpers.compiler import tools, torch_light
@@ -18,7 +19,7 @@ from helpers.compiler.source import digest
 from helpers.device import BACKEND
 
 CODE = CACHE / "device_code"
-DEFAULT_ARCH = "90"  # without a GPU: that of the GPU whose timings the course records
+DEFAULT_ARCH = COURSE_CHIP.arch.removeprefix("sm_")  # without a GPU
 
 
 def ptx(src: str | Path, arch: str | None = None) -> str:

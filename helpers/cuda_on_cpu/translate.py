@@ -112,10 +112,6 @@ def _rewrite_volatile(src: str) -> str:
     return _replace(src, rf"{words}{element}(?=\s+\w+\s*[\[;=,])", variable)
 
 
-# What nvcc allows in one kernel; the same figure as SHARED_WITHOUT_REQUEST in runtime.h.
-_STATIC_SHARED = 48 * 1024
-
-
 def _limit_static_shared(src: str) -> str:
     """Let the compiler count the bytes of the shared arrays that a function declares."""
     code = blank(src)
@@ -138,7 +134,7 @@ def _limit_static_shared(src: str) -> str:
 
 
 _TOO_MUCH_SHARED = (
-    f' static_assert({{}} <= {_STATIC_SHARED}, "a block has {_STATIC_SHARED // 1024} KB of shared '
+    ' static_assert({} <= ::cuda_on_cpu::SHARED_WITHOUT_REQUEST, "a block has 48 KB of shared '
     'memory; for more, use extern __shared__ and cudaFuncSetAttribute");'
 )
 

@@ -36,6 +36,7 @@ between two of them in one memory is not seen; and a warp operation excuses lane
 returned, but reading from one is an error.
 """
 
+from helpers.base.gpu import WARP_SIZE
 from helpers.simulator.arrays import local_array, shared_array
 from helpers.simulator.atomics import (
     atomicAdd,
@@ -62,7 +63,6 @@ from helpers.simulator.errors import (
     WarpError,
 )
 from helpers.simulator.geometry import (
-    WARP_SIZE,
     blockDim,
     blockIdx,
     cdiv,

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from helpers.base.gpu import MAX_SHARED_BYTES, STATIC_SHARED_BYTES
 from helpers.simulator.current import calling_frame, current, fault
 from helpers.simulator.errors import (
     DtypeError,
@@ -20,8 +21,6 @@ from helpers.simulator.errors import (
 )
 from helpers.simulator.operators import NoNumber
 from helpers.simulator.watch import LocalWatch, NoWatch, ObservedWatch, Watch
-
-SHARED_LIMIT = 227 * 1024  # bytes a block can have on an H100 or H200
 
 
 class _Element(NamedTuple):
@@ -353,11 +352,11 @@ def shared_array(shape, dtype=torch.float32):
     if array is None:
         array = _undefined(frame, shape, dtype)
         total = sum(size_bytes(a) for a in current.shared.values()) + size_bytes(array)
-        if total > SHARED_LIMIT:
+        if total > MAX_SHARED_BYTES:
             raise fault(
                 SharedMemoryError,
-                f"{array.name} brings shared memory to {total} bytes a block; {SHARED_LIMIT} is "
-                f"the most (H100, H200), {48 * 1024} without asking for more",
+                f"{array.name} brings shared memory to {total} bytes a block; {MAX_SHARED_BYTES} "
+                f"is the most (H100, H200), {STATIC_SHARED_BYTES} without asking for more",
             )
         array.watch_with(Watch(array.element_text, shared=True), "shared")
         current.shared[place] = array

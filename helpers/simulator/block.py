@@ -1,8 +1,9 @@
 """The threads of a block that wait for each other, each a generator, and how they meet."""
 
+from helpers.base.gpu import WARP_SIZE
 from helpers.simulator.current import fault_at, returned_error
 from helpers.simulator.errors import BarrierError, WarpError
-from helpers.simulator.geometry import WARP_SIZE, block_name, dim3, place_text, threadIdx
+from helpers.simulator.geometry import block_name, dim3, place_text, threadIdx
 from helpers.simulator.meeting import WHO_IS_HERE, WHOLE_BLOCK, ReadsReturnedLane, syncwarp
 from helpers.simulator.order import order
 

@@ -3,15 +3,9 @@
 import operator
 from typing import NamedTuple
 
+from helpers.base.gpu import MAX_BLOCK, MAX_GRID, MAX_THREADS
 from helpers.simulator.errors import HostOnlyError, LaunchError
 from helpers.simulator.operators import NoNumber
-
-WARP_SIZE = 32
-
-# The same on every GPU that CUDA 13 supports.
-MAX_THREADS = 1024
-MAX_BLOCK = (1024, 1024, 64)
-MAX_GRID = (2**31 - 1, 65535, 65535)
 
 
 class dim3(NamedTuple):

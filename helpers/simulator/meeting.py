@@ -11,9 +11,10 @@ import math
 import operator
 import struct
 
+from helpers.base.gpu import WARP_SIZE
 from helpers.simulator.current import fault
 from helpers.simulator.errors import SimulatorError, WarpError
-from helpers.simulator.geometry import WARP_SIZE, thread_number
+from helpers.simulator.geometry import thread_number
 
 FULL_MASK = 0xFFFFFFFF
 WHOLE_BLOCK = "block"  # in place of a mask: every thread of the block must come

@@ -11,12 +11,12 @@ Shuffles and votes order nothing, and neither does the order in which blocks run
 
 from bisect import bisect
 
+from helpers.base.gpu import MAX_THREADS
 from helpers.simulator.current import current
 from helpers.simulator.errors import HostOnlyError
-from helpers.simulator.geometry import MAX_THREADS
 from helpers.simulator.meeting import syncwarp
 
-_THREAD = 1023  # the bits of a stamp that hold the thread
+_THREAD = MAX_THREADS - 1  # the bits of a stamp that hold the thread
 
 
 class Order:

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from helpers.base.gpu import CHIPS, KB
 from helpers.compiler import ToolMissing, tools
 from helpers.trace import occupancy as occupancy_function
-from helpers.trace.occupancy import CHIPS, KB, occupancy
+from helpers.trace.occupancy import occupancy
 
 # asks cuda_occupancy.h about the lines of stdin: a chip's and a kernel's figures
 NVIDIAS = r"""

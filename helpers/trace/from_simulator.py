@@ -8,9 +8,10 @@ from sys import _getframe
 
 import numpy as np
 
+from helpers.base.gpu import LINE_BYTES, WARP_SIZE
 from helpers.simulator.arrays import element_bytes
 from helpers.simulator.current import current
-from helpers.simulator.geometry import WARP_SIZE, blockIdx, launch_shape
+from helpers.simulator.geometry import blockIdx, launch_shape
 from helpers.simulator.order import order
 from helpers.simulator.running import observed_launch
 from helpers.trace import model
@@ -193,7 +194,7 @@ class _Recorder:
 def _count(access, offsets):
     """Add one request to an Access."""
     least = min(offset for offset in offsets if offset is not None)
-    least -= least % model.LINE_BYTES
+    least -= least % LINE_BYTES
     near = tuple(None if offset is None else offset - least for offset in offsets)
     access.requests += 1
     access.lanes += sum(offset is not None for offset in offsets)

@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
+from helpers.base.gpu import WARP_SIZE
 from helpers.base.words import count, shorten
-from helpers.simulator import WARP_SIZE
 from helpers.trace.picture import (
     BLUE,
     LONGEST_TEXT,

@@ -11,10 +11,7 @@ these functions give Nsight Compute's count for each of them.
 
 from collections import Counter
 
-SECTOR_BYTES = 32
-LINE_BYTES = 128  # of a cache line
-BANKS = 32
-WORD_BYTES = 4  # what one bank delivers in one wavefront
+from helpers.base.gpu import BANKS, SECTOR_BYTES, WORD_BYTES
 
 
 def sectors(offsets, size, operation="load"):

@@ -1,8 +1,7 @@
 """How many blocks of a kernel one SM holds at a time, and what keeps it from holding more.
 
-The rules are those of the cuda_occupancy.h of CUDA 13, the figures of a compute capability those of
-the CUDA C++ Programming Guide ("Technical Specifications per Compute Capability"); how many SMs a
-chip has is what deviceQuery prints on it. The result is Nsight Compute's "Theoretical Occupancy".
+The rules are those of the cuda_occupancy.h of CUDA 13, the chips those of helpers/base/gpu.py. The
+result is Nsight Compute's "Theoretical Occupancy".
 """
 
 import math
@@ -11,62 +10,19 @@ from numbers import Integral
 
 import torch
 
+from helpers.base.gpu import (
+    CHIPS,
+    COURSE_CHIP,
+    MAX_THREADS,
+    PARTITIONS,
+    REGISTER_UNIT,
+    REGISTERS,
+    REGISTERS_PER_THREAD,
+    WARP_SIZE,
+    Chip,
+)
 from helpers.base.words import count
 from helpers.device import BACKEND
-from helpers.simulator import WARP_SIZE
-
-THREADS_PER_BLOCK = 1024  # at most; this and what follows is the same on every chip below
-REGISTERS = 65536  # of an SM, and as many may go to one block
-REGISTERS_PER_THREAD = 255  # at most
-REGISTER_UNIT = 256  # registers are handed to a warp in portions of this many
-PARTITIONS = 4  # of an SM, each with a quarter of its registers and warps
-KB = 1024
-
-
-@dataclass(frozen=True)
-class Chip:
-    """What one chip has room for; blocks, warps and shared memory are those of one SM."""
-
-    name: str
-    arch: str  # "sm_90"
-    sms: int
-    blocks: int
-    warps: int
-    shared_bytes: int
-    shared_bytes_per_block: int  # at most, of which more than 48 KB only if asked for
-    reserved_bytes: int  # of shared memory, which the system takes for each block
-    shared_unit: int  # bytes: shared memory is handed out in portions of this size
-
-
-def _chips() -> dict[str, Chip]:
-    """Return the known chips by name."""
-    # arch: blocks, warps, shared memory of an SM, of a block at most, reserved a block, portion
-    figures = {
-        "sm_75": (16, 32, 64 * KB, 64 * KB, 0, 256),
-        "sm_80": (32, 64, 164 * KB, 163 * KB, KB, 128),
-        "sm_86": (16, 48, 100 * KB, 99 * KB, KB, 128),
-        "sm_89": (24, 48, 100 * KB, 99 * KB, KB, 128),
-        "sm_90": (32, 64, 228 * KB, 227 * KB, KB, 128),
-        "sm_100": (32, 64, 228 * KB, 227 * KB, KB, 128),
-        "sm_120": (24, 48, 100 * KB, 99 * KB, KB, 128),
-    }
-    chips = {  # and their SMs
-        "T4": ("sm_75", 40),
-        "RTX 2080": ("sm_75", 46),
-        "A100": ("sm_80", 108),
-        "RTX 3090": ("sm_86", 82),
-        "A10": ("sm_86", 72),
-        "L4": ("sm_89", 58),
-        "RTX 4090": ("sm_89", 128),
-        "H100 SXM": ("sm_90", 132),
-        "H200": ("sm_90", 132),
-        "B200": ("sm_100", 148),
-        "RTX 5090": ("sm_120", 170),
-    }
-    return {name: Chip(name, arch, sms, *figures[arch]) for name, (arch, sms) in chips.items()}
-
-
-CHIPS = _chips()
 
 
 @dataclass(frozen=True)
@@ -164,8 +120,8 @@ def occupancy(
     for name, value in figures.items():
         if not isinstance(value, Integral) and (name, value) != ("registers", None):
             raise TypeError(f"{name} is {value!r}, not an integer")
-    if not 1 <= threads <= THREADS_PER_BLOCK:
-        raise ValueError(f"a block has 1 to {THREADS_PER_BLOCK} threads, not {threads}")
+    if not 1 <= threads <= MAX_THREADS:
+        raise ValueError(f"a block has 1 to {MAX_THREADS} threads, not {threads}")
     if shared_bytes < 0:
         raise ValueError(f"shared memory of {count(shared_bytes, 'byte')}")
     if registers is not None and not 1 <= registers <= REGISTERS_PER_THREAD:
@@ -188,7 +144,7 @@ def _chip_here() -> str:
             # the number of SMs as well: an RTX 2080 Ti is no RTX 2080, an H100 PCIe no H100 SXM
             if name.removesuffix(" SXM") in gpu.name and chip.sms == gpu.multi_processor_count:
                 return name
-    return "H200"
+    return COURSE_CHIP.name
 
 
 def _warps(threads: int) -> int:

@@ -11,17 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
+from helpers.base.gpu import BANKS, LINE_BYTES, SECTOR_BYTES, WARP_SIZE, WORD_BYTES
 from helpers.base.words import count, shorten
-from helpers.simulator import WARP_SIZE
-from helpers.trace.model import (
-    BANKS,
-    LINE_BYTES,
-    SECTOR_BYTES,
-    WORD_BYTES,
-    ideal_sectors,
-    parts,
-    sectors,
-)
+from helpers.trace.model import ideal_sectors, parts, sectors
 from helpers.trace.picture import (
     BLUE,
     GREEN,

@@ -4,10 +4,9 @@ import math
 import textwrap
 from collections.abc import Iterable
 
+from helpers.base.gpu import SECTOR_BYTES, WARP_SIZE
 from helpers.base.tables import Table
 from helpers.base.words import count, shorten
-from helpers.simulator import WARP_SIZE
-from helpers.trace.model import SECTOR_BYTES
 from helpers.trace.occupancy import Occupancy
 from helpers.trace.picture import LONGEST_TEXT
 from helpers.trace.record import Access

@@ -98,7 +98,7 @@ RequestCost AccessSite::cost_of(MemoryRequest& request) {
         known_ = 0;
         for (unsigned i = 0; i < WARP_SIZE; i++) pattern_[i] = request.offset[i] - base;
     }
-    unsigned phase = unsigned(base % 32);
+    unsigned phase = unsigned(base % SECTOR_BYTES);
     if (!(known_ >> phase & 1)) {
         costs_[phase] = work_out(request);
         known_ |= 1u << phase;

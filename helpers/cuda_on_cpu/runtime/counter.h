@@ -104,7 +104,7 @@ private:
     // sector. Most requests repeat the pattern of the one before, so its costs are kept.
     std::uint32_t pattern_lanes_, known_;  // bit i of known_: costs_[i]
     std::uint64_t pattern_[WARP_SIZE];
-    RequestCost costs_[32];  // by the byte in its sector that the first lane's access begins at
+    RequestCost costs_[SECTOR_BYTES];  // by the byte in its sector that the first lane's access begins at
 };
 
 class Counter {

@@ -15,9 +15,6 @@
 
 namespace cuda_on_cpu {
 
-constexpr std::uint64_t MAX_GRID_X = 0x7fffffff, MAX_GRID_YZ = 65535;
-constexpr unsigned MAX_BLOCK_Z = 64;
-
 // Operating-system threads that help the launching one. They sleep between launches.
 class Crew {
 public:
@@ -104,7 +101,8 @@ static void check(const Launch& launch, std::uint64_t threads) {
     };
     if (threads == 0 || threads > MAX_THREADS || block.z > MAX_BLOCK_Z)
         refuse("a block of " + text(block) + " is " + std::to_string(threads) +
-               " threads; it must be 1 to 1024 (64 at most in z).");
+               " threads; it must be 1 to " + std::to_string(MAX_THREADS) +
+               " (" + std::to_string(MAX_BLOCK_Z) + " at most in z).");
     if (!grid.x || !grid.y || !grid.z || grid.x > MAX_GRID_X || grid.y > MAX_GRID_YZ ||
         grid.z > MAX_GRID_YZ)
         refuse("the grid " + text(grid) +

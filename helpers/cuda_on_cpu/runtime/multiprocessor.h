@@ -18,8 +18,6 @@
 
 namespace cuda_on_cpu {
 
-constexpr unsigned WARP_SIZE = 32;
-constexpr unsigned MAX_THREADS = 1024;  // of a block, as on every GPU
 constexpr unsigned MAX_WARPS = MAX_THREADS / WARP_SIZE;
 constexpr unsigned NOBODY = ~0u;
 

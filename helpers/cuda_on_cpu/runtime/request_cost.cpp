@@ -5,19 +5,19 @@
 
 namespace cuda_on_cpu {
 
-// Sectors of 32 bytes and, packed, as many as hold the different bytes asked for. `offsets` ascend.
+// Sectors and, packed, as many as hold the different bytes asked for. `offsets` ascend.
 static void count_sectors(const std::uint64_t* offsets, unsigned lanes, unsigned bytes,
                           RequestCost& cost) {
     std::uint64_t next_sector = 0, next_byte = 0, different_bytes = 0;
     cost.sectors = 0;
     for (unsigned i = 0; i < lanes; i++) {
-        std::uint64_t end = offsets[i] + bytes, end_sector = (end - 1) / 32 + 1;
-        cost.sectors += std::uint16_t(end_sector - std::max(next_sector, offsets[i] / 32));
+        std::uint64_t end = offsets[i] + bytes, end_sector = (end - 1) / SECTOR_BYTES + 1;
+        cost.sectors += std::uint16_t(end_sector - std::max(next_sector, offsets[i] / SECTOR_BYTES));
         different_bytes += end - std::max(next_byte, offsets[i]);
         next_sector = end_sector;
         next_byte = end;
     }
-    cost.ideal_sectors = std::uint16_t((different_bytes + 31) / 32);
+    cost.ideal_sectors = std::uint16_t((different_bytes + SECTOR_BYTES - 1) / SECTOR_BYTES);
 }
 
 // Atomics move a sector once for each of the lanes that meet at one address in it.
@@ -25,7 +25,7 @@ static unsigned atomic_sectors(const std::uint64_t* offsets, unsigned lanes) {
     unsigned sectors = 0, most = 0, same = 0;
     for (unsigned i = 0; i < lanes; i++) {
         same = i && offsets[i] == offsets[i - 1] ? same + 1 : 1;
-        if (i && offsets[i] / 32 != offsets[i - 1] / 32) sectors += most, most = 0;
+        if (i && offsets[i] / SECTOR_BYTES != offsets[i - 1] / SECTOR_BYTES) sectors += most, most = 0;
         most = std::max(most, same);
     }
     return sectors + most;
@@ -41,21 +41,22 @@ static unsigned most_at_one_address(const std::uint64_t* offsets, unsigned lanes
 }
 
 // The wavefronts for some lanes that are served together: the most that one bank has to deliver,
-// in different words of 4 bytes; to atomics, one for each lane.
+// in different words; to atomics, one for each lane.
 static unsigned most_in_one_bank(const MemoryRequest& request, std::uint32_t lanes) {
     std::vector<std::uint64_t> words;
     words.reserve(2 * WARP_SIZE);
     for (; lanes; lanes &= lanes - 1) {
         std::uint64_t offset = request.offset[__builtin_ctz(lanes)];
-        for (std::uint64_t word = offset / 4; word <= (offset + request.bytes - 1) / 4; word++)
+        for (std::uint64_t word = offset / WORD_BYTES;
+             word <= (offset + request.bytes - 1) / WORD_BYTES; word++)
             words.push_back(word);
     }
     if (request.kind != AccessKind::atomic) {
         std::sort(words.begin(), words.end());
         words.erase(std::unique(words.begin(), words.end()), words.end());
     }
-    unsigned in_bank[32] = {}, most = 0;
-    for (std::uint64_t word : words) most = std::max(most, ++in_bank[word % 32]);
+    unsigned in_bank[BANKS] = {}, most = 0;
+    for (std::uint64_t word : words) most = std::max(most, ++in_bank[word % BANKS]);
     return most;
 }
 
@@ -72,7 +73,7 @@ static bool agree(const MemoryRequest& request, unsigned k) {
 // 128 bytes are served at a time, so of 8-byte accesses half a warp, of 16-byte ones a quarter.
 // Two such parts of a load go together if all its lanes agree in pairs (helpers/trace/model.py).
 static void count_wavefronts(const MemoryRequest& request, RequestCost& cost) {
-    unsigned served = std::max(1u, WARP_SIZE * 4 / std::max(4u, request.bytes));
+    unsigned served = std::max(1u, WARP_SIZE * WORD_BYTES / std::max(WORD_BYTES, request.bytes));
     if (request.kind == AccessKind::load && served < WARP_SIZE &&
         (agree(request, 1) || agree(request, 2)))
         served *= 2;

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "../include/cuda_on_cpu/limits.h"
+
 namespace cuda_on_cpu {
 
 // Who accessed an element, and when: 64 bits, so that several cores may keep marks of one element.
@@ -71,7 +73,7 @@ private:
 // Which accesses of a block are ordered before the running thread's, by barriers and __syncwarp.
 class Clocks {
 public:
-    static constexpr unsigned LANES = 32, THREADS = 1024;
+    static constexpr unsigned LANES = WARP_SIZE, THREADS = MAX_THREADS;
 
     void begin_block();
     void barrier() { begin_ = latest_ = latest_ < Mark::LATEST ? latest_ + 1 : latest_; }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "limits.h"
 #include "vector_types.h"
 
 #define CUDA_ON_CPU_API __attribute__((visibility("default")))
@@ -39,15 +40,6 @@ extern CUDA_ON_CPU_BUILT_IN uint3 blockDim;
 extern CUDA_ON_CPU_BUILT_IN uint3 gridDim;
 
 namespace cuda_on_cpu {
-
-// The device that a CUDA string sees. It is the same on every machine, so that a kernel which
-// sizes its grid by it computes the same everywhere; the blocks run on the cores there are.
-constexpr int ARCHITECTURE = 750;            // __CUDA_ARCH__: compute capability 7.5
-constexpr int MULTIPROCESSORS = 8;
-constexpr int THREADS_PER_MULTIPROCESSOR = 1024;
-constexpr int BLOCKS_PER_MULTIPROCESSOR = 16;
-constexpr std::size_t SHARED_WITHOUT_REQUEST = 48 * 1024;
-constexpr std::size_t MAX_SHARED_ON_REQUEST = 227 * 1024;  // as a large chip, so that tiles fit
 
 // Where the running block stands.
 struct Position {

@@ -7,11 +7,11 @@
 
 #include "runtime.h"
 
-static constexpr int warpSize = 32;
+static constexpr int warpSize = cuda_on_cpu::WARP_SIZE;
 
 namespace cuda_on_cpu {
 
-inline unsigned lane() { return position.thread % 32; }
+inline unsigned lane() { return position.thread % warpSize; }
 
 template <class T>
 inline std::uint64_t to_bits(const T& value) {
