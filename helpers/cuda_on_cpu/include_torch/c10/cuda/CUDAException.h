@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "../../cuda_runtime.h"
+#include <cuda_runtime.h>
 
 namespace cuda_on_cpu {
 inline void check(cudaError_t error) {
