@@ -58,7 +58,7 @@ def check_grad(fn, ref, *inputs, rtol=None, atol=None):
         _compare(got, want, rtol, atol, f"out {i}" if len(outs64) > 1 else "out")
 
     generator = torch.Generator().manual_seed(0)
-    upstream = [torch.randn(out.shape, generator=generator) for out in outs64]
+    upstream = [torch.randn(out.shape, generator=generator, device="cpu") for out in outs64]
     grads64 = _gradients(outs64, inputs64, upstream, "the reference")
     grads32 = _gradients(outs32, inputs32, upstream, "the function under test")
     for i in sorted(grads32 | grads64):

@@ -61,8 +61,8 @@ class _Copies:
             return tensor
         if address not in self.storages:
             # UntypedStorage's own ways to copy do not ask for guarded memory
-            copy = torch.empty(storage.nbytes(), dtype=torch.uint8).untyped_storage()
-            self.storages[address] = storage, copy.copy_(storage)
+            copy = torch.empty(storage.nbytes(), dtype=torch.uint8, device="cpu")
+            self.storages[address] = storage, copy.untyped_storage().copy_(storage)
         return _view(tensor, self.storages[address][1])
 
 

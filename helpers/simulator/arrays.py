@@ -270,7 +270,7 @@ class _HalfWords:
 @cache
 def _half_values(dtype):
     """List the 65,536 values of a half type."""
-    return torch.arange(65536).to(torch.int16).view(dtype).tolist()
+    return torch.arange(65536, device="cpu").to(torch.int16).view(dtype).tolist()
 
 
 def _float16_word(value):

@@ -501,6 +501,13 @@ def test_memory_of_numpy_is_checked_on_a_copy(cu):
     )
 
 
+def test_copies_are_on_the_cpu_whatever_the_default_device(cu):
+    x = torch.from_numpy(np.zeros(200, np.uint8))
+    with torch.device("meta"):
+        cu.bytes(x, 5)
+    assert x[5] == 1
+
+
 @pytest.mark.parametrize("step", [10**5, -(10**6), 2**33])
 def test_an_index_far_away(cu, step):
     message = fails(cu.far, torch.zeros(10), step)

@@ -100,9 +100,9 @@ def animate_tiled_matmul(M: int = 4, N: int = 4, K: int = 4, TILE: int = 2) -> A
             f"M, N and K are 1 to {LARGEST}, TILE 2 to {LARGEST_TILE}, not {M}, {N}, {K} and {TILE}"
         )
     digits = torch.Generator().manual_seed(0)
-    A = torch.randint(1, 6, (M, K), generator=digits).float()
-    B = torch.randint(1, 6, (K, N), generator=digits).float()
-    C = torch.zeros(M, N)
+    A = torch.randint(1, 6, (M, K), generator=digits, device="cpu").float()
+    B = torch.randint(1, 6, (K, N), generator=digits, device="cpu").float()
+    C = torch.zeros(M, N, device="cpu")
     grid = (cdiv(N, TILE), cdiv(M, TILE))
     block = (grid[0] // 2, grid[1] // 2)  # the one that is shown: x, y
     seen: dict[tuple, dict[tuple, tuple]] = {}

@@ -1,6 +1,8 @@
 #include "checks.h"
 
+#if defined(__linux__)
 #include <link.h>
+#endif
 
 #include <algorithm>
 #include <atomic>
