@@ -163,8 +163,8 @@ void mixed(torch::Tensor count) { mixed_kernel<<<1, 64>>>(count.data_ptr<int>())
 __global__ void neighbours_kernel(uint8_t* x) { x[threadIdx.x] = x[threadIdx.x] + 1; }
 void neighbours(torch::Tensor x) { neighbours_kernel<<<1, 64>>>(x.data_ptr<uint8_t>()); }
 __global__ void carved_kernel(float* x) {
-    extern __shared__ float raw[];
-    auto* bytes = reinterpret_cast<unsigned char*>(raw);
+    extern __shared__ float floats[];  // nvcc wants one type for each name
+    auto* bytes = reinterpret_cast<unsigned char*>(floats);
     bytes[threadIdx.x] = 3;
     __syncthreads();
     x[threadIdx.x] = bytes[blockDim.x - 1 - threadIdx.x];

@@ -1,5 +1,6 @@
 """An exercise is to do, passed, or refused with one sentence; never passed by accident."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -180,31 +181,28 @@ def test_other_errors_pass_through_with_the_hint():
 
 
 def test_a_notebook_shows_no_traceback(tmp_path):
-    script = tmp_path / "cells.py"
-    script.write_text(
-        textwrap.dedent(
-            """
-            from IPython.core.interactiveshell import InteractiveShell
-            shell = InteractiveShell.instance()
-            shell.run_cell("from helpers.exercises import exercise", store_history=True)
-            shell.run_cell("def twice(x):\\n    ...", store_history=True)
-            check = "exercise('twice', twice, lambda f: f(4) == 8, hint='add')"
-            shell.run_cell(check, store_history=True).raise_error()
-            shell.run_cell("def twice(x):\\n    return 3 * x", store_history=True)
-            shell.run_cell(check, store_history=True)
-            shell.run_cell("def check(f):\\n    assert f(4) == 8", store_history=True)
-            shell.run_cell("exercise('twice', twice, check)", store_history=True)
-            shell.run_cell("def twice(x):\\n    return 2 * x", store_history=True)
-            shell.run_cell(check, store_history=True).raise_error()
-            """
-        )
+    cells = textwrap.dedent(
+        """
+        from IPython.core.interactiveshell import InteractiveShell
+        shell = InteractiveShell.instance()
+        shell.run_cell("from helpers.exercises import exercise", store_history=True)
+        shell.run_cell("def twice(x):\\n    ...", store_history=True)
+        check = "exercise('twice', twice, lambda f: f(4) == 8, hint='add')"
+        shell.run_cell(check, store_history=True).raise_error()
+        shell.run_cell("def twice(x):\\n    return 3 * x", store_history=True)
+        shell.run_cell(check, store_history=True)
+        shell.run_cell("def check(f):\\n    assert f(4) == 8", store_history=True)
+        shell.run_cell("exercise('twice', twice, check)", store_history=True)
+        shell.run_cell("def twice(x):\\n    return 2 * x", store_history=True)
+        shell.run_cell(check, store_history=True).raise_error()
+        """
     )
     done = subprocess.run(
-        [sys.executable, script],
+        [sys.executable, "-c", cells],
         capture_output=True,
         text=True,
-        cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT), "IPYTHONDIR": str(tmp_path), "HOME": str(tmp_path)},
+        cwd=ROOT,  # where `helpers` is
+        env=os.environ | {"IPYTHONDIR": str(tmp_path), "HOME": str(tmp_path)},
         timeout=60,
     )
     assert done.returncode == 0, done.stderr

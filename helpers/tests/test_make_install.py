@@ -21,6 +21,7 @@ def program(tmp_path, monkeypatch):
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("CXX", raising=False)  # it may name a compiler that is not on PATH
 
     def write(name, script):
         path = folder / name

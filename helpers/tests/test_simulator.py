@@ -1,6 +1,7 @@
 """Kernels written in Python give what CUDA would give, in the same order every time."""
 
 import math
+import os
 import subprocess
 import sys
 import textwrap
@@ -880,30 +881,27 @@ def test_where_a_gpu_goes_on_with_inf_or_nan(compute):
 
 
 def test_kernels_in_notebook_cells(tmp_path):
-    script = tmp_path / "cells.py"
-    script.write_text(
-        textwrap.dedent(
-            """
-            from IPython.core.interactiveshell import InteractiveShell
-            shell = InteractiveShell.instance()
-            def run(cell):
-                shell.run_cell(cell, store_history=True).raise_error()
-            run("import torch\\nfrom helpers.simulator import *\\nout = torch.zeros(64)")
-            run("def count(p):\\n    return syncthreads_count(p)")
-            run("def kernel(out):\\n    out[threadIdx.x] = count(threadIdx.x > 3)")
-            run("launch(kernel, 1, 64, out)\\nassert out.tolist() == [60.0] * 64")
-            run("def count(p):\\n    return 2 * syncthreads_count(p)")
-            run("launch(kernel, 1, 64, out)\\nassert out.tolist() == [120.0] * 64")
-            result = shell.run_cell("launch(kernel, 1, 65, out)")
-            """
-        )
+    cells = textwrap.dedent(
+        """
+        from IPython.core.interactiveshell import InteractiveShell
+        shell = InteractiveShell.instance()
+        def run(cell):
+            shell.run_cell(cell, store_history=True).raise_error()
+        run("import torch\\nfrom helpers.simulator import *\\nout = torch.zeros(64)")
+        run("def count(p):\\n    return syncthreads_count(p)")
+        run("def kernel(out):\\n    out[threadIdx.x] = count(threadIdx.x > 3)")
+        run("launch(kernel, 1, 64, out)\\nassert out.tolist() == [60.0] * 64")
+        run("def count(p):\\n    return 2 * syncthreads_count(p)")
+        run("launch(kernel, 1, 64, out)\\nassert out.tolist() == [120.0] * 64")
+        result = shell.run_cell("launch(kernel, 1, 65, out)")
+        """
     )
     done = subprocess.run(
-        [sys.executable, script],
+        [sys.executable, "-c", cells],
         capture_output=True,
         text=True,
-        cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT), "IPYTHONDIR": str(tmp_path), "HOME": str(tmp_path)},
+        cwd=ROOT,  # where `helpers` is
+        env=os.environ | {"IPYTHONDIR": str(tmp_path), "HOME": str(tmp_path)},
         timeout=60,
     )
     assert done.returncode == 0, done.stdout + done.stderr
