@@ -1,12 +1,13 @@
 """CUDA strings to Python functions, and what the compiler makes of them.
 
-`compile_cuda` builds (build.py: the only caller of load_inline), `checked` gives a function's
-checked twin; `ptx`, `sass` and `resource_usage` show the machine code (device_code.py);
-`kernel_output` catches what kernels print. Errors are CompileError (errors.py), which points into
-the learner's string, and ToolMissing (tools.py), which says the line that installs the tool.
+`set_up` makes the machine ready and says which one it is; `compile_cuda` builds (build.py: the only
+caller of load_inline), `checked` gives a function's checked twin; `ptx`, `sass` and
+`resource_usage` show the machine code (device_code.py); `kernel_output` catches what kernels print.
+Errors are CompileError (errors.py), which points into the learner's string, and ToolMissing
+(tools.py), which says the line that installs the tool.
 """
 
-from helpers.compiler.build import checked, compile_cuda
+from helpers.compiler.build import checked, compile_cuda, set_up
 from helpers.compiler.device_code import ptx, resource_usage, sass
 from helpers.compiler.errors import CompileError
 from helpers.compiler.output import kernel_output
@@ -21,4 +22,5 @@ __all__ = [
     "ptx",
     "resource_usage",
     "sass",
+    "set_up",
 ]

@@ -1,50 +1,33 @@
 """From a CUDA string to Python functions: compile_cuda.
 
     string ──GPU──▶ nvcc, for the chip that is here ──┐
-       └──no GPU──▶ translate ▶ g++ ▶ CPU backend ────┴─▶ .cache/compiled/cuda_<hash>.so ▶ Python
+       └──no GPU──▶ translate ▶ g++ ▶ CPU backend ────┴─▶ .cache/builds/cuda_<hash> ▶ Python
           or check=True
 
 The hash covers everything that goes into the build, so a library is never stale and is built once.
-Every build works in a directory of its own and publishes its library by renaming it, so builds
-need no lock, and one that was killed leaves nothing that another could wait for.
 """
 
 import functools
 import importlib.util
-import os
 import platform
 import re
 import shlex
-import shutil
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from helpers import cuda_on_cpu
-from helpers.base.machine import CACHE
 from helpers.compiler import tools, torch_light
 from helpers.compiler.checked_call import checked_call
-from helpers.compiler.device_code import gpu_arch, ptx, resource_usage, sass
+from helpers.compiler.device_code import gpu_arch
 from helpers.compiler.errors import CompileError, Diagnostic, explain, show
-from helpers.compiler.source import Function, brackets_match, digest, host_functions
+from helpers.compiler.source import Function, brackets_match, host_functions
 from helpers.compiler.tools import ToolMissing
-from helpers.device import BACKEND
+from helpers.device import BACKEND, describe_device
 
-__all__ = [
-    "CompileError",
-    "ToolMissing",
-    "checked",
-    "compile_cuda",
-    "ptx",
-    "resource_usage",
-    "sass",
-]
-
-BUILDS = CACHE / "compiled"
 _CPU_INCLUDE = (cuda_on_cpu.INCLUDE, cuda_on_cpu.INCLUDE_TORCH, torch_light.INCLUDE)
 
 # With PyTorch's full headers, "CUDA" means the CPU backend's device as it does with the light ones.
@@ -86,7 +69,22 @@ class Build:
     def library(self) -> str:
         parts = [repr(self.arguments), repr(self.names), torch.__version__, sys.version]
         parts += [_processor()] if self.backend == "cpu" else []
-        return "cuda_" + digest(*parts, _headers(), tools.identity())
+        return "cuda_" + cuda_on_cpu.digest(*parts, _headers(), tools.identity())
+
+
+def set_up() -> None:
+    """Say which machine this is and, without a GPU, make the CPU backend ready: a few seconds once.
+
+    From then on the memory of CPU tensors is guarded: a kernel that runs over the end of one is
+    stopped. compile_cuda does the same when it first builds for the CPU, which leaves tensors made
+    before that unguarded.
+    """
+    print(describe_device())
+    if BACKEND == "cpu":
+        try:
+            _guard_tensors()
+        except ToolMissing as problem:  # Python kernels run all the same
+            print(problem)
 
 
 _loaded: dict[str, CompiledFunctions] = {}
@@ -227,8 +225,8 @@ def _cpu_module(check, numbered, label, bound):
 def _cpu_flags(check):
     return {
         "extra_include_paths": [str(path) for path in _CPU_INCLUDE],
-        "extra_cflags": cuda_on_cpu.flags(tools.host_compiler(), check),
-        "extra_ldflags": [str(cuda_on_cpu.runtime_library())],
+        "extra_cflags": tools.cpu_backend().flags(check),
+        "extra_ldflags": [str(tools.cpu_backend().runtime_library())],
     }
 
 
@@ -279,11 +277,11 @@ def _processor() -> str:
 
 def _load(library: str, build: Build) -> CompiledFunctions | None:
     """Load a library from the cache; None if it is not there, or not loadable any more."""
-    for path in BUILDS.glob(f"{library}*.so"):
+    for path in tools.BUILDS.folder.glob(f"{library}/*.so"):
         try:
             return _open(path, library, build)
         except (OSError, ImportError):  # it was built against a library that has gone
-            path.unlink(missing_ok=True)
+            tools.BUILDS.remove(library)
     return None
 
 
@@ -299,27 +297,23 @@ def _open(path: Path, library: str, build: Build) -> CompiledFunctions:
 
 
 def _build(library: str, build: Build) -> CompiledFunctions:
-    tools.ninja()
-    tools.host_compiler()
-    if build.backend == "cuda":
-        tools.use_cuda()
-    BUILDS.mkdir(parents=True, exist_ok=True)
-    _remove_dead_builds()
-    directory = Path(tempfile.mkdtemp(prefix=f"{_builder(os.getpid())}.", dir=BUILDS))
-    try:
-        functions = _call_load_inline(library, build, directory)
-        [built] = directory.glob("*.so")
-        # it stays loaded under its old name; if another process was faster, ours replaces its equal
-        built.replace(BUILDS / built.name)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-    return _compiled(functions, build)
+    loaded = []
+
+    def make(directory: Path):
+        loaded.append(_call_load_inline(library, build, directory))
+        for path in directory.iterdir():
+            if path.suffix != ".so":  # sources and objects, of use to nobody any more
+                path.unlink()
+
+    tools.BUILDS.get(library, make)
+    return _compiled(loaded[0], build) if loaded else _load(library, build)
 
 
 def _compiled(functions, build: Build) -> CompiledFunctions:
     found = {name: getattr(functions, name) for name in build.names}
-    if build.check:
+    if build.backend == "cpu":
         _guard_tensors()
+    if build.check:
         found = {name: checked_call(function) for name, function in found.items()}
     return CompiledFunctions(found)
 
@@ -329,75 +323,52 @@ def _call_load_inline(library: str, build: Build, directory: Path):
     from torch.utils.cpp_extension import load_inline  # half a second, so only if there is work
 
     arguments = dict(build.arguments)
-    if not build.is_module:
-        define = f'-DTORCH_LIGHT_LIBRARY=\\"{library}\\"'
-        for flags in {"extra_cflags", "extra_cuda_cflags"} & arguments.keys():
-            arguments[flags] = [*arguments[flags], define]
-        linked = arguments.get("extra_ldflags", [])
-        arguments["extra_ldflags"] = [str(_tensor_object(build.backend, directory)), *linked]
-    try:
-        module = load_inline(
-            library,
-            functions=build.names if build.is_module else None,
-            is_python_module=build.is_module,
-            build_directory=str(directory),
-            **arguments,
-        )
-    except (RuntimeError, OSError, ImportError) as error:
-        output = f"{error}\n{error.__cause__}"  # PyTorch hides the loader's words in the cause
-        if not re.search("Error building extension|undefined symbol", output):
-            raise
-        tools.raise_if_known(output)
-        raise explain(output, build.source, build.compiled, build.label) from None
+    with tools.found_by_load_inline(cuda=build.backend == "cuda"):
+        if not build.is_module:
+            define = f'-DTORCH_LIGHT_LIBRARY=\\"{library}\\"'
+            for flags in {"extra_cflags", "extra_cuda_cflags"} & arguments.keys():
+                arguments[flags] = [*arguments[flags], define]
+            linked = arguments.get("extra_ldflags", [])
+            arguments["extra_ldflags"] = [str(_tensor_object(build.backend)), *linked]
+        try:
+            module = load_inline(
+                library,
+                functions=build.names if build.is_module else None,
+                is_python_module=build.is_module,
+                build_directory=str(directory),
+                **arguments,
+            )
+        except (RuntimeError, OSError, ImportError) as error:
+            output = f"{error}\n{error.__cause__}"  # PyTorch hides the loader's words in the cause
+            if not re.search("Error building extension|undefined symbol", output):
+                raise
+            tools.raise_if_known(output)
+            raise explain(output, build.source, build.compiled, build.label) from None
     return module if build.is_module else getattr(torch.ops, library)
 
 
-def _tensor_object(backend: str, directory: Path) -> Path:
+def _tensor_object(backend: str) -> Path:
     """Return tensor.cpp compiled: once for this PyTorch and compiler, linked into every library."""
     from torch.utils.cpp_extension import include_paths
 
     flags = ["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", f"-I{torch_light.INCLUDE}"]
     flags += ["-DTORCH_LIGHT_CUDA", "-DUSE_CUDA"] if backend == "cuda" else []
     flags += [f"-isystem{path}" for path in include_paths()]
-    key = digest(torch_light.text(), tools.identity(), repr(flags), torch.__version__)
-    path = BUILDS / f"torch_light_{key}.o"
-    if not path.exists():
-        private = directory / path.name
-        command = [*shlex.split(tools.host_compiler()), *flags, "-c", torch_light.SOURCE]
-        done = subprocess.run([*command, "-o", private], capture_output=True, text=True)
+    command = [*shlex.split(tools.host_compiler()), *flags, "-c", str(torch_light.SOURCE)]
+    key = cuda_on_cpu.digest(torch_light.text(), tools.identity(), repr(command), torch.__version__)
+
+    def make(directory: Path):
+        made = ["-o", str(directory / "tensor.o")]
+        done = subprocess.run([*command, *made], capture_output=True, text=True)
         tools.raise_if_known(done.stderr)
         if done.returncode:
             raise RuntimeError(f"the light torch::Tensor does not compile:\n{done.stderr}")
-        private.replace(path)
-    return path
+
+    announce = "Building the light torch::Tensor, once on this machine"
+    return tools.BUILDS.get(f"torch_light_{key}", make, announce) / "tensor.o"
 
 
-def _builder(pid: int | str) -> str:
-    return f"building.{platform.node()}.{pid}"
-
-
-def _remove_dead_builds():
-    """Remove what builds left behind whose process was killed."""
-    for directory in BUILDS.glob(f"building.{platform.node()}.*"):
-        pid = directory.name.removeprefix(_builder("")).split(".")[0]
-        if not pid.isdecimal():  # of another machine, whose name begins with this one's
-            continue
-        try:
-            os.kill(int(pid), 0)  # signal 0 only asks whether the process is there
-        except ProcessLookupError:
-            shutil.rmtree(directory, ignore_errors=True)
-        except PermissionError:  # somebody else's, and alive
-            pass
-
-
+@functools.cache  # once is enough
 def _guard_tensors():
     """Let the CPU backend notice kernels that run over the end of a tensor made from now on."""
-    try:
-        tools.host_compiler()
-        cuda_on_cpu.install_allocator()
-    except RuntimeError:  # a compiler is missing or fails: compile_cuda will say it
-        pass
-
-
-if BACKEND == "cpu":
-    _guard_tensors()
+    tools.cpu_backend().install_allocator()

@@ -4,7 +4,7 @@ import functools
 
 import torch
 
-from helpers import cuda_on_cpu
+from helpers.compiler import tools
 from helpers.device import DEVICE
 
 
@@ -57,7 +57,7 @@ class _Copies:
             return tensor  # for the function to refuse
         storage = tensor.untyped_storage()
         address = storage.data_ptr()
-        if tensor.device.type == "cpu" and (not address or cuda_on_cpu.knows(address)):
+        if tensor.device.type == "cpu" and (not address or tools.cpu_backend().knows(address)):
             return tensor
         if address not in self.storages:
             # UntypedStorage's own ways to copy do not ask for guarded memory

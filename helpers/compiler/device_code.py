@@ -4,21 +4,18 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import torch
 
 from helpers.base.gpu import COURSE_CHIP
-from helpers.base.machine import CACHE
 from helpers.base.tables import Table
 from helpers.compiler import tools, torch_light
 from helpers.compiler.errors import demangle, explain
-from helpers.compiler.source import digest
+from helpers.cuda_on_cpu import digest
 from helpers.device import BACKEND
 
-CODE = CACHE / "device_code"
 DEFAULT_ARCH = COURSE_CHIP.arch.removeprefix("sm_")  # without a GPU
 
 
@@ -128,29 +125,25 @@ def _compile(src, arch, kind) -> Path:
     if shutil.which(compiler):  # PyTorch lets nvcc work with it as well
         arguments += ["-ccbin", compiler]
     key = digest(unit, repr(arguments), torch_light.text(), tools.identity())
-    path = CODE / f"{key}{kind.replace('-', '.')}"
-    if path.exists():
-        return path
-    from torch.utils.cpp_extension import COMMON_NVCC_FLAGS, include_paths
 
-    # PyTorch's CPU build lacks one generated header; this says that nothing needs it
-    arguments += [*COMMON_NVCC_FLAGS, "-DC10_CUDA_NO_CMAKE_CONFIGURE_FILE"]
-    arguments += [f"-isystem={directory}" for directory in include_paths()]
-    CODE.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=CODE) as private:
-        unit_path, made = Path(private) / "unit.cu", Path(private) / "made"
+    def make(private: Path):
+        from torch.utils.cpp_extension import COMMON_NVCC_FLAGS, include_paths
+
+        unit_path = private / "unit.cu"
         unit_path.write_text(unit)
-        command = [str(home / "bin" / "nvcc"), *arguments, str(unit_path), "-o", str(made)]
+        # PyTorch's CPU build lacks one generated header; this says that nothing needs it
+        more = [*COMMON_NVCC_FLAGS, "-DC10_CUDA_NO_CMAKE_CONFIGURE_FILE"]
+        more += [f"-isystem={directory}" for directory in include_paths()]
+        made = ["-o", str(private / f"code.{kind[1:]}")]
+        command = [str(home / "bin" / "nvcc"), *arguments, *more, str(unit_path), *made]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             output = done.stdout + done.stderr
             tools.raise_if_known(output)
             raise explain(output, source, source, label)
-        log = made.with_suffix(".log")
-        log.write_text(done.stderr)
-        log.replace(path.with_suffix(".log"))
-        made.replace(path)
-    return path
+        (private / "code.log").write_text(done.stderr)
+
+    return tools.BUILDS.get(f"device_code_{key}", make) / f"code.{kind[1:]}"
 
 
 def _kernel_name(mangled: str) -> str:

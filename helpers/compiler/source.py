@@ -1,6 +1,5 @@
 """Read a CUDA string: mask what is not code, find the host functions Python can call."""
 
-import hashlib
 import keyword
 import re
 from dataclasses import dataclass
@@ -45,11 +44,6 @@ class Function:
     schema: str | None  # "square(Tensor inp) -> Tensor"; None: a type that operators do not take
     uses_tensors: bool
     hidden: bool  # a template, static or inline: C++ alone can call it
-
-
-def digest(*parts: str) -> str:
-    """Return a short name for this content, as unique as one needs."""
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 
 def mask(source: str) -> str:

@@ -1,5 +1,10 @@
-"""Find what building a CUDA string needs; what is missing comes with the line that mends it."""
+"""Find what building a CUDA string needs; what is missing comes with the line that mends it.
 
+Looking changes nothing. load_inline finds its tools by the process's environment alone: it gets
+one that `found_by_load_inline` restores afterwards.
+"""
+
+import contextlib
 import functools
 import os
 import re
@@ -13,7 +18,10 @@ from pathlib import Path
 import torch
 
 from helpers.base.machine import CACHE
+from helpers.cuda_on_cpu import Cache, CpuBackend, digest
 from helpers.make.install import how_to_get
+
+BUILDS = Cache(CACHE / "builds")  # everything that a compiler made here
 
 TOOLKIT_PARTS = "cccl,crt,cudart,nvcc,nvvm"
 SYSTEM_CUDA = Path("/usr/local/cuda")
@@ -32,12 +40,11 @@ class ToolMissing(RuntimeError):
 
 
 def ninja() -> Path:
-    """Return ninja, which load_inline runs, and put its directory on PATH if it is not there."""
+    """Return ninja, which load_inline runs, from PATH or from beside Python."""
     if found := shutil.which("ninja"):
         return Path(found)
     for directory in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
         if (directory / "ninja").exists():
-            os.environ["PATH"] = f"{directory}{os.pathsep}{os.environ.get('PATH', '')}"
             return directory / "ninja"
     raise ToolMissing("ninja, which runs the build, is not installed.", _pip("ninja"))
 
@@ -50,8 +57,6 @@ def host_compiler() -> str:
         raise ToolMissing(f"CXX names {chosen!r}, and there is no such compiler.", "unset CXX")
     for name in ("c++", "g++", "clang++"):
         if found := shutil.which(name):
-            if name != "c++":  # load_inline looks for c++ alone
-                os.environ["CXX"] = name
             return shlex.quote(found)
     raise ToolMissing(
         "There is no C++ compiler on PATH.", how_to_get("g++", "gcc-c++", "xcode-select --install")
@@ -71,7 +76,7 @@ def python_headers() -> Path:
 
 
 def cuda_home() -> Path:
-    """Return a CUDA toolkit that has nvcc, if possible of PyTorch's CUDA; sets CUDA_HOME to it."""
+    """Return a CUDA toolkit that has nvcc, if possible of PyTorch's CUDA."""
     homes = [
         home
         for home in _cuda_homes()
@@ -80,9 +85,7 @@ def cuda_home() -> Path:
     ]
     if not homes:
         raise ToolMissing("There is no nvcc, the compiler for CUDA.", _toolkit())
-    home = next(filter(_is_of_torchs_cuda, homes), homes[0])
-    os.environ["CUDA_HOME"] = str(home)
-    return home
+    return next(filter(_is_of_torchs_cuda, homes), homes[0])
 
 
 def cuobjdump() -> Path:
@@ -120,27 +123,59 @@ def _cuda_tool(name, mend) -> Path:
     raise ToolMissing(f"There is no {name}.", mend)
 
 
-def use_cuda():
-    """Make sure that nvcc is there, fits PyTorch and takes the C++ compiler; tell PyTorch of it."""
-    home = cuda_home()
-    cuda_fits_torch(home)
-    compiler_fits_nvcc(home)
-    _make_linkable(home)
+def cpu_backend() -> CpuBackend:
+    """Return the CPU backend for the C++ compiler that is here."""
+    return CpuBackend(host_compiler(), BUILDS)
+
+
+@contextlib.contextmanager
+def found_by_load_inline(cuda: bool):
+    """Let load_inline find the tools, nvcc too if `cuda`, for the duration of a `with` block.
+
+    Raises ToolMissing, before the block, if one is not there or does not fit the others.
+    """
     from torch.utils import cpp_extension
 
-    cpp_extension.CUDA_HOME = str(home)  # it may have been imported before CUDA_HOME was known
+    environment = {"PATH": _path_with(ninja()), "CXX": host_compiler()}
+    home = cpp_extension.CUDA_HOME
+    if cuda:
+        home = cuda_home()
+        cuda_fits_torch(home)
+        compiler_fits_nvcc(home)
+        environment["CUDA_HOME"] = str(home)
+        if directory := _linkable(home):
+            environment["LIBRARY_PATH"] = _with(directory, "LIBRARY_PATH")
+    before = {name: os.environ.get(name) for name in environment}, cpp_extension.CUDA_HOME
+    os.environ.update(environment)
+    cpp_extension.CUDA_HOME = home and str(home)  # read from the environment at import only
+    try:
+        yield
+    finally:
+        variables, cpp_extension.CUDA_HOME = before
+        for name, value in variables.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-def _make_linkable(home: Path):
-    """Let the linker find libcudart.so: the wheels have it under its versioned name only."""
+def _path_with(program: Path) -> str:
+    """Return PATH, with the program's directory in front if the program is not found without."""
+    is_found = shutil.which(program.name)
+    return os.environ.get("PATH", "") if is_found else _with(program.parent, "PATH")
+
+
+def _with(directory: Path, variable: str) -> str:
+    return os.pathsep.join(filter(None, [str(directory), os.environ.get(variable)]))
+
+
+def _linkable(home: Path) -> Path | None:
+    """Return a directory with libcudart.so: the wheels have it under its versioned name only."""
     libraries = [path for name in ("lib64", "lib") for path in (home / name).glob("libcudart.so*")]
-    if libraries and not any(path.name == "libcudart.so" for path in libraries):
-        directory = CACHE / "lib"
-        directory.mkdir(parents=True, exist_ok=True)
-        link = directory / "libcudart.so"
-        link.unlink(missing_ok=True)
-        link.symlink_to(libraries[0])
-        os.environ["LIBRARY_PATH"] = f"{directory}:{os.environ.get('LIBRARY_PATH', '')}"
+    if not libraries or any(path.name == "libcudart.so" for path in libraries):
+        return None
+
+    def link(directory: Path):
+        (directory / "libcudart.so").symlink_to(libraries[0])
+
+    return BUILDS.get(f"libcudart_{digest(str(libraries[0]))}", link)
 
 
 def cuda_fits_torch(home: Path) -> str:

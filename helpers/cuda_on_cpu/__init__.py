@@ -1,9 +1,9 @@
 """CUDA strings on a machine without a GPU: headers, a runtime and a translator for g++ and clang.
 
 `compile_cuda` uses it like this: `translate` the string; compile it behind `#include
-<cuda_runtime.h>` (and behind PyTorch's headers, if it wants those) with `flags()`; link it with
-`runtime_library()`. A kernel's faults arrive as std::runtime_error. `install_allocator()` makes
-faults of reads and writes past the end of a tensor.
+<cuda_runtime.h>` (and behind PyTorch's headers, if it wants those) with `CpuBackend.flags`; link it
+with `CpuBackend.runtime_library`. A kernel's faults arrive as std::runtime_error.
+`CpuBackend.install_allocator` makes faults of reads and writes past the end of a tensor.
 
 To see how a kernel runs, read include/cuda_on_cpu/launch.h (what <<<...>>> becomes), then in
 runtime/: multiprocessor.cpp (a block and its threads), barrier.cpp, warp.cpp, fiber.cpp (how a
@@ -14,25 +14,16 @@ checked.py and include/cuda_on_cpu/check.h are what it adds, runtime/hooks.cpp i
 checker.cpp and shadow.h find out what is wrong, counter.cpp what a GPU would do for the accesses.
 """
 
-from .build import (
-    INCLUDE,
-    INCLUDE_TORCH,
-    flags,
-    install_allocator,
-    knows,
-    runtime_library,
-    set_time_limit,
-)
+from .build import INCLUDE, INCLUDE_TORCH, CpuBackend
+from .cache import Cache, digest
 from .translate import TranslateError, translate
 
 __all__ = [
     "INCLUDE",
     "INCLUDE_TORCH",
+    "Cache",
+    "CpuBackend",
     "TranslateError",
-    "flags",
-    "install_allocator",
-    "knows",
-    "runtime_library",
-    "set_time_limit",
+    "digest",
     "translate",
 ]

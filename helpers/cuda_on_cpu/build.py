@@ -1,72 +1,118 @@
-"""Build the runtime library: once for each compiler and content, into the cache."""
+"""The CPU backend as one C++ compiler builds it: flags, the runtime library, guarded tensors."""
 
 import ctypes
-import hashlib
-import os
 import platform
 import shlex
 import subprocess
 import sys
-import tempfile
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import torch
 
-from helpers.base.machine import CACHE
+from .cache import Cache, digest
 
 HERE = Path(__file__).resolve().parent
-
-
-def host_compiler():
-    from helpers.compiler import tools
-
-    return tools.host_compiler()
-
-
 INCLUDE = HERE / "include"  # CUDA's headers
 INCLUDE_TORCH = HERE / "include_torch"  # the few of PyTorch that are about CUDA
 _SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
 
 
-@lru_cache
-def _is_clang(cxx: str) -> bool:
-    said = subprocess.run([*shlex.split(cxx), "--version"], capture_output=True, text=True).stdout
-    return "clang" in said.lower()
+@dataclass(frozen=True)
+class CpuBackend:
+    """The CPU backend for one C++ compiler (a command, such as "ccache g++"), built into `cache`.
 
-
-def flags(cxx: str | None = None, check: bool = False) -> list[str]:
-    """Return what `cxx` (default: `host_compiler()`) must be told to compile translated CUDA.
-
-    check: for code that tells the runtime about every access (runtime/hooks.cpp).
+    RuntimeError if something of it does not build.
     """
-    chosen = [
-        f"-I{INCLUDE}",
-        "-O1" if check else "-O2",
-        # nvcc turns a * b + c into one instruction and knows no errno either.
-        "-ffp-contract=fast",
-        "-fno-math-errno",
-        # A null pointer is an error to report, not a promise that the code is never reached,
-        "-fno-delete-null-pointer-checks",
-        # and a loop that never ends an error as well, not one to leave out.
-        "-fno-finite-loops",
-        # Line numbers for the errors of a kernel; no more, because debug information takes time.
-        "-g1",
-        # Kernels of two strings may have the same name: none may stand in for another.
-        "-fvisibility=hidden",
-    ]
-    chosen.append("-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native")
-    if sys.platform != "darwin":
-        # A stack that overflows must touch the guard page below it, not jump over it.
-        chosen.append("-fstack-clash-protection")
-    is_clang = _is_clang(cxx or host_compiler())
-    if not is_clang:
-        chosen += ["-fno-gnu-unique", "-fno-semantic-interposition"]
-    if check:
-        # The sanitizers' calls alone: their runtimes come in where one links with these flags.
-        chosen += ["-DCUDA_ON_CPU_CHECK", "-fsanitize=thread"]
-        chosen += _CLANG_CHECKS if is_clang else _GCC_CHECKS
-    return chosen
+
+    compiler: str
+    cache: Cache
+
+    def flags(self, check: bool = False) -> list[str]:
+        """Return what the compiler must be told to compile translated CUDA.
+
+        check: for code that tells the runtime about every access (runtime/hooks.cpp).
+        """
+        chosen = [
+            f"-I{INCLUDE}",
+            "-O1" if check else "-O2",
+            # nvcc turns a * b + c into one instruction and knows no errno either.
+            "-ffp-contract=fast",
+            "-fno-math-errno",
+            # A null pointer is an error to report, not a promise that the code is never reached,
+            "-fno-delete-null-pointer-checks",
+            # and a loop that never ends an error as well, not one to leave out.
+            "-fno-finite-loops",
+            # Line numbers for the errors of a kernel; no more, because that takes time.
+            "-g1",
+            # Kernels of two strings may have the same name: none may stand in for another.
+            "-fvisibility=hidden",
+        ]
+        chosen.append(
+            "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
+        )
+        if sys.platform != "darwin":
+            # A stack that overflows must touch the guard page below it, not jump over it.
+            chosen.append("-fstack-clash-protection")
+        is_clang = _is_clang(self.compiler)
+        if not is_clang:
+            chosen += ["-fno-gnu-unique", "-fno-semantic-interposition"]
+        if check:
+            # The sanitizers' calls alone: their runtimes come in where one links with these flags.
+            chosen += ["-DCUDA_ON_CPU_CHECK", "-fsanitize=thread"]
+            chosen += _CLANG_CHECKS if is_clang else _GCC_CHECKS
+        return chosen
+
+    def runtime_library(self) -> Path:
+        """Return the library that every translated string is linked with."""
+        return _runtime_library(self)
+
+    def install_allocator(self) -> None:
+        """Guard the end of every CPU tensor made from now on: a kernel that overruns it is stopped.
+
+        Without this a kernel that writes past a tensor spoils something else, as on a GPU.
+        """
+        _load(self._torch_allocator()).cuda_on_cpu_install_allocator()
+
+    def knows(self, address: int) -> bool:
+        """Return whether the backend knows where the array that begins at the address ends."""
+        return _load(self.runtime_library()).cuda_on_cpu_knows(ctypes.c_void_p(address))
+
+    def set_time_limit(self, seconds: float) -> None:
+        """Stop a kernel when no thread of a block has come to an end for so long."""
+        _load(self.runtime_library()).cuda_on_cpu_set_time_limit(ctypes.c_double(seconds))
+
+    def _torch_allocator(self) -> Path:
+        runtime = self.runtime_library()
+        home = Path(torch.__file__).resolve().parent
+        main = HERE / "runtime" / "torch_allocator.cpp"
+        abi = int(torch.compiled_with_cxx11_abi())
+        options = [f"-I{home / 'include'}", f"-D_GLIBCXX_USE_CXX11_ABI={abi}"]
+        linked = [str(runtime), f"-Wl,-rpath,{runtime.parent}"]
+        linked += [f"-L{home / 'lib'}", "-lc10", f"-Wl,-rpath,{home / 'lib'}"]
+        return self.build("libtorch_allocator", main, [main], options, linked, torch.__version__)
+
+    def build(
+        self, name: str, main: Path, sources: list[Path], options=(), linked=(), version: str = ""
+    ) -> Path:
+        """Compile `main` to a library, once for its content, the compiler and the options."""
+        command = [*shlex.split(self.compiler), "-O2", "-g1", "-std=c++17", "-fPIC", "-shared"]
+        command += ["-pthread", "-fvisibility=hidden", *options]
+        content = [path.read_text() for path in sorted(sources)]
+        key = digest(repr((command, linked, version, platform.machine())), *content)
+        directory, file = f"{name}_{key}", name + _SUFFIX
+
+        def make(private: Path) -> None:
+            link = [str(main), "-o", str(private / file), *linked]
+            if sys.platform == "darwin":  # the path that users of it look up
+                link.append(f"-Wl,-install_name,{self.cache.folder / directory / file}")
+            done = subprocess.run([*command, *link], capture_output=True, text=True)
+            if done.returncode:
+                raise RuntimeError(f"{file} of the CPU backend does not build:\n{done.stderr}")
+
+        announce = f"Building {file} of the CPU backend, once on this machine"
+        return self.cache.get(directory, make, announce) / file
 
 
 # Every access is told once, as a whole, and by its line.
@@ -84,71 +130,23 @@ _CLANG_CHECKS += ["-mllvm", "-tsan-distinguish-volatile=1"]
 _CLANG_CHECKS += ["-mllvm", "-tsan-instrument-read-before-write=1"]
 
 
-def runtime_library() -> Path:
-    """Return the library that every translated string is linked with, building it if need be."""
-    sources = [*HERE.glob("runtime/*"), *INCLUDE.glob("cuda_on_cpu/*.h")]
-    linked = ["-ldl"] if sys.platform.startswith("linux") else []
-    return _build("libcuda_on_cpu", HERE / "runtime" / "runtime.cpp", sources, linked=linked)
-
-
-def install_allocator() -> None:
-    """Guard the end of every CPU tensor made from now on: a kernel that overruns it is stopped.
-
-    Without this a kernel that writes past a tensor spoils something else, as on a GPU.
-    """
-    library = ctypes.CDLL(str(_torch_allocator()))
-    library.cuda_on_cpu_install_allocator()
-
-
-def knows(address: int) -> bool:
-    """Return whether the CPU backend knows where the array that begins at the address ends."""
-    return _loaded_runtime().cuda_on_cpu_knows(ctypes.c_void_p(address))
+@lru_cache
+def _is_clang(compiler: str) -> bool:
+    command = [*shlex.split(compiler), "--version"]
+    return "clang" in subprocess.run(command, capture_output=True, text=True).stdout.lower()
 
 
 @lru_cache
-def _loaded_runtime():
-    library = ctypes.CDLL(str(runtime_library()))
-    library.cuda_on_cpu_knows.restype = ctypes.c_bool
+def _runtime_library(backend: CpuBackend) -> Path:
+    sources = [*HERE.glob("runtime/*"), *INCLUDE.glob("cuda_on_cpu/*.h")]
+    linked = ["-ldl"] if sys.platform.startswith("linux") else []
+    main = HERE / "runtime" / "runtime.cpp"
+    return backend.build("libcuda_on_cpu", main, sources, linked=linked)
+
+
+@lru_cache
+def _load(path: Path) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(path))
+    if hasattr(library, "cuda_on_cpu_knows"):
+        library.cuda_on_cpu_knows.restype = ctypes.c_bool
     return library
-
-
-def set_time_limit(seconds: float) -> None:
-    """Stop a kernel when no thread of a block has come to an end for so long (default: 120 s)."""
-    library = ctypes.CDLL(str(runtime_library()))
-    library.cuda_on_cpu_set_time_limit(ctypes.c_double(seconds))
-
-
-def _torch_allocator() -> Path:
-    runtime = runtime_library()
-    home = Path(torch.__file__).resolve().parent
-    main = HERE / "runtime" / "torch_allocator.cpp"
-    abi = int(torch.compiled_with_cxx11_abi())
-    options = [f"-I{home / 'include'}", f"-D_GLIBCXX_USE_CXX11_ABI={abi}"]
-    linked = [str(runtime), f"-Wl,-rpath,{runtime.parent}"]
-    linked += [f"-L{home / 'lib'}", "-lc10", f"-Wl,-rpath,{home / 'lib'}"]
-    return _build("libtorch_allocator", main, [main], options, linked, depends_on=torch.__version__)
-
-
-def _build(
-    name: str, main: Path, sources: list[Path], options=(), linked=(), depends_on: str = ""
-) -> Path:
-    """Compile `main` to a library in the cache, in a directory named after all it depends on."""
-    command = [*shlex.split(host_compiler()), "-O2", "-g1", "-std=c++17", "-fPIC", "-shared"]
-    command += ["-pthread", "-fvisibility=hidden", *options]
-    key = hashlib.sha256(repr((command, linked, depends_on, platform.machine())).encode())
-    for path in sorted(sources):
-        key.update(path.read_bytes())
-    target = CACHE / "cuda_on_cpu" / key.hexdigest()[:16] / (name + _SUFFIX)
-    if target.exists():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        made = Path(scratch) / target.name
-        command = [*command, str(main), "-o", str(made), *linked]
-        if sys.platform == "darwin":
-            command.append(f"-Wl,-install_name,{target}")  # the path that users of it look up
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"{target.name} of the CPU backend does not build:\n{done.stderr}")
-        os.replace(made, target)  # whole or not at all, whoever else builds it at the same time
-    return target

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers.cuda_on_cpu import INCLUDE, flags, runtime_library, translate
+from helpers.compiler.tools import BUILDS, cpu_backend
+from helpers.cuda_on_cpu import INCLUDE, CpuBackend, translate
 
 PRELUDE = r"""
 #include <cuda_runtime.h>
@@ -63,10 +64,11 @@ def need(tool: str) -> str:
 def compile_string(
     src: str, folder: Path, cxx: str = "g++", runtime: Path | None = None, std: str = "c++17"
 ) -> Library:
-    runtime = runtime or runtime_library()
+    runtime = runtime or cpu_backend().runtime_library()
     source, library = folder / "cell.cpp", folder / "cell.so"
     source.write_text(PRELUDE + translate(src))
-    command = [need(cxx), f"-std={std}", "-shared", "-fPIC", *flags(cxx), str(source), str(runtime)]
+    flags = CpuBackend(need(cxx), BUILDS).flags()
+    command = [cxx, f"-std={std}", "-shared", "-fPIC", *flags, str(source), str(runtime)]
     command += [f"-Wl,-rpath,{runtime.parent}", "-o", str(library)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

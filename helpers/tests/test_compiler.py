@@ -2,6 +2,7 @@
 
 import ast
 import os
+import platform
 import re
 import shutil
 import signal
@@ -14,7 +15,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from helpers import cuda_on_cpu
 from helpers.base.machine import ROOT
 from helpers.compiler import (
     CompileError,
@@ -28,7 +28,8 @@ from helpers.compiler import (
 )
 from helpers.compiler import build as compiler
 from helpers.compiler import errors as compile_errors
-from helpers.compiler.build import BUILDS
+from helpers.cuda_on_cpu import Cache, CpuBackend
+from helpers.cuda_on_cpu.cache import builder
 from helpers.device import BACKEND, DEVICE
 from helpers.tests.test_torch_light import EVERYTHING
 
@@ -221,7 +222,8 @@ def test_a_library_that_no_longer_loads_is_built_again():
     source = unique(SQUARE)
     functions, _ = compiler._choose(compiler.host_functions(source), None)
     build = compiler._plan(source, "cell", functions)
-    broken = BUILDS / f"{build.library}.so"
+    broken = tools.BUILDS.folder / build.library / "broken.so"
+    broken.parent.mkdir()
     broken.write_bytes(b"not a library")
     x = torch.randn(5, device=DEVICE)
     assert torch.equal(compile_cuda(source).square(x), x * x)
@@ -239,20 +241,20 @@ def test_a_killed_build_blocks_nothing():
     source = unique(SQUARE)
     code = COMPILE.format(backend=BACKEND, source=source)
     process = python(code, wait=False)
-    pattern = f"{compiler._builder(process.pid)}.*/build.ninja"
+    pattern = f"{builder(process.pid)}.*/build.ninja"
     deadline = time.monotonic() + 60
-    while not list(BUILDS.glob(pattern)):  # until the compiler is at work
+    while not list(tools.BUILDS.folder.glob(pattern)):  # until the compiler is at work
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    assert list(BUILDS.glob(f"{compiler._builder(process.pid)}.*"))
+    assert list(tools.BUILDS.folder.glob(f"{builder(process.pid)}.*"))
     x = torch.randn(5, device=DEVICE)
     assert torch.equal(compile_cuda(source).square(x), x * x)
     deadline = time.monotonic() + 60
-    while list(BUILDS.glob(f"{compiler._builder(process.pid)}.*")):  # ninja may write for a while
+    while list(tools.BUILDS.folder.glob(f"{builder(process.pid)}.*")):
         assert time.monotonic() < deadline
-        compiler._remove_dead_builds()
+        tools.BUILDS.remove_dead_builds()
         time.sleep(0.1)
 
 
@@ -266,18 +268,17 @@ def test_an_interrupted_build_can_be_repeated(monkeypatch):
     monkeypatch.setattr(cpp_extension, "_run_ninja_build", interrupt)
     with pytest.raises(KeyboardInterrupt):
         compile_cuda(source)
-    assert not list(BUILDS.glob(f"{compiler._builder(os.getpid())}.*"))
+    assert not list(tools.BUILDS.folder.glob(f"{builder(os.getpid())}.*"))
     monkeypatch.undo()
     x = torch.randn(5, device=DEVICE)
     assert torch.equal(compile_cuda(source).square(x), x * x)
     python(COMPILE.format(backend=BACKEND, source=source) + NOTHING_WAS_BUILT)
 
 
-def test_builds_of_a_machine_with_a_longer_name_are_left_alone(tmp_path, monkeypatch):
-    other = tmp_path / f"building.{compiler.platform.node()}.local.4711.abc"
+def test_builds_of_a_machine_with_a_longer_name_are_left_alone(tmp_path):
+    other = tmp_path / f"building.{platform.node()}.local.4711.abc"
     other.mkdir()
-    monkeypatch.setattr(compiler, "BUILDS", tmp_path)
-    compiler._remove_dead_builds()
+    Cache(tmp_path).remove_dead_builds()
     assert other.exists()
 
 
@@ -287,7 +288,7 @@ def test_two_processes_build_the_same_string():
     for process in processes:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
-    assert not any(list(BUILDS.glob(f"{compiler._builder(p.pid)}.*")) for p in processes)
+    assert not any(list(tools.BUILDS.folder.glob(f"{builder(p.pid)}.*")) for p in processes)
 
 
 def test_one_place_calls_load_inline():
@@ -538,14 +539,15 @@ PLAIN = """
 import torch
 from torch.utils.cpp_extension import load_inline
 from helpers import cuda_on_cpu
+from helpers.compiler.tools import cpu_backend
 from helpers.tests.test_compiler import SQUARE
 square = load_inline(
     "square",
     cpp_sources="#include <cuda_runtime.h>\\n" + cuda_on_cpu.translate(SQUARE),
     functions=["square"],
-    extra_include_paths=[str(cuda_on_cpu.INCLUDE)],
-    extra_cflags=[*cuda_on_cpu.flags(), "-O0"],
-    extra_ldflags=[str(cuda_on_cpu.runtime_library())],
+    extra_include_paths=[str(cuda_on_cpu.INCLUDE), str(cuda_on_cpu.INCLUDE_TORCH)],
+    extra_cflags=[*cpu_backend().flags(), "-O0"],
+    extra_ldflags=[str(cpu_backend().runtime_library())],
     build_directory={folder!r},
 ).square
 x = torch.randn(7, 37)
@@ -569,8 +571,8 @@ void twice(torch::Tensor x) {
 def test_plain_load_inline_takes_the_same_string(tmp_path, monkeypatch):
     """Slow, 20 s: PyTorch's own headers, in a plain load_inline and at the same time in ours."""
     plain = python(PLAIN.format(folder=str(tmp_path)), wait=False)
-    quick = [*cuda_on_cpu.flags(), "-O0"]
-    monkeypatch.setattr(cuda_on_cpu, "flags", lambda compiler, check: quick)
+    quick = [*tools.cpu_backend().flags(), "-O0"]
+    monkeypatch.setattr(CpuBackend, "flags", lambda backend, check: quick)
     both = compile_cuda("#include <torch/extension.h>\n" + SQUARE + PACKED)
     square, x = both.square, torch.randn(7, 37)
     assert torch.equal(square(x), x * x)

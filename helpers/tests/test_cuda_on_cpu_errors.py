@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from helpers import cuda_on_cpu
+from helpers.compiler.tools import cpu_backend
 from helpers.tests.cuda_driver import compile_string
 
 SRC = r"""
@@ -163,7 +163,7 @@ EXPORT reverse(const Arrays& a) { reverses<<<1, 64>>>(a.at<float>(0)); }
 
 @pytest.fixture(scope="module", params=["g++", "clang++"])
 def lib(request, tmp_path_factory):
-    cuda_on_cpu.install_allocator()
+    cpu_backend().install_allocator()
     return compile_string(SRC, tmp_path_factory.mktemp("cuda"), request.param)
 
 
@@ -178,9 +178,9 @@ def survives(lib):
 
 @pytest.fixture
 def short_patience():
-    cuda_on_cpu.set_time_limit(0.3)
+    cpu_backend().set_time_limit(0.3)
     yield
-    cuda_on_cpu.set_time_limit(120)
+    cpu_backend().set_time_limit(120)
 
 
 def line(mark: str) -> int:

@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from helpers import cuda_on_cpu
-from helpers.cuda_on_cpu import INCLUDE, build, translate
+from helpers.cuda_on_cpu import INCLUDE, Cache, CpuBackend, translate
 from helpers.tests.cuda_driver import PRELUDE, compile_string, need
 
 PROGRAM = r"""
@@ -109,13 +108,17 @@ def test_two_strings_with_the_same_names_do_not_mix(tmp_path):
         assert (out == size * (size - 1) / 2).all()
 
 
-def test_two_builds_of_the_runtime_at_once(tmp_path, monkeypatch):
-    need("g++")
-    monkeypatch.setattr(build, "CACHE", tmp_path)
+def test_two_builds_of_the_runtime_at_once(tmp_path, capfd):
+    backends = [CpuBackend(need("g++"), Cache(tmp_path)) for _ in range(2)]
     with ThreadPoolExecutor(2) as both:
-        first, second = both.map(lambda _: cuda_on_cpu.runtime_library(), range(2))
+        first, second = both.map(CpuBackend.runtime_library, backends)
     assert first == second and first.exists()
     assert [p.name for p in first.parent.iterdir()] == [first.name]
+    assert [p.name for p in tmp_path.iterdir()] == [first.parent.name]
+    assert (
+        "Building libcuda_on_cpu.so of the CPU backend, once on this machine …"
+        in capfd.readouterr().err
+    )
 
 
 SPEED = r"""

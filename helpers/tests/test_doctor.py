@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils import cpp_extension
 
 from helpers import doctor
 from helpers.base.machine import ROOT
 from helpers.compiler import build as compiler
 from helpers.compiler import tools
 from helpers.compiler.tools import ToolMissing
+from helpers.cuda_on_cpu import Cache
 
 REAL_COMPILER = tools.host_compiler()
 
@@ -62,10 +64,13 @@ def problem(function, *args) -> ToolMissing:
 # ---------------------------------------------------------------------------------------- ninja
 
 
-def test_ninja_beside_the_interpreter_is_put_on_path(bare):
+def test_load_inline_finds_the_ninja_beside_the_interpreter(bare):
     ninja = program(Path(sys.executable).parent / "ninja")
-    assert tools.ninja() == ninja
-    assert shutil.which("ninja") == str(ninja)
+    program(bare / "c++")
+    assert tools.ninja() == ninja and not shutil.which("ninja")
+    with tools.found_by_load_inline(cuda=False):
+        assert shutil.which("ninja") == str(ninja)
+    assert not shutil.which("ninja") and os.environ["PATH"] == str(bare)
 
 
 def test_no_ninja(bare):
@@ -79,8 +84,11 @@ def test_no_ninja(bare):
 
 def test_a_compiler_of_another_name(bare):
     found = program(bare / "clang++")
-    assert tools.host_compiler() == str(found)
-    assert os.environ["CXX"] == "clang++"  # or load_inline would look for c++
+    program(bare / "ninja")
+    assert tools.host_compiler() == str(found) and "CXX" not in os.environ
+    with tools.found_by_load_inline(cuda=False):
+        assert os.environ["CXX"] == str(found)  # or load_inline would look for c++
+    assert "CXX" not in os.environ
 
 
 def test_no_compiler(bare):
@@ -125,7 +133,7 @@ def test_no_nvcc(bare, monkeypatch):
 def test_cuda_home_is_found_where_it_is_not_set(bare, monkeypatch, tmp_path):
     wheels = toolkit(tmp_path / "site" / "nvidia" / "cu13")
     assert tools.cuda_home() == wheels
-    assert os.environ.pop("CUDA_HOME") == str(wheels)
+    assert "CUDA_HOME" not in os.environ
     on_path = toolkit(tmp_path / "cuda")
     (bare / "nvcc").symlink_to(on_path / "bin" / "nvcc")
     assert tools.cuda_home() == on_path
@@ -172,14 +180,19 @@ def test_a_compiler_that_fits_nvcc(bare, tmp_path):
 
 
 def test_libcudart_under_its_versioned_name_can_be_linked(bare, monkeypatch, tmp_path):
-    monkeypatch.setattr(tools, "CACHE", tmp_path / "cache")
-    home = toolkit(tmp_path / "cuda")
+    monkeypatch.setattr(tools, "BUILDS", Cache(tmp_path / "cache"))
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    program(bare / "ninja")
+    program(bare / "c++", "c++ (Debian 12.2.0-14) 12.2.0")
+    home = toolkit(tmp_path / "site" / "nvidia" / "cu13")
     (home / "lib").mkdir()
     (home / "lib" / "libcudart.so.13").write_text("cudart")
     for _ in range(2):
-        tools._make_linkable(home)
-    [directory] = {part for part in os.environ["LIBRARY_PATH"].split(":") if part}
-    assert Path(directory, "libcudart.so").read_text() == "cudart"
+        with tools.found_by_load_inline(cuda=True):
+            directory = os.environ["LIBRARY_PATH"]
+            assert Path(directory, "libcudart.so").read_text() == "cudart"
+            assert os.environ["CUDA_HOME"] == cpp_extension.CUDA_HOME == str(home)
+    assert "LIBRARY_PATH" not in os.environ and "CUDA_HOME" not in os.environ
 
 
 def test_an_nvcc_that_is_too_old_for_the_gpu():

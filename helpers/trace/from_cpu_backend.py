@@ -8,8 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from helpers import cuda_on_cpu
 from helpers.compiler import build as compiler
+from helpers.compiler import tools
 from helpers.trace.machine_code import MachineCode, Place
 from helpers.trace.record import SAMPLES, Access, Launch, Line, Request, Stage
 
@@ -33,7 +33,7 @@ def record(function: Callable, *args: Any, **kwargs: Any) -> tuple[Any, list[Lau
     binutils (objdump, addr2line) are missing.
     """
     checked = compiler.checked(function)
-    library = ctypes.CDLL(str(cuda_on_cpu.runtime_library()))
+    library = ctypes.CDLL(str(tools.cpu_backend().runtime_library()))
     library.cuda_on_cpu_take_counts.restype = ctypes.c_char_p
     library.cuda_on_cpu_begin_counting()
     try:
