@@ -63,6 +63,7 @@ class Build:
     is_module: bool  # a pybind11 module with the full headers, else operators with the light ones
     backend: str  # "cuda" or "cpu"
     check: bool  # for the CPU backend: tell about every access
+    trace: bool  # and about every loop and branch
     arguments: dict  # for load_inline
 
     @property
@@ -88,7 +89,7 @@ def set_up() -> None:
 
 
 _loaded: dict[str, CompiledFunctions] = {}
-_origins: dict = {}  # function that compile_cuda returned → (its string, its name, whether checked)
+_origins: dict[object, "_Origin"] = {}  # of each function that compile_cuda returned
 
 
 def compile_cuda(
@@ -112,6 +113,15 @@ def compile_cuda(
 
     Raises CompileError if the string does not compile, ToolMissing if a tool is not there.
     """
+    return _compile(src, functions, check)
+
+
+def compile_traced(src: str | Path, functions: list[str] | None = None) -> CompiledFunctions:
+    """Compile as `compile_cuda(src, functions, check=True)` does, for `trace` to count as well."""
+    return _compile(src, functions, check=True, trace=True)
+
+
+def _compile(src, functions, check, trace=False):
     if isinstance(src, Path):
         label, source = src.name, src.read_text()
     else:
@@ -119,12 +129,12 @@ def compile_cuda(
     chosen, problem = _choose(host_functions(source), functions)
     if problem and brackets_match(source):
         raise CompileError(problem)
-    build = _plan(source, label, chosen, check)
+    build = _plan(source, label, chosen, check, trace)
     library = build.library
     if library not in _loaded:
         _loaded[library] = _load(library, build) or _build(library, build)
         for name, function in vars(_loaded[library]).items():
-            _origins[function] = src, name, check
+            _origins[function] = _Origin(src, functions, name, check, trace)
     if problem:  # not even the compiler minds the brackets
         raise CompileError(problem)
     left_out = [f for f in chosen if f.name not in build.names]
@@ -133,22 +143,47 @@ def compile_cuda(
     return _loaded[library]
 
 
+@dataclass
+class _Origin:
+    """What a function was compiled from, and how."""
+
+    src: str | Path
+    functions: list[str] | None  # that were asked for
+    name: str
+    check: bool
+    trace: bool
+
+
 def checked(function):
     """Return the checked twin of a function that compile_cuda returned (see there).
 
     Raises TypeError for any other function.
     """
-    try:
-        source, name, is_checked = _origins[function]
-    except (KeyError, TypeError):  # not hashable
-        raise TypeError(f"{function!r} is no function that compile_cuda returned") from None
-    return function if is_checked else getattr(compile_cuda(source, [name], check=True), name)
+    origin = _origin(function)
+    if origin.check:
+        return function
+    return getattr(compile_cuda(origin.src, origin.functions, check=True), origin.name)
+
+
+def traced(function):
+    """Return the twin that `trace` can count, as `checked` does."""
+    origin = _origin(function)
+    if origin.trace:
+        return function
+    return getattr(compile_traced(origin.src, origin.functions), origin.name)
 
 
 def source_of(function) -> tuple[str, str]:
     """Return the string of a function from compile_cuda, and its name in the machine code."""
-    src, _, _ = _origins[function]
+    src = _origin(function).src
     return (src.read_text(), src.name) if isinstance(src, Path) else (src, "cell")
+
+
+def _origin(function) -> _Origin:
+    try:
+        return _origins[function]
+    except (KeyError, TypeError):  # not hashable
+        raise TypeError(f"{function!r} is no function that compile_cuda returned") from None
 
 
 # ------------------------------------------------------------------------------- what to build
@@ -183,7 +218,9 @@ def _why_left_out(function: Function) -> str:
     )
 
 
-def _plan(source: str, label: str, chosen: list[Function], check: bool = False) -> Build:
+def _plan(
+    source: str, label: str, chosen: list[Function], check: bool = False, trace: bool = False
+) -> Build:
     is_module = not torch_light.is_enough_for(source)
     bound = [f for f in chosen if is_module or f.schema]
     backend = "cpu" if check else BACKEND
@@ -192,15 +229,16 @@ def _plan(source: str, label: str, chosen: list[Function], check: bool = False) 
         arguments = _gpu_module if is_module else _gpu_operators
     else:
         try:
-            compiled = cuda_on_cpu.translate(source, check)
+            compiled = cuda_on_cpu.translate(source, check, trace)
         except cuda_on_cpu.TranslateError as error:
             raise CompileError(show(Diagnostic(error.message, error.line), source)) from None
-        arguments = functools.partial(_cpu_module if is_module else _cpu_operators, check)
+        flags = _cpu_flags(check, trace)
+        arguments = functools.partial(_cpu_module if is_module else _cpu_operators, flags)
     # `#line` gives the string its own line numbers
     numbered = f'#line 1 "{label}"\n{compiled}\n'
     names = [f.name for f in bound]
     arguments = arguments(numbered, label, bound)
-    return Build(source, compiled, label, names, is_module, backend, check, arguments)
+    return Build(source, compiled, label, names, is_module, backend, check, trace, arguments)
 
 
 def _bindings(label, bound):
@@ -212,20 +250,20 @@ def _bindings(label, bound):
     )
 
 
-def _cpu_operators(check, numbered, label, bound):
+def _cpu_operators(flags, numbered, label, bound):
     unit = f"{torch_light.preamble(numbered)}{numbered}{_bindings(label, bound)}"
-    return {"cpp_sources": unit, "no_implicit_headers": True, **_cpu_flags(check)}
+    return {"cpp_sources": unit, "no_implicit_headers": True, **flags}
 
 
-def _cpu_module(check, numbered, label, bound):
+def _cpu_module(flags, numbered, label, bound):
     unit = f"{CUDA_MEANS_CPU}\n#include <cuda_runtime.h>\n{numbered}"
-    return {"cpp_sources": unit, **_cpu_flags(check)}
+    return {"cpp_sources": unit, **flags}
 
 
-def _cpu_flags(check):
+def _cpu_flags(check, trace):
     return {
         "extra_include_paths": [str(path) for path in _CPU_INCLUDE],
-        "extra_cflags": tools.cpu_backend().flags(check),
+        "extra_cflags": tools.cpu_backend().flags(check, trace),
         "extra_ldflags": [str(tools.cpu_backend().runtime_library())],
     }
 

@@ -29,10 +29,11 @@ class CpuBackend:
     compiler: str
     cache: Cache
 
-    def flags(self, check: bool = False) -> list[str]:
+    def flags(self, check: bool = False, trace: bool = False) -> list[str]:
         """Return what the compiler must be told to compile translated CUDA.
 
-        check: for code that tells the runtime about every access (runtime/hooks.cpp).
+        check: for code that tells the runtime about every access (runtime/hooks.cpp); trace:
+        about every basic block as well.
         """
         chosen = [
             f"-I{INCLUDE}",
@@ -62,6 +63,8 @@ class CpuBackend:
             # The sanitizers' calls alone: their runtimes come in where one links with these flags.
             chosen += ["-DCUDA_ON_CPU_CHECK", "-fsanitize=thread"]
             chosen += _CLANG_CHECKS if is_clang else _GCC_CHECKS
+        if trace:
+            chosen += _CLANG_TRACE if is_clang else _GCC_TRACE
         return chosen
 
     def runtime_library(self) -> Path:
@@ -118,16 +121,18 @@ class CpuBackend:
 # Every access is told once, as a whole, and by its line.
 _GCC_CHECKS = [
     "-fsanitize=bounds",
-    "-fsanitize-coverage=trace-pc",
     "--param=tsan-distinguish-volatile=1",
     "-fno-tree-sra",  # or a float4 comes in four parts
     "-finline-small-functions",  # what is inlined has its caller's line
+]
+_GCC_TRACE = [
+    "-fsanitize-coverage=trace-pc",
     "-fno-thread-jumps",  # or lanes that meet again after a branch do so in two copies of the code
 ]
-_CLANG_CHECKS = ["-fsanitize=array-bounds", "-fsanitize-coverage=bb,no-prune,trace-pc"]
-_CLANG_CHECKS += ["-fno-unroll-loops"]
+_CLANG_CHECKS = ["-fsanitize=array-bounds"]
 _CLANG_CHECKS += ["-mllvm", "-tsan-distinguish-volatile=1"]
 _CLANG_CHECKS += ["-mllvm", "-tsan-instrument-read-before-write=1"]
+_CLANG_TRACE = ["-fsanitize-coverage=bb,no-prune,trace-pc", "-fno-unroll-loops"]
 
 
 @lru_cache

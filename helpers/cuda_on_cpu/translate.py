@@ -19,10 +19,11 @@ class TranslateError(Exception):
         self.message = message
 
 
-def translate(src: str, check: bool = False) -> str:
+def translate(src: str, check: bool = False, trace: bool = False) -> str:
     """Return `src` as C++ with as many lines; raises TranslateError.
 
-    With `check`, loops and arrays tell the runtime about themselves (see checked.py).
+    With `check`, arrays tell the runtime about themselves; with `trace`, loops do so as well (see
+    checked.py).
     """
     unsupported = find_unsupported(src, blank(src))
     if unsupported:
@@ -35,7 +36,7 @@ def translate(src: str, check: bool = False) -> str:
         src = _name_static_shared(src)
         src = _name_variables(src)
     src = _rewrite_dynamic_shared(src, check)
-    if check:
+    if trace:
         code = blank(src)
         src = checked.mark_loops(src, code, _defines(code))
     src = _name_called_kernels(src, check)

@@ -11,6 +11,7 @@ import torch
 
 from helpers.base.machine import ROOT
 from helpers.compiler import checked, compile_cuda
+from helpers.compiler.build import compile_traced
 from helpers.device import DEVICE
 from helpers.tests.cuda_driver import need
 
@@ -392,23 +393,6 @@ __global__ void maximum_kernel(float* x) {
     } while (old != seen);
 }
 LAUNCH(maximum_kernel, 3, 64)
-
-// --- loops of all kinds, left in all ways, count the same
-
-__device__ int steps(int n) {
-    int count = 0;
-    for (int i = 0; i < n; i++)
-        if (i % 2) count++;
-        else
-            for (;;) if (++count % 5 == 0) break;
-    #pragma unroll
-    for (int k : {1, 2, 3}) count += k;
-    do count--; while (count > 40);
-    while (int left = count % 7) { if (left == 3) return count; count += 1; continue; }
-    return -count;
-}
-__global__ void steps_kernel(int* out) { out[threadIdx.x] = steps(threadIdx.x); }
-void steps_of(torch::Tensor out) { steps_kernel<<<1, 64>>>(out.data_ptr<int>()); }
 """
 
 # LAUNCH(race_kernel, 1, 64) is the host function for kernels that take one array of floats
@@ -726,12 +710,30 @@ def test_a_kernel_launched_by_a_call_has_its_names(cu):
     assert message.endswith(f"line {line_of('grid')}: reads x[96], but x ends at x[95].")
 
 
-def test_marked_loops_do_the_same(cu):
-    plain = compile_cuda(SRC)
+LOOPS = r"""
+__device__ int steps(int n) {
+    int count = 0;
+    for (int i = 0; i < n; i++)
+        if (i % 2) count++;
+        else
+            for (;;) if (++count % 5 == 0) break;
+    #pragma unroll
+    for (int k : {1, 2, 3}) count += k;
+    do count--; while (count > 40);
+    while (int left = count % 7) { if (left == 3) return count; count += 1; continue; }
+    return -count;
+}
+__global__ void steps_kernel(int* out) { out[threadIdx.x] = steps(threadIdx.x); }
+void steps_of(torch::Tensor out) { steps_kernel<<<1, 64>>>(out.data_ptr<int>()); }
+"""
+
+
+def test_marked_loops_do_the_same():
+    """Loops of all kinds, left in all ways, count the same."""
     out = torch.zeros(64, dtype=torch.int32)
     expected = out.to(DEVICE, copy=True)
-    plain.steps_of(expected)
-    cu.steps_of(out)
+    compile_cuda(LOOPS).steps_of(expected)
+    compile_traced(LOOPS).steps_of(out)
     assert torch.equal(out, expected.cpu())
 
 

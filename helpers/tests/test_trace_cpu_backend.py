@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.compiler import compile_cuda
+from helpers.compiler.build import compile_traced
 from helpers.trace.from_cpu_backend import record
 from helpers.trace.machine_code import flops_of
 
@@ -18,7 +18,7 @@ def cuda(src: str) -> None:
 
 @pytest.fixture(scope="module")
 def compiled():
-    return compile_cuda("".join(_STRINGS), check=True)
+    return compile_traced("".join(_STRINGS))
 
 
 def line_of(marker: str) -> int:

@@ -32,12 +32,12 @@ def record(function: Callable, *args: Any, **kwargs: Any) -> tuple[Any, list[Lau
     Raises what the function raises, errors of the checked kernel included; RuntimeError if
     binutils (objdump, addr2line) are missing.
     """
-    checked = compiler.checked(function)
+    traced = compiler.traced(function)
     library = ctypes.CDLL(str(tools.cpu_backend().runtime_library()))
     library.cuda_on_cpu_take_counts.restype = ctypes.c_char_p
     library.cuda_on_cpu_begin_counting()
     try:
-        result = checked(*args, **kwargs)
+        result = traced(*args, **kwargs)
     finally:
         text = library.cuda_on_cpu_take_counts()
     launches = json.loads(text)

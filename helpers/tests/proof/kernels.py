@@ -25,7 +25,7 @@ def source_of(theme) -> str:
 
 
 @cache
-def compiled(name: str, check: bool = False) -> Callable:
-    """Return the function that launches the CUDA kernel of that name; `check` as compile_cuda's."""
+def compiled(name: str) -> Callable:
+    """Return the function that launches the CUDA kernel of that name."""
     theme = next(theme for theme in THEMES if KERNELS[name] in theme.KERNELS)
-    return getattr(compile_cuda(source_of(theme), check=check), KERNELS[name].function)
+    return getattr(compile_cuda(source_of(theme)), KERNELS[name].function)
