@@ -21,8 +21,12 @@ class Table:
         self._is_right = [all(NUMBER.match(cell) for cell in column) for column in columns]
 
     def __str__(self) -> str:
+        return "\n".join([*self.text_lines(), self.caption])
+
+    def text_lines(self) -> list[str]:
+        """Return the header, a rule and the rows as text; nothing if there are no rows."""
         if not self.lines:
-            return self.caption
+            return []
         columns = list(zip(self.header, *self.lines, strict=True))
         widths = [max(map(len, column)) for column in columns]
 
@@ -33,8 +37,7 @@ class Table:
             ).rstrip()
 
         rule = "─" * (sum(widths) + 2 * (len(widths) - 1))
-        body = [text(line) for line in self.lines]
-        return "\n".join([text(self.header), rule, *body, self.caption])
+        return [text(self.header), rule, *map(text, self.lines)]
 
     __repr__ = __str__
 

@@ -85,24 +85,24 @@ class Array(NoNumber):
     # itself. What it does not take is looked at again, slowly, to say what is wrong.
     def __getitem__(self, index):
         try:
-            if min(index) >= 0:
-                value = self._data[index]
-                if index not in self._quiet:
-                    self.watch.read(index)
-                return value
+            value = self._data[index] if min(index) >= 0 else None
         except (TypeError, IndexError, NotImplementedError):
-            pass
-        raise self._wrong_index(index)
+            value = None
+        if value is None:
+            raise self._wrong_index(index)
+        if index not in self._quiet:
+            self.watch.read(index)
+        return value
 
     def __setitem__(self, index, value):
         try:
-            if min(index) >= 0:
+            is_stored = min(index) >= 0
+            if is_stored:
                 self._data[index] = value
-                self.watch.write(index)
-                return
         except (TypeError, IndexError, ValueError, NotImplementedError):
-            pass
-        self.poke(index, value)
+            is_stored = False
+        if not is_stored:
+            self.poke(index, value)
         self.watch.write(index)
 
     def change(self, index, new_value, reads=True, compares=False):
@@ -231,24 +231,24 @@ class Array1D(Array):
 
     def __getitem__(self, index):
         try:
-            if index >= 0:
-                value = self._data[index]
-                if index not in self._quiet:
-                    self.watch.read(index)
-                return value
+            value = self._data[index] if index >= 0 else None
         except (TypeError, IndexError):
-            pass
-        raise self._wrong_index(index)
+            value = None
+        if value is None:
+            raise self._wrong_index(index)
+        if index not in self._quiet:
+            self.watch.read(index)
+        return value
 
     def __setitem__(self, index, value):
         try:
-            if index >= 0:
+            is_stored = index >= 0
+            if is_stored:
                 self._data[index] = value
-                self.watch.write(index)
-                return
         except (TypeError, IndexError, ValueError):
-            pass
-        self.poke(index, value)
+            is_stored = False
+        if not is_stored:
+            self.poke(index, value)
         self.watch.write(index)
 
 

@@ -595,3 +595,27 @@ def test_counting_takes_no_time_of_the_block(monkeypatch):
     monkeypatch.setattr(watchdog, "seconds_per_block", 0.1)
     monkeypatch.setattr(from_simulator, "_count", slow_count)
     record(short_kernel, 1, 32, torch.zeros(32))
+
+
+def test_an_error_of_the_recorder_is_not_taken_for_the_kernels(monkeypatch):
+    """Not even a TypeError or IndexError, as a wrong index raises them."""
+    calls = []
+
+    def broken_access(recorder, array, operation, *_):
+        calls.append(operation)
+        if operation == wanted:
+            raise IndexError("the recorder is broken")
+
+    monkeypatch.setattr(from_simulator._Recorder, "access", broken_access)
+    arrays = (torch.zeros(32), torch.zeros(4, 32))
+    for wanted, expected in (("load", ["load"]), ("store", ["load", "store"])):
+        for array in arrays:
+            calls.clear()
+            with pytest.raises(IndexError, match="the recorder is broken"):
+                record(add_one_kernel, 1, 32, array)
+            assert calls == expected
+
+
+def add_one_kernel(a):
+    at = threadIdx.x if len(a.shape) == 1 else (1, threadIdx.x)
+    a[at] = a[at] + 1

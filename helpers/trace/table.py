@@ -50,7 +50,7 @@ def _plain_rows(accesses: list[Access]) -> list[str]:
     room = WIDTH - sum(widths) + widths[SOURCE] - 2 * (len(HEADER) - 1)
     for row in rows:
         row[SOURCE] = shorten(row[SOURCE], room)
-    header, rule, *body = str(Table(HEADER, rows, "")).splitlines()
+    header, rule, *body = Table(HEADER, rows, "").text_lines()
     lines = [header, rule]
     for line, access in zip(body, accesses, strict=True):
         lines += [line, *textwrap.wrap(_complaints(access), WIDTH, **BELOW)]

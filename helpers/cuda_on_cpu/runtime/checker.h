@@ -41,22 +41,7 @@ public:
 
     // Where the running thread stands: its calls and the iterations of its loops, as a hash.
     std::uint64_t& place() { return path_[position.thread].place; }
-    std::uint64_t enter_loop() {
-        path_[position.thread].loops++;
-        return place();
-    }
-    void leave_loop(std::uint64_t outside) {
-        Path& path = path_[position.thread];
-        path.place = outside;
-        path.loops--;
-    }
-    void begin_iteration(const void* loop, std::uint64_t place) {
-        Path& path = path_[position.thread];
-        path.place = place;
-        if (counting_)
-            counter_.begin_iteration(loop, path.loops == 1, place, position.thread);
-    }
-    void begin_thread() { path_[position.thread] = {1, 0, 0}; }
+    void begin_thread() { path_[position.thread] = {1, 0}; }
     void enter_function(const void* call);
     void leave_function();
     void executed(const void* code) {
@@ -82,7 +67,6 @@ private:
     struct Path {
         std::uint64_t place;
         unsigned depth;  // of calls; of more than DEPTH the innermost are not told apart
-        unsigned loops;  // that are open
     };
     struct Call {
         std::uint64_t place;  // outside it

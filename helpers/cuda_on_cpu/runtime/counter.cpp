@@ -23,19 +23,6 @@ void WarpLog<Entry>::clear(std::vector<std::vector<Entry>>& pool) {
 }
 
 template <class Entry>
-void WarpLog<Entry>::clear(std::vector<std::vector<Entry>>& pool, std::uint32_t lanes) {
-    std::vector<Entry> kept;
-    for (const Entry& entry : entries_)
-        if (!(entry.lanes & lanes)) kept.push_back(entry);
-    clear(pool);
-    for (Entry& entry : kept) {
-        entry.next = entry.again = Visit::NONE;
-        seen_ |= entry.lanes;
-    }
-    if (!kept.empty()) entries_ = std::move(kept);
-}
-
-template <class Entry>
 Entry& WarpLog<Entry>::look_up(const void* code, std::uint64_t place, unsigned lane,
                                 std::vector<std::vector<Entry>>& pool) {
     std::uint32_t bit = 1u << lane, at = Visit::NONE;
@@ -112,7 +99,6 @@ void Counter::begin_block(uint3 block) {
     for (auto& log : requests_) log.clear(request_pool_);  // of a block that was abandoned
     for (auto& log : visits_) log.clear(visit_pool_);
     first_block_ = block.x == 0 && block.y == 0 && block.z == 0;
-    for (Meeting& meeting : meetings_) meeting = {};
     warp_ = stage_ = 0;
     dynamic_shared_ = reinterpret_cast<std::uintptr_t>(position.dynamic_shared);
 }
@@ -149,43 +135,19 @@ void Counter::let_other_lanes_catch_up() {
     if (times_counted_[warp] == counted) count_warp(warp);
 }
 
-// If all lanes that are left come here, what they did is complete. What only lanes did that have
-// returned may not be: the others may get there yet. Lanes that go another way are not waited for;
-// the first one that goes on without them ends the meeting.
-void Counter::meet(Meeting& meeting, const void* loop, std::uint64_t place, unsigned thread) {
-    unsigned warp = thread / WARP_SIZE, number = meeting.number;
-    auto is_uneven = [&] {
-        return std::count(uneven_loops_.begin(), uneven_loops_.end(), loop) > 0;
-    };
-    if (!meeting.lanes && is_uneven()) return;
-    meeting.place = place;
-    meeting.lanes |= 1u << thread % WARP_SIZE;
-    if (meeting.lanes == Multiprocessor::running()->lanes_left(warp)) {
-        count_warp(warp, meeting.lanes);
-        meeting = {0, 0, number + 1, HANDY_LOG + log_entries(warp)};
-    }
-    Multiprocessor::running()->yield();
-    if (warp != warp_) go_to_warp(warp);
-    if (meeting.number != number) return;
-    meeting = {0, 0, number + 1, HANDY_LOG};
-    if (!is_uneven()) uneven_loops_.push_back(loop);
-}
-
 void Counter::count_block() {
     for (unsigned warp = 0; warp < MAX_WARPS; warp++) count_warp(warp);
 }
 
-void Counter::count_warp(unsigned warp, std::uint32_t lanes) {
-    for (MemoryRequest& request : requests_[warp].entries())
-        if (request.lanes & lanes) count(request, warp);
+void Counter::count_warp(unsigned warp) {
+    for (MemoryRequest& request : requests_[warp].entries()) count(request, warp);
     for (const Visit& visit : visits_[warp].entries()) {
-        if (!(visit.lanes & lanes)) continue;
         Executions& executions = executions_[visit.code];
         executions.warps++;
         executions.lanes += unsigned(__builtin_popcount(visit.lanes));
     }
-    requests_[warp].clear(request_pool_, lanes);
-    visits_[warp].clear(visit_pool_, lanes);
+    requests_[warp].clear(request_pool_);
+    visits_[warp].clear(visit_pool_);
     times_counted_[warp]++;
 }
 
@@ -286,7 +248,6 @@ std::string Counter::take() {
     samples_.clear();
     stages_.clear();
     other_arrays_.clear();
-    uneven_loops_.clear();  // of this launch's data
     return text + "}";
 }
 

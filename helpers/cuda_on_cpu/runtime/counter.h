@@ -16,9 +16,7 @@
 
 namespace cuda_on_cpu {
 
-// Entries of a log: as many as stay in the first cache, after which the lanes of a warp meet at the
-// next iteration of an outermost loop; of an inner loop, which lanes may well pass by; and 80 MB.
-constexpr std::size_t HANDY_LOG = 128, LONG_LOG = 1 << 13, LONGEST_LOG = 1 << 18;
+constexpr std::size_t LONGEST_LOG = 1 << 18;  // entries: 80 MB
 constexpr unsigned SAMPLES = 4;               // requests of an access that the pictures show
 
 // The lanes of a warp that came to one instruction at one place. Lanes run one after the other and
@@ -65,8 +63,6 @@ public:
 
     std::vector<Entry>& entries() { return entries_; }
     void clear(std::vector<std::vector<Entry>>& pool);
-    // Only of what one of these lanes did.
-    void clear(std::vector<std::vector<Entry>>& pool, std::uint32_t lanes);
 
 private:
     std::uint32_t* successor(unsigned lane) {
@@ -134,16 +130,6 @@ public:
     void executed(const void* code, std::uint64_t place, unsigned thread) {
         visit(visits_, visit_pool_, code, place, thread);
     }
-    // A thread begins the next iteration of a loop. Where the log has grown, the lanes of its warp
-    // meet here, if all of them come by: what they did is then complete and counted.
-    void begin_iteration(const void* loop, bool is_outermost, std::uint64_t place,
-                         unsigned thread) {
-        Meeting& meeting = meetings_[thread / WARP_SIZE];
-        if (meeting.lanes ? place == meeting.place
-                          : log_entries(thread / WARP_SIZE) >=
-                                (is_outermost ? meeting.wanted_from : LONG_LOG))
-            meet(meeting, loop, place, thread);
-    }
     void barrier();  // of the block; it opens
     void end_block();
 
@@ -154,12 +140,6 @@ private:
         unsigned site, warp;
         std::uint32_t lanes;
         std::uint64_t offset[WARP_SIZE];
-    };
-    struct Meeting {
-        std::uint64_t place = 0;
-        std::uint32_t lanes = 0;  // that have come
-        unsigned number = 0;
-        std::size_t wanted_from = HANDY_LOG;  // entries in the log
     };
     struct Executions {
         std::uint64_t warps, lanes;
@@ -176,12 +156,7 @@ private:
     }
     [[gnu::noinline]] void go_to_warp(unsigned warp);
     [[gnu::noinline]] void let_other_lanes_catch_up();
-    [[gnu::noinline]] void meet(Meeting& meeting, const void* loop, std::uint64_t place,
-                                unsigned thread);
-    std::size_t log_entries(unsigned warp) {
-        return requests_[warp].entries().size() + visits_[warp].entries().size();
-    }
-    void count_warp(unsigned warp, std::uint32_t lanes = ~0u);  // what these lanes did
+    void count_warp(unsigned warp);
     void count_block();
     void count(MemoryRequest& request, unsigned warp);
     unsigned site_of(const MemoryRequest& request);
@@ -192,8 +167,6 @@ private:
     // The memory of logs that are counted, the last one on top: the next warp finds it in the cache.
     std::vector<std::vector<MemoryRequest>> request_pool_;
     std::vector<std::vector<Visit>> visit_pool_;
-    Meeting meetings_[MAX_WARPS];
-    std::vector<const void*> uneven_loops_;  // lanes go round them unequally often: no meetings there
     unsigned times_counted_[MAX_WARPS] = {};
     unsigned warp_ = 0;         // the one that runs
     bool first_block_ = false;  // block (0,0,0), which the samples and stages are of

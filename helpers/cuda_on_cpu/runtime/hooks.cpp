@@ -153,13 +153,12 @@ namespace cuda_on_cpu {
 
 Loop::Loop() {
     Checker* checker = checker_here;
-    outside_ = checker ? checker->enter_loop() : 0;
-    code_ = CALLER;
-    inside_ = mix(outside_, std::uint64_t(code_));
+    outside_ = checker ? checker->place() : 0;
+    inside_ = mix(outside_, std::uint64_t(CALLER));
 }
 
 Loop::~Loop() {
-    if (Checker* checker = checker_here) checker->leave_loop(outside_);
+    if (Checker* checker = checker_here) checker->place() = outside_;
 }
 
 bool Loop::once() {
@@ -169,7 +168,7 @@ bool Loop::once() {
 }
 
 void Loop::iterate() {
-    if (Checker* checker = checker_here) checker->begin_iteration(code_, mix(inside_, ++iterations_));
+    if (Checker* checker = checker_here) checker->place() = mix(inside_, ++iterations_);
 }
 
 void begin_checked_thread() {

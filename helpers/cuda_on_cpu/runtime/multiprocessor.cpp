@@ -287,13 +287,6 @@ bool Multiprocessor::is_through(unsigned warp) const {
     return position.plain_end || !(warp_[warp].ready | warp_[warp].waiting);
 }
 
-std::uint32_t Multiprocessor::lanes_left(unsigned warp) const {
-    if (!position.plain_end) return warp_[warp].lanes & ~warp_[warp].returned;
-    unsigned first = warp * WARP_SIZE;
-    return lanes_below(std::min(WARP_SIZE, threads_ - first)) &
-           ~lanes_below(position.thread - first);
-}
-
 void Multiprocessor::yield() {
     position.patience = PATIENCE;
     if (grid_->stopped) abandon();

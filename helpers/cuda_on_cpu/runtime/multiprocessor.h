@@ -101,7 +101,6 @@ public:
     std::string place() const;                            // kernel and block, for messages
     std::string index_text(unsigned thread) const;
     bool is_through(unsigned warp) const;                 // up to the next barrier of the block
-    std::uint32_t lanes_left(unsigned warp) const;        // of the running warp, in the kernel
     bool in_stacks(const void* address) const { return stacks_.contains(address); }
     const Stacks& stacks() const { return stacks_; }
 

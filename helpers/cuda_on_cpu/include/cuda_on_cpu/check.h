@@ -21,7 +21,6 @@ public:
     CUDA_ON_CPU_API void iterate();
 
 private:
-    const void* code_;                // where it stands in the machine code
     std::uint64_t outside_, inside_;  // places
     std::uint64_t iterations_ = 0;
     bool begun_ = false;
