@@ -4,6 +4,8 @@ import keyword
 import re
 from dataclasses import dataclass
 
+from helpers.cuda_on_cpu import scanner
+
 # C++ type as a function spells it → type in an operator's schema, the way PyTorch names them.
 SCHEMA_TYPES = {
     "Tensor": "Tensor",
@@ -19,18 +21,6 @@ SCHEMA_TYPES = {
 }
 INTEGER_WORDS = {"int", "long", "short", "signed", "unsigned", "char"}
 NOT_FOR_PYTHON = {"template", "static", "inline", "constexpr", "typedef", "using", "operator"}
-NOT_HOST = {"__global__", "__device__"}
-
-_NOT_CODE = re.compile(
-    r"""//(?:\\\n|[^\n])*                                  # comment to the end of the line
-      | /\*.*?(?:\*/|\Z)                                   # comment
-      | (?:u8|[uUL])?R"(?P<tag>[^()\\\s]{0,16})\(.*?\)(?P=tag)"   # raw string
-      | (?<![0-9A-Fa-f])'(?:\\.|[^'\\\n])+'                # character; 1'000 is a number
-      | "(?:\\.|[^"\\\n])*"                                # string
-    """,
-    re.DOTALL | re.VERBOSE,
-)
-_DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -48,16 +38,13 @@ class Function:
 
 def mask(source: str) -> str:
     """Return the source with comments, strings and directives blanked, line by line the same."""
-    without_comments = _NOT_CODE.sub(lambda found: _blank(found[0]), source)
-    return _DIRECTIVE.sub(lambda found: _blank(found[0]), without_comments)
+    return scanner.Source(source).bare
 
 
 def includes(source: str) -> list[str]:
     """Return the headers the source includes: ["cuda_runtime.h", "torch/extension.h"]."""
-    comments_out = _NOT_CODE.sub(
-        lambda found: found[0] if found[0].startswith('"') else _blank(found[0]), source
-    )
-    return re.findall(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', comments_out, re.MULTILINE)
+    code = scanner.mask_comments(source)
+    return re.findall(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', code, re.MULTILINE)
 
 
 def brackets_match(source: str) -> bool:
@@ -68,89 +55,40 @@ def brackets_match(source: str) -> bool:
 
 def host_functions(source: str) -> list[Function]:
     """Return the functions that the source defines at file scope for the host, in order."""
-    code = mask(source)
-    found, start, i = [], 0, 0
-    while i < len(code):
-        if code[i] == "(":
-            i = _closing(code, i)
-        elif code[i] == ";":
-            start = i + 1
-        elif code[i] == "{":
-            function = _parse_header(code[start:i], source, start)
-            if function:
-                found.append(function)
-            i = _closing(code, i)
-            start = i + 1
-        i += 1
-    return found
+    whole = scanner.Source(source)
+    found = [(f.start, f.name_at, whole, f) for f in whole.functions]
+    for place, made in whole.made_by_macros():
+        found += [(place, place, made, f) for f in made.functions]
+    return [
+        _host_function(function, part, whole.line_of(at))
+        for _, at, part, function in sorted(found, key=lambda each: each[0])
+        if _is_for_python(function)
+    ]
 
 
-def _blank(text):
-    return re.sub(r"[^\n]", " ", text)
+def _is_for_python(function):
+    is_plain = function.name.isidentifier() and not function.qualifier and function.returns
+    here = function.body is not None and function.at_file_scope
+    return here and is_plain and not function.is_for_device
 
 
-def _closing(code, i):
-    """Return the index of the bracket that closes the one at i, or the end."""
-    pairs = {"(": ")", "{": "}", "[": "]"}
-    opening, closing, depth = code[i], pairs[code[i]], 0
-    for j in range(i, len(code)):
-        depth += (code[j] == opening) - (code[j] == closing)
-        if depth == 0:
-            return j
-    return len(code)
-
-
-def _parse_header(header, source, offset):
-    """Read what stands before a `{` at file scope; None unless it is a host function."""
-    words = set(re.findall(r"\w+", header))
-    if words & NOT_HOST or words & {"namespace", "struct", "class", "union", "enum"}:
-        return None
-    clean = re.sub(r"\[\[.*?\]\]|\b(?:__host__|extern)\b", lambda word: _blank(word[0]), header)
-    opening = _outside_angles(clean, "(")
-    if opening is None or "=" in clean[:opening]:
-        return None
-    closing = _closing(clean, opening)
-    name = re.search(r"(?<![:\w~])([A-Za-z_]\w*)\s*$", clean[:opening])
-    if not name or not clean[: name.start()].strip():
-        return None
-    if clean[closing + 1 :].strip() not in ("", "noexcept"):
-        return None
-    returns = clean[: name.start()].strip()
-    hidden = bool(words & NOT_FOR_PYTHON)
-    listed = _split(clean[opening + 1 : closing])
+def _host_function(function, source, line):
+    first, last = function.parameters
+    returns = " ".join(re.sub(r"\b(?:__host__|extern)\b", "", function.returns).split())
+    listed = [part.strip() for part in scanner.split(source.bare[first + 1 : last])]
+    listed = [part for part in listed if part not in ("", "void")]
     parameters = [_parameter(text, i) for i, text in enumerate(listed)]
     types = [returns] + [kind for kind, _ in parameters]
     listed = ", ".join(f"{kind} {name}" for kind, name in parameters)
     return Function(
-        name=name[1],
-        line=source.count("\n", 0, offset + name.start(1)) + 1,
-        declaration=" ".join(f"{returns} {name[1]}({listed})".split()),
+        name=function.name,
+        line=line,
+        declaration=" ".join(f"{returns} {function.name}({listed})".split()),
         pointer=" ".join(f"{returns} (*)({', '.join(kind for kind, _ in parameters)})".split()),
-        schema=_schema(name[1], parameters, returns),
+        schema=_schema(function.name, parameters, returns),
         uses_tensors=any(re.search(r"\bTensor\b", kind) for kind in types),
-        hidden=hidden,
+        hidden=bool(function.words & NOT_FOR_PYTHON),
     )
-
-
-def _outside_angles(text, character):
-    depth = 0
-    for i, c in enumerate(text):
-        depth += (c == "<") - (c == ">")
-        if c == character and depth <= 0:
-            return i
-    return None
-
-
-def _split(text):
-    """Split at the commas that stand in no bracket."""
-    parts, depth = [""], 0
-    for c in text:
-        depth += (c in "(<[{") - (c in ")>]}")
-        if c == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += c
-    return [part.strip() for part in parts if part.strip() not in ("", "void")]
 
 
 def _parameter(text, position):
@@ -176,7 +114,7 @@ def _result_type(kind):
     if kind == "void":
         return "()"
     if inner := re.fullmatch(r"std::tuple\s*<(.*)>", kind, re.DOTALL):
-        parts = [_schema_type(part) for part in _split(inner[1])]
+        parts = [_schema_type(part) for part in scanner.split(inner[1])]
         return None if None in parts else f"({', '.join(parts)})"
     return _schema_type(kind)
 

@@ -16,7 +16,8 @@ checker.cpp and shadow.h find out what is wrong, counter.cpp what a GPU would do
 
 from .build import INCLUDE, INCLUDE_TORCH, CpuBackend
 from .cache import Cache, digest
-from .translate import TranslateError, translate
+from .error import TranslateError
+from .translate import translate
 
 __all__ = [
     "INCLUDE",

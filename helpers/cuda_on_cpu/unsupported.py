@@ -2,6 +2,8 @@
 
 import re
 
+from .scanner import Source, blank
+
 ARCHITECTURE = 750  # __CUDA_ARCH__ in include/cuda_runtime.h
 
 # (what to look for in code, what to say). The first in the source counts.
@@ -30,13 +32,13 @@ _HEADERS = (
 )
 
 
-def find_unsupported(src: str, code: str) -> tuple[int, str] | None:
+def find_unsupported(source: Source) -> tuple[int, str] | None:
     """Return (line, sentence) of the first thing that the CPU backend cannot do, or None.
 
-    code: `src` without comments and strings. Code for newer architectures is passed over: the
-    compiler leaves it out, as it does under nvcc for an older GPU.
+    Code for newer architectures is passed over: the compiler leaves it out, as it does under nvcc
+    for an older GPU.
     """
-    code = _without_other_architectures(code)
+    src, code = source.text, _without_other_architectures(source.code)
     found = []
     for pattern, sentence in _UNSUPPORTED:
         for match in re.finditer(pattern, code):
@@ -51,7 +53,7 @@ def find_unsupported(src: str, code: str) -> tuple[int, str] | None:
     if not found:
         return None
     position, sentence = min(found)
-    return src.count("\n", 0, position) + 1, sentence
+    return source.line_of(position), sentence
 
 
 def _in_directive(code: str, position: int) -> bool:
@@ -78,7 +80,7 @@ def _without_other_architectures(code: str) -> str:
             stack[-1][2] = not stack[-1][1]
         elif word == "endif" and stack:
             stack.pop()
-        out.append(line if word or _live(stack) else re.sub(r"[^\n]", " ", line))
+        out.append(line if word or _live(stack) else blank(line))
     return "".join(out)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from helpers.compiler.tools import BUILDS, cpu_backend
-from helpers.cuda_on_cpu import INCLUDE, CpuBackend, translate
+from helpers.cuda_on_cpu import INCLUDE, INCLUDE_TORCH, CpuBackend, translate
 
 PRELUDE = r"""
 #include <cuda_runtime.h>
@@ -69,7 +69,7 @@ def compile_string(
     source.write_text(PRELUDE + translate(src))
     flags = CpuBackend(need(cxx), BUILDS).flags()
     command = [cxx, f"-std={std}", "-shared", "-fPIC", *flags, str(source), str(runtime)]
-    command += [f"-Wl,-rpath,{runtime.parent}", "-o", str(library)]
+    command += [f"-I{INCLUDE_TORCH}", f"-Wl,-rpath,{runtime.parent}", "-o", str(library)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return Library(library)

@@ -1,0 +1,192 @@
+"""Rewrite launches: kernel<<<grid, block, bytes, stream>>>(arguments), and cudaLaunchKernel."""
+
+import re
+
+from . import checked
+from .error import TranslateError
+from .scanner import (
+    CLOSING,
+    OPENING,
+    Source,
+    closing,
+    mask,
+    opening,
+    skip_blanks,
+    skip_blanks_back,
+    split,
+    word_start,
+)
+
+
+def rewrite_launches(src: str, check: bool) -> str:
+    """kernel<<<configuration>>>(arguments), inside out, from the last one to the first."""
+    source = Source(src)
+    code = source.code
+    declaration = _declarations(source) if check else lambda kernel: ""
+    for start in reversed(find_launches(code)):
+        line = source.line_of(start)
+        name_start = kernel_start(code, start, line)
+        close = _configuration_end(code, start, line)
+        arguments = skip_blanks(code, close + 3)
+        if code[arguments : arguments + 1] != "(":
+            raise TranslateError(line, "a launch needs arguments: kernel<<<grid, block>>>(...).")
+        end = closing(code, arguments)
+        if end == len(code):
+            raise TranslateError(line, "the '(' of this launch is never closed.")
+
+        kernel = src[name_start:start]
+        flat = " ".join(kernel.replace("\\\n", " ").split())
+        configuration = src[start + 3 : close]
+        if not configuration.strip():
+            raise TranslateError(line, "a launch needs grid and block: kernel<<<grid, block>>>.")
+        given = re.sub(r"\bNULL\b", "nullptr", src[arguments + 1 : end])
+        # In a macro the line is the one that uses it.
+        at = "__LINE__" if source.in_macro(start) else line
+        new = (
+            f"::cuda_on_cpu::configure(CUDA_ON_CPU_TEXT({flat}), {at}, {configuration})"
+            f"{declaration(flat)}"
+            f"{_line_breaks(kernel)}{src[close + 3 : arguments]}"
+            f"([&](const auto&... a) CUDA_ON_CPU_UNCHECKED {{ {flat}(a...); }}"
+            f"{', ' if given.strip() else ''}{given})"
+        )
+        src = src[:name_start] + new + src[end + 1 :]
+        code = code[:name_start] + mask(new) + code[end + 1 :]
+    return src
+
+
+def find_launches(code: str) -> list[int]:
+    """Return where the <<< of each launch stands."""
+    found = re.finditer(r"(?<!<)<<<(?!<)", code)
+    return [
+        each.start() for each in found if not re.search(r"\boperator\s*$", code[: each.start()])
+    ]
+
+
+def rewrite_launch_calls(src: str, check: bool) -> str:
+    """cudaLaunchKernel((void*)k, ...)  ->  cudaLaunchKernel(named_kernel("k", k), ...)
+
+    The cast would lose the types of the kernel's parameters.
+    """
+    source = Source(src)
+    declaration = _declarations(source) if check else lambda kernel: ""
+    cast = re.compile(
+        r"\s*(?:\(\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*\)"
+        r"|(?:reinterpret_cast|static_cast)\s*<\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*>)"
+    )
+    for call in reversed([*re.finditer(r"\bcudaLaunch(?:Cooperative)?Kernel\s*\(", source.code)]):
+        arguments = source.code[call.end() : closing(source.code, call.end() - 1)]
+        kernel = split(arguments)[0]
+        if len(kernel) == len(arguments):
+            continue  # nothing follows the kernel: it is no launch
+        uncast = cast.sub(lambda found: _line_breaks(found[0]), kernel, count=1)
+        name = " ".join(uncast.split())
+        while name.startswith("(") and name.endswith(")"):
+            name = name[1:-1].strip()
+        name = name.lstrip("& ")
+        named = f"::cuda_on_cpu::named_kernel(CUDA_ON_CPU_TEXT({name}), {uncast})"
+        end = call.end() + len(kernel)
+        src = src[: call.end()] + named + declaration(name) + src[end:]
+    return src
+
+
+def _declarations(source: Source):
+    """Return a function that gives what a launch of a kernel tells about its parameters."""
+    parameters = checked.declared_parameters(source)
+    may_allocate = "true" if re.search(r"\b(?:new|malloc)\b", source.code) else "false"
+
+    def declaration(kernel: str) -> str:
+        function = re.sub(r"<.*", "", kernel).split("::")[-1].strip()
+        return f".declare({{{', '.join(parameters.get(function, []))}}}, {may_allocate})"
+
+    return declaration
+
+
+def _line_breaks(text: str) -> str:
+    """The line breaks in `text`, each with the backslash that continues a macro, if it has one."""
+    return "".join(re.findall(r"\\?\n", text))
+
+
+def _configuration_end(code: str, start: int, line: int) -> int:
+    """Return where the >>> of the <<< at `start` begins."""
+    i = start + 3
+    while i < len(code):
+        if code[i] in CLOSING:
+            i = closing(code, i)
+        elif code[i] in OPENING or code[i] == ";":
+            break
+        elif code.startswith(">>>", i):
+            while code.startswith(">>>", i + 1):  # <<<g, b, bytes<T>>>>: the last three close it
+                i += 1
+            return i
+        i += 1
+    raise TranslateError(line, "this <<< has no >>>.")
+
+
+def kernel_start(code: str, end: int, line: int) -> int:
+    """Return where the kernel that stands before <<< begins: k, a::k<T>, (*f), table[i], s.k …"""
+    i = end
+    while True:
+        i = skip_blanks_back(code, i)
+        if i and code[i - 1] == ">" and not code.startswith("->", i - 2):
+            i = skip_blanks_back(code, _opening_angle(code, i - 1, line))
+            i = _pasted_word_start(code, i)
+        elif i and code[i - 1] in ")]":
+            i = _opening(code, i - 1, line)
+            before = skip_blanks_back(code, i)
+            if before and (code[before - 1].isalnum() or code[before - 1] in "_>)]"):
+                word = code[word_start(code, before) : before]
+                if word not in ("return", "else", "do"):  # f(x)<<<>>>, table[i]<<<>>>
+                    i = before
+                    continue
+        else:
+            i = _pasted_word_start(code, i)
+        before = skip_blanks_back(code, i)
+        if code.startswith("::", before - 2):
+            i = before - 2
+            left = skip_blanks_back(code, i)
+            if not (left and (code[left - 1].isalnum() or code[left - 1] in "_>")):
+                break  # ::kernel
+            if code[word_start(code, left) : left] in ("return", "else", "do"):
+                break
+        elif code.startswith("->", before - 2):
+            i = before - 2
+        elif before and code[before - 1] == "." and code[before - 2 : before] != "..":
+            i = before - 1
+        else:
+            break
+    if not code[i:end].strip():
+        raise TranslateError(line, "no kernel's name stands before this <<<.")
+    return i
+
+
+def _pasted_word_start(code: str, i: int) -> int:
+    """Return where the word before i begins, with what a macro pastes to it: name##_kernel."""
+    i = word_start(code, i)
+    while pasted := re.search(r"\w+\s*##\s*$", code[max(i - 200, 0) : i]):
+        i -= len(pasted[0])
+    return i
+
+
+def _opening(code: str, close: int, line: int) -> int:
+    opened = opening(code, close)
+    if opened is None:
+        raise TranslateError(line, f"the '{code[close]}' before this <<< was never opened.")
+    return opened
+
+
+def _opening_angle(code: str, close: int, line: int) -> int:
+    """Return the < of template arguments; comparisons in them stand in parentheses, as C++ asks."""
+    depth, i = 0, close
+    while i >= 0:
+        if code[i] == ">" and not code.startswith("->", i - 1):
+            depth += 1
+        elif code[i] == "<":
+            depth -= 1
+            if depth == 0:
+                return i
+        elif code[i] in OPENING:
+            i = _opening(code, i, line)
+        elif code[i] == ";":
+            break
+        i -= 1
+    raise TranslateError(line, "the '>' before this <<< was never opened.")
