@@ -1,7 +1,9 @@
 """Run every test file and every notebook, each in a process of its own: `make test`.
 
-A test that crashes its process spoils only its own part, and the parts share the machine's cores.
-The notebooks come first because they take longest. The last line counts all parts together.
+A test that crashes its process spoils only its own part. As many parts run at once as there are
+cores, up to MOST_AT_ONCE, each on cores of its own: PyTorch and the CPU backend start a thread for
+each core that they may use. What takes longest comes first: notebooks, then the largest files. The
+last line counts all parts together.
 """
 
 import contextlib
@@ -13,14 +15,17 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
+from collections.abc import Set
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 
+from helpers.compiler import set_up
 from helpers.make.install import ROOT
 from helpers.make.kernels import notebook_paths
 
-AT_ONCE = min(2, os.cpu_count() or 1)  # more would only disturb each other's timings
+MOST_AT_ONCE = 8  # a part takes up to 2 GB of memory
 LIMIT_S = 1200  # the longest part takes 4 minutes on 2 cores with nothing else to do
 GRACE_S = 10
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # nbval's, also where nobody looks at a terminal
@@ -56,12 +61,24 @@ class Result:
 def parts() -> list[list[str]]:
     """Return pytest's arguments for each part."""
     notebooks = [[*NBVAL, str(path)] for path in reversed(notebook_paths())]
-    tests = [[str(path)] for path in sorted(ROOT.glob("*/tests/test_*.py"))]
-    return notebooks + tests
+    tests = sorted(ROOT.glob("*/tests/test_*.py"), key=lambda path: path.stat().st_size)
+    return notebooks + [[str(path)] for path in reversed(tests)]
 
 
-def run_part(arguments: list[str]) -> Result:
-    """Run pytest on one part; a process that dies or takes too long counts as one failure."""
+def shares() -> list[set[int]]:
+    """Return the cores that each of the parts that run at once may use."""
+    if not hasattr(os, "sched_getaffinity"):  # macOS: all share all
+        return [set() for _ in range(min(MOST_AT_ONCE, os.cpu_count() or 1))]
+    cores = sorted(os.sched_getaffinity(0))
+    at_once = min(MOST_AT_ONCE, len(cores))
+    return [set(cores[i::at_once]) for i in range(at_once)]
+
+
+def run_part(arguments: list[str], cores: Set[int] = frozenset()) -> Result:
+    """Run pytest on one part, on these cores if any are named.
+
+    A process that dies or takes too long counts as one failure.
+    """
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
@@ -77,6 +94,8 @@ def run_part(arguments: list[str]) -> Result:
             start_new_session=True,  # a group of its own, so that it can be stopped as a whole
         )
         running.add(process)
+        if cores:
+            os.sched_setaffinity(process.pid, cores)
         try:
             output, _ = process.communicate(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -117,10 +136,22 @@ def _counts(report: Path) -> tuple[int, int, int]:
 
 def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    set_up()  # before the parts, so that none of them waits for another's build
+    free = SimpleQueue()
+    for share in shares():
+        free.put(share)
+
+    def run(part: list[str]) -> Result:
+        cores = free.get()
+        try:
+            return run_part(part, cores)
+        finally:
+            free.put(cores)
+
+    with ThreadPoolExecutor(free.qsize()) as pool:
         try:
             results = []
-            for future in as_completed([pool.submit(run_part, part) for part in parts()]):
+            for future in as_completed([pool.submit(run, part) for part in parts()]):
                 results.append(future.result())
                 print(results[-1], flush=True)
                 if results[-1].failed:

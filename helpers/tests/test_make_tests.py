@@ -1,5 +1,6 @@
 """`make test` counts what passed, also when a part crashes or hangs, and ends with the sum."""
 
+import os
 import subprocess
 import sys
 import time
@@ -14,9 +15,9 @@ from helpers.make import tests as run_tests
 def part(tmp_path):
     """Return a function that writes a file of tests and runs it as a part."""
 
-    def run(text, name="test_part.py", arguments=()):
+    def run(text, name="test_part.py", arguments=(), cores=frozenset()):
         (tmp_path / name).write_text(text)
-        return run_tests.run_part([*arguments, str(tmp_path / name)])
+        return run_tests.run_part([*arguments, str(tmp_path / name)], cores)
 
     return run
 
@@ -84,6 +85,21 @@ def test_every_test_file_and_notebook_is_a_part():
     assert any(part.endswith(".ipynb") for part in parts)
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="macOS has no affinity")
+def test_parts_at_once_share_the_cores(monkeypatch, part):
+    own = os.sched_getaffinity(0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: own)
+    assert set().union(*run_tests.shares()) == own
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(20)))
+    cores = run_tests.shares()
+    assert len(cores) == run_tests.MOST_AT_ONCE and sorted(sum(map(sorted, cores), [])) == [
+        *range(20)
+    ]
+    one = min(own)
+    text = f"import os\ndef test_cores(): assert os.sched_getaffinity(0) == {{{one}}}\n"
+    assert part(text, cores={one}).passed == 1
+
+
 @pytest.mark.parametrize("failed, code", [(0, 0), (2, 1)])
 def test_the_last_line_is_the_sum(monkeypatch, capsys, failed, code):
     results = {
@@ -91,7 +107,8 @@ def test_the_last_line_is_the_sum(monkeypatch, capsys, failed, code):
         "b": run_tests.Result("b", 4, failed, 0, 0.5, "output of b"),
     }
     monkeypatch.setattr(run_tests, "parts", lambda: ["a", "b"])
-    monkeypatch.setattr(run_tests, "run_part", results.get)
+    monkeypatch.setattr(run_tests, "set_up", lambda: None)
+    monkeypatch.setattr(run_tests, "run_part", lambda part, cores: results[part])
     monkeypatch.setattr(run_tests.signal, "signal", lambda *of: None)
     assert run_tests.main() == code
     out = capsys.readouterr().out
