@@ -21,7 +21,7 @@ How it works, in the order to read it:
     arguments  the tensors of a launch
     vectors    several elements at a time, as with float4: as_vector
     atomics    atomicAdd and its like
-    order      which accesses come before which: barriers, syncwarp, threadfence
+    order      which accesses come before which: barriers, syncwarp, fences
     watch      who touched each element of an array: data races, undefined elements
     meeting    barriers, shuffles, votes: where threads wait for each other
     rewrite    turns those calls into `yield`, so that a thread can be paused there
@@ -59,6 +59,7 @@ from helpers.simulator.errors import (
     RaceError,
     SharedMemoryError,
     SimulatorError,
+    SimulatorWarning,
     UninitializedError,
     WarpError,
 )
@@ -86,7 +87,7 @@ from helpers.simulator.meeting import (
     syncthreads_or,
     syncwarp,
 )
-from helpers.simulator.order import threadfence
+from helpers.simulator.order import threadfence, threadfence_block
 from helpers.simulator.running import launch
 from helpers.simulator.vectors import as_vector
 
@@ -101,6 +102,7 @@ __all__ = [
     "RaceError",
     "SharedMemoryError",
     "SimulatorError",
+    "SimulatorWarning",
     "UninitializedError",
     "WarpError",
     "activemask",
@@ -137,4 +139,5 @@ __all__ = [
     "syncwarp",
     "threadIdx",
     "threadfence",
+    "threadfence_block",
 ]

@@ -49,11 +49,11 @@ class Arguments:
             begin = group[0][0]
             sizes = [element_bytes(array) for _, array in group]
             unit = math.gcd(*sizes, *(start - begin for start, _ in group))
-            memory = Watch(None, shared=False)
+            memory, watches = Watch(None, shared=False), []
             for (start, array), size in zip(group, sizes, strict=True):
-                others = " and ".join(a.name for _, a in group if a is not array)
                 first = (start - begin) // unit
-                array.watch_with(AliasWatch(array, others, first, size // unit, memory), "global")
+                watches.append(AliasWatch(array, first, size // unit, memory, watches))
+                array.watch_with(watches[-1], "global")
 
     def _copy(self, tensor):
         """Return a contiguous copy on the CPU; the same one if a tensor is passed twice."""

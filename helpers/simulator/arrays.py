@@ -20,6 +20,7 @@ from helpers.simulator.errors import (
     SharedMemoryError,
 )
 from helpers.simulator.operators import NoNumber
+from helpers.simulator.undefined import Undefined
 from helpers.simulator.watch import LocalWatch, NoWatch, ObservedWatch, Watch
 
 
@@ -85,23 +86,21 @@ class Array(NoNumber):
     # itself. What it does not take is looked at again, slowly, to say what is wrong.
     def __getitem__(self, index):
         try:
-            value = self._data[index] if min(index) >= 0 else None
+            if min(index) < 0:
+                raise IndexError
+            value = self._data[index]
         except (TypeError, IndexError, NotImplementedError):
-            value = None
-        if value is None:
-            raise self._wrong_index(index)
+            raise self._wrong_index(index) from None
         if index not in self._quiet:
             self.watch.read(index)
         return value
 
     def __setitem__(self, index, value):
         try:
-            is_stored = min(index) >= 0
-            if is_stored:
-                self._data[index] = value
+            if min(index) < 0:
+                raise IndexError
+            self._data[index] = value
         except (TypeError, IndexError, ValueError, NotImplementedError):
-            is_stored = False
-        if not is_stored:
             self.poke(index, value)
         self.watch.write(index)
 
@@ -122,7 +121,9 @@ class Array(NoNumber):
         return self._data[index]
 
     def as_element(self, value):
-        """Return `value` as it would be read back from this array."""
+        """Return `value`, which an atomic takes, as it would be read back from this array."""
+        if isinstance(value, Undefined):
+            raise value.refused(f"an atomic on {self.name} gets")
         one = _one_element(self.dtype)
         one[0] = value
         return one[0]
@@ -184,6 +185,8 @@ class Array(NoNumber):
             raise error
         if self._data.readonly:
             raise fault(HostOnlyError, f"{self.name} is read-only")
+        if isinstance(value, Undefined):
+            raise value.refused(f"{self.element_text(index)} gets")
         try:
             if self.dtype.is_floating_point:
                 self._data[index] = float(value)
@@ -191,6 +194,8 @@ class Array(NoNumber):
                 self._data[index] = _as_integer(value, self.dtype)
         except (TypeError, ValueError):
             advice = f"; {value.advice()}" if isinstance(value, NoNumber) else ""
+            if value is None:
+                advice = "; is a return missing in the function that gives it?"
             raise fault(
                 DtypeError,
                 f"{self.name} holds {dtype_name(self.dtype)}, "
@@ -212,6 +217,8 @@ class Array(NoNumber):
             try:
                 operator.index(part)
             except TypeError:
+                if isinstance(part, Undefined):
+                    return part.refused(f"{access}: an index is")
                 if isinstance(part, NoNumber):
                     return fault(OutOfRangeError, f"{access}: {part.advice()}")
                 advice = "; // divides integers" if isinstance(part, float) else ""
@@ -231,23 +238,21 @@ class Array1D(Array):
 
     def __getitem__(self, index):
         try:
-            value = self._data[index] if index >= 0 else None
+            if index < 0:
+                raise IndexError
+            value = self._data[index]
         except (TypeError, IndexError):
-            value = None
-        if value is None:
-            raise self._wrong_index(index)
+            raise self._wrong_index(index) from None
         if index not in self._quiet:
             self.watch.read(index)
         return value
 
     def __setitem__(self, index, value):
         try:
-            is_stored = index >= 0
-            if is_stored:
-                self._data[index] = value
+            if index < 0:
+                raise IndexError
+            self._data[index] = value
         except (TypeError, IndexError, ValueError):
-            is_stored = False
-        if not is_stored:
             self.poke(index, value)
         self.watch.write(index)
 

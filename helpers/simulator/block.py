@@ -1,11 +1,12 @@
 """The threads of a block that wait for each other, each a generator, and how they meet."""
 
 from helpers.base.gpu import WARP_SIZE
-from helpers.simulator.current import fault_at, returned_error
+from helpers.simulator.current import current, fault_at, returned_error
 from helpers.simulator.errors import BarrierError, WarpError
 from helpers.simulator.geometry import block_name, dim3, place_text, threadIdx
-from helpers.simulator.meeting import WHO_IS_HERE, WHOLE_BLOCK, ReadsReturnedLane, syncwarp
+from helpers.simulator.meeting import WHO_IS_HERE, WHOLE_BLOCK, Absent, syncwarp
 from helpers.simulator.order import order
+from helpers.simulator.undefined import Undefined
 
 
 class Block:
@@ -60,38 +61,61 @@ class Block:
             if wait is not None:
                 meeting, who, brought = wait
                 first = 0 if who == WHOLE_BLOCK else t // WARP_SIZE * WARP_SIZE
-                key = meeting, who, first, _site(self._threads[t])
+                # Lanes that a mask names also meet from different places in the code.
+                site = None if isinstance(who, int) else _site(self._threads[t])
+                key = meeting, who, first, site
                 if key not in groups:
                     groups[key] = _Group(meeting, who, first)
                 groups[key].brought[t - first] = brought
         return list(groups.values())
 
     def _is_complete(self, group):
-        """Whether everybody is here. A warp does not wait for lanes that have returned."""
-        if group.who == WHOLE_BLOCK:
-            return len(group.brought) == len(self._threads)
+        """Whether everybody is here. Nobody waits for threads that have returned."""
         if group.who == WHO_IS_HERE:
             return False
         alive = [t for t in self._named(group) if self._waits[t] is not None]
         return len(group.brought) == len(alive)
 
     def _settle(self, group):
-        returned = [t - group.first for t in self._named(group) if self._waits[t] is None]
-        try:
-            answers = group.meeting.settle(group.brought, returned)
-        except ReadsReturnedLane as error:
-            lane, source = error.args
-            raise self._fault(
-                WarpError,
-                group,
-                f"in {group.meeting}() lane {lane} reads from lane {source}, which has returned "
-                f"({block_name()})",
-            ) from None
+        answers = group.meeting.settle(group.brought)
+        threads = group.threads()
         if group.who == WHOLE_BLOCK:
+            if len(threads) < len(self._threads):
+                self._remark_on_returned(group)
             order.pass_barrier()
         elif group.meeting is syncwarp:
-            order.meet_lanes(group.threads())
+            order.meet_lanes(threads)
+        else:
+            order.tell_lanes(threads)
+        for lane, answer in answers.items():
+            if type(answer) is Absent:
+                answers[lane] = self._undefined(group, lane, answer.lane)
         return {group.first + lane: answer for lane, answer in answers.items()}
+
+    def _undefined(self, group, lane, source):
+        """Return what a lane gets that reads from one that is not there."""
+        thread = group.first + source
+        frame = self._frame(group.first + lane)
+        reads = f"lane {lane} reads from lane {source}, which"
+        if not group.who >> source & 1:
+            why = "the mask does not name"
+        elif thread >= len(self._threads):
+            why = "the block does not have"
+        else:
+            what = f"in {group.meeting}() {reads} has returned ({block_name()})"
+            raise fault_at(WarpError, frame.f_code, frame.f_lineno, what)
+        return Undefined(f"{reads} {why}, with {group.meeting}() in line {frame.f_lineno}")
+
+    def _remark_on_returned(self, group):
+        frame = self._frame(group.threads()[0])
+        missing = [t for t in self._named(group) if self._waits[t] is None]
+        current.remark(
+            frame.f_code,
+            frame.f_lineno,
+            f"{group} is reached by {self._names(group.threads())} of {block_name()} only; "
+            f"{self._whereabouts(missing)}. Today's GPUs go on without them, CUDA does not "
+            "promise it: let such threads skip the work, not the barrier",
+        )
 
     def _named(self, group):
         """Return the threads that a group's mask names, or all of the block."""
@@ -118,15 +142,20 @@ class Block:
         return self._fault(
             BarrierError,
             group,
-            f"{group} is reached by {came} of {block_name()} only; {self._whereabouts(missing)}",
+            f"{group} is reached by {came} of {block_name()} only; "
+            + self._whereabouts(missing, self._frame(group.threads()[0]).f_lineno),
         )
 
     def _fault(self, error_type, group, what):
-        frame = _call_chain(self._threads[group.threads()[0]])[-1].gi_frame
+        frame = self._frame(group.threads()[0])
         return fault_at(error_type, frame.f_code, frame.f_lineno, what)
 
-    def _whereabouts(self, threads):
-        """Say where threads are: returned, or waiting at which line."""
+    def _frame(self, thread):
+        """Return the frame in which a thread waits."""
+        return _call_chain(self._threads[thread])[-1].gi_frame
+
+    def _whereabouts(self, threads, line=None):
+        """Say where threads are: returned, or waiting at which line; others wait in `line`."""
         places = {}
         for t in threads:
             if self._waits[t] is None:
@@ -134,7 +163,8 @@ class Block:
             else:
                 meeting, who, _ = self._waits[t]
                 lines = [step.gi_frame.f_lineno for step in _call_chain(self._threads[t])]
-                place = f"at {_Group(meeting, who, 0)} in line {lines.pop()}"
+                another = "another " if lines == [line] else ""
+                place = f"at {another}{_Group(meeting, who, 0)} in line {lines.pop()}"
                 place += "".join(f", called in line {line}" for line in reversed(lines))
             places.setdefault(place, []).append(t)
         texts = []

@@ -4,9 +4,10 @@ import inspect
 import linecache
 import os
 import sys
+import warnings
 from pathlib import Path
 
-from helpers.simulator.errors import LaunchError
+from helpers.simulator.errors import LaunchError, SimulatorWarning
 from helpers.simulator.geometry import thread_name
 
 _HERE = str(Path(__file__).parent) + os.sep
@@ -20,11 +21,19 @@ class Current:
     observer = None  # of the launch, or None
     own = (_HERE,)  # where files begin whose frames are not the kernel's, see observe
     shared = None  # shared arrays of the running block, by the place in the code that made them
+    remarks = set()  # the lines about which something has been said
 
     def observe(self, observer):
         """Let an observer, or None, look on; its frames are not the kernel's either."""
         self.observer = observer
         self.own = (_HERE,) if observer is None else (_HERE, inspect.getfile(type(observer)))
+
+    def remark(self, code, line, what):
+        """Warn of something at a line, once in a launch."""
+        if (code.co_filename, line) not in self.remarks:
+            self.remarks.add((code.co_filename, line))
+            message = SimulatorWarning(f"{place_of(code, line)}: {what}")
+            warnings.warn_explicit(message, None, code.co_filename, line)
 
 
 current = Current()
@@ -54,11 +63,15 @@ def fault(error_type, what):
 
 def fault_at(error_type, code, line, what):
     """Return an error about one line of a kernel or device function."""
-    where = f"{current.kernel}, line {line}"
-    if code.co_name != current.kernel and not code.co_name.startswith("<"):  # <listcomp>
-        where = f"{current.kernel}, in {code.co_name}, line {line}"
     source = linecache.getline(code.co_filename, line).strip()
-    return error_type(f"{where}: {what}" + (f"\n    {source}" if source else ""))
+    return error_type(f"{place_of(code, line)}: {what}" + (f"\n    {source}" if source else ""))
+
+
+def place_of(code, line):
+    """Print where a line is: "add_kernel, line 3"."""
+    if code.co_name != current.kernel and not code.co_name.startswith("<"):  # <listcomp>
+        return f"{current.kernel}, in {code.co_name}, line {line}"
+    return f"{current.kernel}, line {line}"
 
 
 def returned_error(result):

@@ -42,8 +42,12 @@ class RaceError(SimulatorError):
 
 
 class UninitializedError(SimulatorError):
-    """An element of a shared or local array that is read before it is written."""
+    """An element that is read before it is written, or a value that nobody has laid down."""
 
 
 class EndlessLoopError(SimulatorError):
     """A block that ran for so long that it will probably never end."""
+
+
+class SimulatorWarning(UserWarning):
+    """Something that runs, but that CUDA does otherwise or does not promise."""

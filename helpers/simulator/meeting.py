@@ -2,14 +2,13 @@
 
 Each is a `Meeting` in two halves. `arrive` runs in the thread that calls: it returns the mask of
 lanes that must come and what the thread brings along. `settle` runs when all of them are there:
-it takes what each brought (and which lanes of the mask have returned, so do not come) and
-returns what each gets.
+it takes what each brought and returns what each gets.
 """
 
 import functools
-import math
 import operator
 import struct
+from dataclasses import dataclass
 
 from helpers.base.gpu import WARP_SIZE
 from helpers.simulator.current import fault
@@ -21,8 +20,11 @@ WHOLE_BLOCK = "block"  # in place of a mask: every thread of the block must come
 WHO_IS_HERE = "here"  # in place of a mask: the lanes of the warp that happen to come
 
 
-class ReadsReturnedLane(Exception):
-    """A shuffle reads from a lane that has returned. args: reading lane, lane it reads from."""
+@dataclass
+class Absent:
+    """In place of an answer: the lane that a shuffle reads from did not come."""
+
+    lane: int
 
 
 class Meeting:
@@ -62,7 +64,7 @@ def _meeting_of_block(decide):
 def _same_for_all(decide):
     """Everybody gets decide(list of what the threads brought)."""
 
-    def settle(brought, _returned):
+    def settle(brought):
         answer = decide(list(brought.values()))
         return dict.fromkeys(brought, answer)
 
@@ -151,7 +153,7 @@ def activemask():
     return WHO_IS_HERE, 1 << _own_lane(FULL_MASK)
 
 
-def _match(brought, _returned):
+def _match(brought):
     bits = {
         lane: struct.pack("d", value) if isinstance(value, float) else value
         for lane, value in brought.items()
@@ -169,16 +171,11 @@ def match_any_sync(mask, value):
     return mask & FULL_MASK, value
 
 
-def _shuffle(brought, returned):
-    answers = {}
-    for lane, (value, source) in brought.items():
-        if source in brought:
-            answers[lane] = brought[source][0]
-        elif source in returned:
-            raise ReadsReturnedLane(lane, source)
-        else:  # not in the mask, or beyond the block: CUDA promises nothing; all bits set
-            answers[lane] = math.nan if isinstance(value, float) else -1
-    return answers
+def _shuffle(brought):
+    return {
+        lane: brought[source][0] if source in brought else Absent(source)
+        for lane, (_, source) in brought.items()
+    }
 
 
 def _segment(mask, width):

@@ -5,7 +5,9 @@ through the launch, and a thread that runs is not interrupted within one. What i
     the accesses of one thread
     in one block, all before a barrier and all after it
     the lanes that met at a syncwarp(), before and after it
-    what a thread knew at its threadfence(), and whoever then reads a later atomic of that thread
+    what a thread knew at its threadfence(), and what a thread does that has then read a later
+    atomic of that thread and passed a threadfence() or met others; a threadfence_block() does it
+    for threads of one block
 Shuffles and votes order nothing, and neither does the order in which blocks run.
 """
 
@@ -33,7 +35,9 @@ class Order:
         self.turn, self.readers = 0, 1
         self._block_starts = []
         self._global_quiet = []  # sets to empty at each barrier, see Watch
-        self._released = {}  # location → what an atomic there tells those who come later
+        self._last_atomics = {}  # (first stamp of a block, thread) → the stamp of its last atomic
+        self.too_late = {}  # (watch, index) → the error unless the running thread swaps there
+        self.for_grid = _Fences()
 
     def remember_readers(self, meetings):
         """Decide how many readers of an element matter, from the meetings in the kernel."""
@@ -45,8 +49,9 @@ class Order:
     def begin_block(self):
         self._shared_quiet = []
         self._met = {}  # thread → {lane of its warp: the last stamp that came before a syncwarp}
-        self._known, self._known_by_all = {}, {}
-        self._fenced, self._fenced_by_all = {}, {}
+        self._known, self._known_by_all = {}, {}  # what others did before the thread
+        self.for_block = _Fences()
+        self.for_grid.begin_block()
         self.pass_barrier()
         self.block, self.stage = self.barrier, 0
         self._block_starts.append(self.block)
@@ -55,7 +60,14 @@ class Order:
         self.turn += 1
 
     def begin_thread(self, thread):
+        if self.too_late:
+            self.end_thread()
         self.stamp = self.turn << 10 | thread
+
+    def end_thread(self):
+        """The running thread has come to its end, or to where it waits."""
+        for error in self.too_late.values():
+            raise error
 
     def empty_at_barriers(self, quiet, shared):
         (self._shared_quiet if shared else self._global_quiet).append(quiet)
@@ -70,46 +82,43 @@ class Order:
         for quiet in (*self._global_quiet, *self._shared_quiet):
             quiet.clear()
         self._met.clear()
-        self._known_by_all = _merge(self._known_by_all, *self._known.values())
-        self._fenced_by_all = _merge(self._fenced_by_all, *self._fenced.values())
+        heard = [scope.pass_barrier() for scope in (self.for_block, self.for_grid)]
+        self._known_by_all = _merge(self._known_by_all, *self._known.values(), *heard)
         self._known.clear()
-        self._fenced.clear()
 
     def meet_lanes(self, threads):
-        """Some lanes of a warp have met."""
+        """Some lanes of a warp have met at a syncwarp()."""
         until_now = dict.fromkeys(threads, self.turn << 10 | _THREAD)
-        self._share(self._met, threads, until_now)
-        for knowledge in (self._known, self._fenced):
-            if knowledge:
-                self._share(knowledge, threads)
+        _share(self._met, threads, until_now)
+        heard = [scope.meet_lanes(threads) for scope in (self.for_block, self.for_grid)]
+        if self._known or any(heard):
+            _share(self._known, threads, *heard)
 
-    @staticmethod
-    def _share(knowledge, threads, *more):
-        """Let each of the threads know what one of them knows."""
-        merged = _merge(*(knowledge.get(t, {}) for t in threads), *more)
-        knowledge.update(dict.fromkeys(threads, merged))
+    def tell_lanes(self, threads):
+        """Some lanes of a warp have told each other values: also what atomics told them."""
+        for told in (self._known, self.for_block.heard, self.for_grid.heard):
+            if told:
+                _share(told, threads)
 
-    def fence(self):
-        """The running thread passes a threadfence()."""
+    def fence(self, scopes):
+        """The running thread passes a fence."""
         thread = self.stamp & _THREAD
         own = {(self.block, None): self.barrier - 1}
         own |= {(self.block, lane): last for lane, last in self._met.get(thread, {}).items()}
         own[self.block, thread] = self.stamp
-        self._fenced[thread] = _merge(self._known_by_all, self._known.get(thread, {}), own)
+        known = self._known.get(thread, {})
+        self._known[thread] = _merge(known, *(s.heard.pop(thread, {}) for s in scopes))
+        for scope in scopes:
+            scope.fenced[thread] = _merge(self._known_by_all, self._known[thread], own)
         self.turn += 1
         self.stamp = self.turn << 10 | thread
 
     def pass_atomic(self, location):
         """The running thread performs an atomic: it learns what others released, and releases."""
-        if not (self._released or self._fenced or self._fenced_by_all):
-            return
         thread = self.stamp & _THREAD
-        released = self._released.get(location, {})
-        if released:
-            self._known[thread] = _merge(self._known.get(thread, {}), released)
-        own = _merge(self._fenced_by_all, self._fenced.get(thread, {}))
-        if own:
-            self._released[location] = _merge(released, own)
+        self._last_atomics[self.block, thread] = self.stamp
+        self.for_block.pass_atomic(thread, location)
+        self.for_grid.pass_atomic(thread, location)
 
     # ---- what is ordered
 
@@ -126,12 +135,70 @@ class Order:
             for known in (self._known_by_all, self._known.get(own, {}))
         )
 
+    def missing_fence(self, stamp):
+        """Say which fence would order a write at `stamp` before the running thread; or ""."""
+        start, thread = self._block_starts[self.block_number(stamp)], stamp & _THREAD
+        own = self.stamp & _THREAD
+        for scope in (self.for_block, self.for_grid):
+            heard = scope.heard.get(own, {})
+            if stamp <= max(heard.get((start, None), -1), heard.get((start, thread), -1)):
+                return "; threadfence() is missing after the atomic that tells of the write"
+        tells = any(
+            stamp <= last and block == start and (block != self.block or writer == thread)
+            for (block, writer), last in self._last_atomics.items()
+        )
+        if tells and (self.block, own) in self._last_atomics or start != self.block and tells:
+            return "; threadfence() is missing between the write and the atomic that tells of it"
+        return ""
+
     def block_number(self, stamp):
         """Return the block that a stamp is from, in the order in which blocks run."""
         return bisect(self._block_starts, stamp) - 1
 
     def thread_number(self, stamp):
         return stamp & _THREAD
+
+
+class _Fences:
+    """What fences of one scope have passed on, in a block or in the grid."""
+
+    def __init__(self):
+        self._released = {}  # location → what an atomic there tells those who come later
+        self.begin_block()
+
+    def begin_block(self):
+        self.fenced, self._fenced_by_all = {}, {}  # thread → what its next atomic releases
+        self.heard = {}  # thread → what atomics told it; known once it passes a fence
+
+    def pass_atomic(self, thread, location):
+        if not (self._released or self.fenced or self._fenced_by_all):
+            return
+        released = self._released.get(location, {})
+        if released:
+            self.heard[thread] = _merge(self.heard.get(thread, {}), released)
+        own = _merge(self._fenced_by_all, self.fenced.get(thread, {}))
+        if own:
+            self._released[location] = _merge(released, own)
+
+    def pass_barrier(self):
+        """Return what all threads of the block know now."""
+        self._fenced_by_all = _merge(self._fenced_by_all, *self.fenced.values())
+        heard = _merge(*self.heard.values())
+        self.fenced.clear()
+        self.heard.clear()
+        return heard
+
+    def meet_lanes(self, threads):
+        """Return what these threads know now."""
+        if self.fenced:
+            _share(self.fenced, threads)
+        return _merge(*(self.heard.pop(t) for t in threads if t in self.heard))
+
+
+def _share(knowledge, threads, *more):
+    """Let each of the threads know what one of them knows."""
+    merged = _merge(*(knowledge.get(t, {}) for t in threads), *more)
+    knowledge.update(dict.fromkeys(threads, merged))
 
 
 def _merge(*known):
@@ -150,8 +217,18 @@ def threadfence():
     """Make this thread's accesses so far come before what it does next, for the whole grid.
 
     Other threads may rely on it once they have read, with an atomic, what this thread changed
-    with an atomic after the fence.
+    with an atomic after the fence, and have passed a threadfence() of their own or a barrier.
     """
+    _inside_a_kernel("threadfence")
+    order.fence((order.for_block, order.for_grid))
+
+
+def threadfence_block():
+    """Do what threadfence() does, for the threads of this block only."""
+    _inside_a_kernel("threadfence_block")
+    order.fence((order.for_block,))
+
+
+def _inside_a_kernel(function):
     if current.kernel is None:
-        raise HostOnlyError("threadfence() works only inside a kernel")
-    order.fence()
+        raise HostOnlyError(f"{function}() works only inside a kernel")

@@ -54,6 +54,7 @@ def observed_launch(observer, kernel, grid, block, *args):
     try:
         grid, block = launch_shape(grid, block)
         order.begin_launch()
+        current.remarks = set()
         current.observe(observer)
         values = _bind(kernel, args, arguments)
         arguments.watch()
@@ -73,6 +74,7 @@ def observed_launch(observer, kernel, grid, block, *args):
                             Block(prepared.function, values, block).run()
                         else:
                             _run_threads(prepared.function, values, block)
+                        order.end_thread()
                         if observer is not None:
                             observer.end_block()
     finally:

@@ -2,7 +2,7 @@
 
 A race: two threads touch one element, at least one of them writes, they are not both atomic, and
 nothing that `order` knows of comes between. To read a value and then to compare and swap it is
-right: if it has changed, that fails.
+right: if it has changed, that fails. To read it once more after that is a race again.
 """
 
 from sys import _getframe
@@ -41,7 +41,7 @@ class Watch(_Watch):
     """
 
     __slots__ = ("_atomics", "_other_reads", "_reads", "_swapped", "_undefined_at_first", "_writes")
-    __slots__ += ("element_text", "quiet")
+    __slots__ += ("_late_reads", "_swap_before", "_swaps", "element_text", "quiet")
 
     def __init__(self, element_text, shared):
         self.quiet = set()  # indices that any thread may read, with nothing more to remember
@@ -50,6 +50,9 @@ class Watch(_Watch):
         self._reads, self._writes, self._atomics = {}, {}, {}
         self._other_reads = {}  # by blocks before this one
         self._swapped = set()  # indices whose last atomic was a compare-and-swap
+        self._swaps = {}  # (index, thread) → the stamp of its last compare-and-swap
+        self._swap_before = {}  # index → the last atomic that is not of the thread of the very last
+        self._late_reads = {}  # index → {thread: plain read after its compare-and-swap}
         order.empty_at_barriers(self.quiet, shared)
 
     def read(self, index, frame=None):
@@ -62,10 +65,13 @@ class Watch(_Watch):
             return
         elif not order.block <= last[0] < order.barrier:
             self._compare(index, _READ, last, _WRITTEN)
-        if self._atomics and index not in self._swapped:
-            self._compare(index, _READ, self._atomics.get(index), _ATOMIC)
         frame = frame or _getframe(2)
         access = order.stamp, frame.f_code, frame.f_lasti
+        if self._atomics:
+            if index in self._swapped:
+                self._read_swapped(index, access)
+            else:
+                self._compare(index, _READ, self._atomics.get(index), _ATOMIC)
         before = self._reads.get(index)
         if order.readers == 1:
             if before is None or before[0] < order.barrier:
@@ -108,13 +114,44 @@ class Watch(_Watch):
             raise self._undefined(index)
         self._compare(index, _ATOMIC, last, _WRITTEN)
         if compares:
-            self._swapped.add(index)
+            self._swap(index)
         else:
             self._swapped.discard(index)
             self._compare_with_readers(index, _ATOMIC)
         self.quiet.discard(index)
         frame = calling_frame()
         self._atomics[index] = order.stamp, frame.f_code, frame.f_lasti
+
+    def _swap(self, index):
+        """The running thread compares and swaps: that makes good its plain reads before."""
+        thread = order.thread_number(order.stamp)
+        order.too_late.pop((self, index), None)
+        late = self._late_reads.get(index)
+        if late:
+            late.pop(thread, None)
+            for reader in late.values():
+                self._compare(index, _ATOMIC, reader, _READ)
+        before = self._atomics.get(index)
+        if before is not None and order.thread_number(before[0]) != thread:
+            self._swap_before[index] = before
+        self._swapped.add(index)
+        self._swaps[index, thread] = order.stamp
+
+    def _read_swapped(self, index, access):
+        """A plain read races with compare-and-swaps of others if it comes after the thread's own.
+
+        Unless the thread compares and swaps once more: only when it stops, this is known.
+        """
+        thread = order.thread_number(order.stamp)
+        if self._swaps.get((index, thread), -1) < order.barrier:
+            return
+        self._late_reads.setdefault(index, {})[thread] = access
+        other = self._atomics[index]
+        if order.thread_number(other[0]) == thread:
+            other = self._swap_before.get(index)
+        if other is not None and not order.is_before(other[0]):
+            error = _race(self.element_text(index), _READ, other, _ATOMIC)
+            order.too_late.setdefault((self, index), error)
 
     def _compare_with_readers(self, index, does):
         readers = self._reads.pop(index, None)
@@ -144,10 +181,13 @@ class AliasWatch(_Watch):
 
     quiet = frozenset()
 
-    def __init__(self, array, others, first, step, memory):
-        """Element i, in C order, is the `step` units from first + i * step on of `memory`."""
-        self._array, self._others = array, others
-        self._first, self._step, self._memory = first, step, memory
+    def __init__(self, array, first, step, memory, others):
+        """Element i, in C order, is the `step` units from first + i * step on of `memory`.
+
+        `others` are the watches of the other arguments.
+        """
+        self.array = array
+        self._first, self._step, self._memory, self._others = first, step, memory, others
 
     def read(self, index, frame=None):
         self._tell(self._memory.read, index, frame or _getframe(2))
@@ -159,12 +199,26 @@ class AliasWatch(_Watch):
         self._tell(self._memory.atomic, index, reads, compares)
 
     def _tell(self, what, index, *arguments):
-        self._memory.element_text = lambda _: (
-            f"{self._array.element_text(index)}, in memory of {self._others} as well,"
-        )
-        first = self._first + self._array.number(index) * self._step
+        self._memory.element_text = lambda unit: self._text(index, unit)
+        first = self._first + self.array.number(index) * self._step
         for unit in range(first, first + self._step):
             what(unit, *arguments)
+
+    def _text(self, index, unit):
+        same = [other.element_at(unit) for other in self._others if other is not self]
+        same = " and ".join(text for text in same if text)
+        return self.array.element_text(index) + (f", which is {same} as well," if same else "")
+
+    def element_at(self, unit):
+        """Print the element that a unit of the memory belongs to; "" if there is none."""
+        number = (unit - self._first) // self._step
+        if not 0 <= number < self.array.size:
+            return ""
+        index = []
+        for size in reversed(self.array.shape):
+            number, part = divmod(number, size)
+            index.insert(0, part)
+        return self.array.element_text(tuple(index))
 
 
 class ObservedWatch:
@@ -238,7 +292,11 @@ def _race(element, does, other, did):
     else:
         now, then = f"{now} of {block_name()}", f"{then} of {_block_text(stamp)}"
         why = "and blocks of a launch are not ordered"
-    also = "; to write the same value is a race as well" if does == did == _WRITTEN else ""
+    also = ""
+    if does == did == _WRITTEN:
+        also = "; to write the same value is a race as well; often a guard is missing"
+    elif did == _WRITTEN:
+        also = order.missing_fence(stamp)
     frame = calling_frame()
     what = f"{element} is {does} by {now} and was {did} by {then} {where}, {why}{also}"
     return fault_at(RaceError, frame.f_code, frame.f_lineno, what)

@@ -604,19 +604,6 @@ def test_lanes_that_do_not_exist_or_have_returned_are_excused():
     assert out.tolist() == [0x3FF] * 10 + [0] * 22
 
 
-def test_values_of_lanes_outside_the_mask_are_undefined():
-    def outside_kernel(out, ints):
-        lane = threadIdx.x
-        if lane < 8:
-            out[lane] = shfl_down_sync(0xFF, 1.5, 4)
-        ints[lane] = shfl_xor_sync(FULL, lane, 16)
-
-    out, ints = torch.zeros(20), torch.zeros(20).int()
-    launch(outside_kernel, 1, 20, out, ints)
-    assert out[:8].nan_to_num(7).tolist() == [1.5] * 4 + [7.0] * 4
-    assert ints.tolist() == [16, 17, 18, 19] + [-1] * 12 + [0, 1, 2, 3]
-
-
 def test_activemask_names_the_lanes_at_the_same_line():
     def active_kernel(out):
         lane = threadIdx.x

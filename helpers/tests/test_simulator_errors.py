@@ -1,6 +1,7 @@
 """What CUDA refuses or leaves undefined is an error here: kernel, line, block, thread, array."""
 
 import inspect
+import math
 import re
 import subprocess
 import sys
@@ -21,8 +22,9 @@ from helpers.simulator import (
     OutOfRangeError,
     SharedMemoryError,
     SimulatorError,
+    SimulatorWarning,
+    UninitializedError,
     WarpError,
-    any_sync,
     atomicAdd,
     atomicXor,
     ballot_sync,
@@ -35,6 +37,7 @@ from helpers.simulator import (
     shared_array,
     shfl_down_sync,
     shfl_sync,
+    shfl_xor_sync,
     syncthreads,
     syncthreads_count,
     syncwarp,
@@ -242,6 +245,20 @@ def test_an_atomic_on_the_bits_of_a_float():
     )
 
 
+def test_storing_what_a_function_forgot_to_return():
+    def halved(x):
+        x / 2  # noqa: B018
+
+    def forgetting_kernel(out, inp):
+        out[threadIdx.x] = halved(inp[threadIdx.x])
+
+    assert message(DtypeError, forgetting_kernel, 1, 2, *torch.zeros(2, 2)) == (
+        "forgetting_kernel, line +1: out holds float32, it cannot store None (NoneType); is a "
+        "return missing in the function that gives it? (block 0, thread 0)\n"
+        "    out[threadIdx.x] = halved(inp[threadIdx.x])"
+    )
+
+
 def test_storing_a_complex_number():
     def storing_kernel(ints):
         ints[0] = 1j
@@ -264,16 +281,32 @@ def test_writing_to_a_read_only_array():
 # ---- barriers
 
 
+GO_ON = (
+    ". Today's GPUs go on without them, CUDA does not promise it: let such threads skip the work, "
+    "not the barrier"
+)
+
+
+def remarks(kernel, grid, block, *args):
+    """Launch, and return what it warns of, with lines counted from the kernel's `def`."""
+    with pytest.warns(SimulatorWarning) as caught:
+        launch(kernel, grid, block, *args)
+    assert {warning.filename for warning in caught} == {__file__}
+    first = inspect.getsourcelines(kernel)[1]
+    texts = [str(warning.message) for warning in caught]
+    return [re.sub(r"\bline (\d+)", lambda n: f"line +{int(n[1]) - first}", t) for t in texts]
+
+
 def test_a_barrier_that_some_threads_skip():
     def skipping_kernel(out, n):
         if threadIdx.x < n:
             syncthreads()
-        out[threadIdx.x] = 1
+        out[blockIdx.x, threadIdx.x] = 1
 
-    assert message(BarrierError, skipping_kernel, 3, 64, torch.zeros(64), 40) == (
-        "skipping_kernel, line +2: syncthreads() is reached by threads 0-39 of block 0 "
-        "only; threads 40-63 returned\n    syncthreads()"
-    )
+    assert remarks(skipping_kernel, 3, 64, torch.zeros(3, 64), 40) == [
+        "skipping_kernel, line +2: syncthreads() is reached by threads 0-39 of block 0 only; "
+        f"threads 40-63 returned{GO_ON}"
+    ]
 
 
 def test_a_barrier_after_an_early_return():
@@ -281,15 +314,15 @@ def test_a_barrier_after_an_early_return():
         i = blockIdx.x * blockDim.x + threadIdx.x
         if i >= n:
             return
-        count = syncthreads_count(i)
+        count = syncthreads_count(i >= 0)
         out[i] = count
 
     out = torch.zeros(10)
-    assert message(BarrierError, returning_kernel, 3, 4, out, 10) == (
-        "returning_kernel, line +4: syncthreads_count() is reached by threads 0-1 of "
-        "block 2 only; threads 2-3 returned\n    count = syncthreads_count(i)"
-    )
-    assert out.tolist() == [3.0] * 4 + [4.0] * 4 + [0.0] * 2
+    assert remarks(returning_kernel, 3, 4, out, 10) == [
+        "returning_kernel, line +4: syncthreads_count() is reached by threads 0-1 of block 2 "
+        f"only; threads 2-3 returned{GO_ON}"
+    ]
+    assert out.tolist() == [4.0] * 8 + [2.0] * 2
 
 
 def test_two_barriers_in_two_branches():
@@ -299,6 +332,7 @@ def test_two_barriers_in_two_branches():
         else:
             out[threadIdx.y, threadIdx.x] = 1
             syncthreads()
+        syncthreads()
 
     assert message(BarrierError, branching_kernel, 1, (3, 2), torch.zeros(2, 3)) == (
         "branching_kernel, line +2: syncthreads() is reached by 3 threads from (0, 0) to "
@@ -329,13 +363,13 @@ def test_one_device_function_called_in_two_branches():
     )
 
 
-def test_a_barrier_in_a_loop_of_different_lengths():
-    def looping_kernel(out):
-        for _ in range(threadIdx.x + 1):
-            syncthreads()
+def test_two_barriers_in_one_line():
+    def choosing_kernel(out):
+        syncthreads() if threadIdx.x < 2 else syncthreads()
 
-    assert "syncthreads() is reached by threads 1-2 of block 0 only; thread 0 returned" in message(
-        BarrierError, looping_kernel, 1, 3, torch.zeros(1)
+    assert message(BarrierError, choosing_kernel, 1, 4, torch.zeros(1)).startswith(
+        "choosing_kernel, line +1: syncthreads() is reached by threads 0-1 of block 0 only; "
+        "threads 2-3 wait at another syncthreads() in line +1\n"
     )
 
 
@@ -367,18 +401,6 @@ def test_lanes_with_different_masks():
     )
 
 
-def test_the_same_call_in_two_branches_is_not_the_same_meeting():
-    def branches_kernel(out):
-        if threadIdx.x < 16:
-            out[0] = any_sync(FULL, True)
-        else:
-            out[0] = any_sync(FULL, True)
-
-    assert "threads 16-31 wait at any_sync() with mask 0xffffffff in line +4" in message(
-        WarpError, branches_kernel, 1, 32, torch.zeros(1)
-    )
-
-
 def test_a_mask_without_the_caller():
     def outside_kernel(out):
         ballot_sync(0x0F, True)
@@ -399,6 +421,61 @@ def test_reading_from_a_lane_that_has_returned():
         "absent_kernel, line +3: in shfl_down_sync() lane 4 reads from lane 20, which has returned "
         "(block 0)\n    out[threadIdx.x] = shfl_down_sync(FULL, 1.0, 16)"
     )
+
+
+@pytest.mark.parametrize("value", [1, 1.5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int32])
+def test_a_value_of_a_lane_that_does_not_come(value, dtype):
+    def outside_kernel(out, value):
+        if threadIdx.x < 8:
+            got = shfl_down_sync(0xFF, value, 4)
+            got = max(value, abs(got) * 2 + math.sqrt(value))
+            out[threadIdx.x] = got
+
+    def beyond_kernel(out, value):
+        got = shfl_xor_sync(FULL, value, 16) ^ 1 if type(value) is int else None
+        got = got if type(value) is int else shfl_xor_sync(FULL, value, 16) + 1
+        if threadIdx.x == 5:
+            atomicAdd(out, 0, got)
+
+    out = torch.zeros(8, dtype=dtype)
+    assert message(UninitializedError, outside_kernel, 1, 32, out, value).startswith(
+        "outside_kernel, line +4: out[4] gets an undefined value: lane 4 reads from lane 8, which "
+        "the mask does not name, with shfl_down_sync() in line +2 (block 0, thread 4)\n"
+    )
+    line = 1 if type(value) is int else 2
+    assert message(UninitializedError, beyond_kernel, 1, 20, out, value).startswith(
+        "beyond_kernel, line +4: an atomic on out gets an undefined value: lane 5 reads from lane "
+        f"21, which the block does not have, with shfl_xor_sync() in line +{line} (block 0, thre"
+    )
+
+
+def test_an_undefined_index():
+    def index_kernel(out):
+        out[shfl_down_sync(FULL, threadIdx.x, 1)] = 1
+
+    assert (
+        "line +1: out[undefined]: an index is an undefined value: lane 19 reads from lane 20"
+        in (message(UninitializedError, index_kernel, 1, 20, torch.zeros(32)))
+    )
+
+
+def test_undefined_values_that_nobody_takes():
+    def half_warps_kernel(out, inp):
+        lane = threadIdx.x % 16
+        value, largest = inp[threadIdx.x], inp[threadIdx.x]
+        for delta in (8, 4, 2, 1):
+            value += shfl_down_sync(0xFFFF << threadIdx.x - lane, value, delta)
+            largest = max(largest, shfl_down_sync(0xFFFF << threadIdx.x - lane, largest, delta))
+        if lane == 0:
+            out[threadIdx.x // 16, 0] = value
+            out[threadIdx.x // 16, 1] = largest
+
+    for inp in (torch.randint(100, (32,)), torch.randint(100, (32,)).double()):
+        out = torch.zeros(2, 2, dtype=inp.dtype)
+        launch(half_warps_kernel, 1, 32, out, inp)
+        halves = inp.view(2, 16)
+        assert torch.equal(out, torch.stack([halves.sum(1), halves.max(1).values], 1)), inp
 
 
 def test_a_wrong_width():

@@ -25,9 +25,11 @@ from helpers.simulator import (
     local_array,
     shared_array,
     shfl_down_sync,
+    shfl_sync,
     syncthreads,
     syncwarp,
     threadfence,
+    threadfence_block,
     threadIdx,
 )
 
@@ -219,7 +221,8 @@ def test_two_writers_of_the_same_value():
 
     assert message(RaceError, flag_kernel, 1, 2, torch.zeros(1)) == (
         "flag_kernel, line +1: flag[0] is written by thread 1 and was written by thread 0 in line "
-        "+1, with no barrier between (block 0); to write the same value is a race as well"
+        "+1, with no barrier between (block 0); to write the same value is a race as well; often "
+        "a guard is missing"
     )
     launch(flag_kernel, 1, 1, torch.zeros(1))
 
@@ -399,10 +402,10 @@ def test_arguments_that_share_memory():
 
     x = torch.arange(9.0)
     assert message(RaceError, shift_kernel, 1, 8, x, x) == (
-        "shift_kernel, line +1: out[1], in memory of inp as well, is written by thread 1 and was "
+        "shift_kernel, line +1: out[1], which is inp[1] as well, is written by thread 1 and was "
         "read by thread 0 in line +1, with no barrier between (block 0)"
     )
-    assert "out[1], in memory of inp" in message(RaceError, shift_kernel, 1, 8, x[1:], x[1:])
+    assert "out[1], which is inp[1] as well" in message(RaceError, shift_kernel, 1, 8, x[1:], x[1:])
     launch(shift_kernel, 1, 8, x[:8], x.clone())
     launch(shift_kernel, 1, 7, x[1:], x)  # each thread its own element
 
@@ -418,7 +421,7 @@ def test_disjoint_bytes_of_one_memory():
     wrong = 3
     launch(bytes_kernel, 1, 8, memory, memory.view(torch.int32))
     wrong = 2
-    assert "small[3], in memory of large as well, is written by thread 1" in message(
+    assert "small[3], which is large[0] as well, is written by thread 1" in message(
         RaceError, bytes_kernel, 1, 8, memory, memory.view(torch.int32)
     )
 
@@ -497,22 +500,61 @@ def test_a_warp_stands_in_for_the_last_block(fences, meets):
         ) in message(RaceError, last_warp_kernel, 5, 32, *args)
 
 
-@pytest.mark.parametrize("fence", [True, False])
-def test_a_lock(fence):
+@pytest.mark.parametrize("grid", [1, 5])
+@pytest.mark.parametrize("acquires", [threadfence, threadfence_block, None])
+@pytest.mark.parametrize("releases", [threadfence, threadfence_block, None])
+def test_a_lock(releases, acquires, grid):
     def lock_kernel(total, lock):
         while atomicCAS(lock, 0, 0, 1) != 0:
             pass
+        if acquires is not None:
+            acquires()
         total[0] += 1
-        if fence:
-            threadfence()
+        if releases is not None:
+            releases()
         atomicExch(lock, 0, 0)
 
     total, lock = torch.zeros(1), torch.zeros(1).int()
-    if fence:
-        launch(lock_kernel, 3, 5, total, lock)
-        assert total.item() == 15
+    fences = {releases, acquires}
+    if None not in fences and (grid == 1 or fences == {threadfence}):
+        launch(lock_kernel, grid, 3 if grid == 1 else 1, total, lock)
+        assert total.item() == (3 if grid == 1 else 5)
+        return
+    text = message(RaceError, lock_kernel, grid, 3 if grid == 1 else 1, total, lock)
+    assert "line +5: total[0] is read by thread" in text and "in line +5" in text
+    released = releases is threadfence or grid == 1 and releases is threadfence_block
+    if released:
+        assert text.endswith("; threadfence() is missing after the atomic that tells of the write")
     else:
-        assert "total[0] is read by thread 1" in message(RaceError, lock_kernel, 3, 5, total, lock)
+        assert text.endswith(
+            "; threadfence() is missing between the write and the atomic that tells of it"
+        )
+
+
+@pytest.mark.parametrize("who", ["the lane with the ticket", "nobody", "all"])
+def test_lanes_that_a_shuffle_tells_of_the_ticket(who):
+    def last_warp_kernel(out, partial, count):
+        lane = threadIdx.x
+        partial[blockIdx.x, lane] = lane
+        threadfence()
+        syncwarp()
+        ticket = atomicAdd(count, 0, 1) if lane == 0 else 0
+        ticket = shfl_sync(FULL, ticket, 0)
+        if ticket == gridDim.x - 1:
+            if who == "all" or who != "nobody" and lane == 0:
+                threadfence()
+            for block in range(gridDim.x):
+                out[lane] += partial[block, 31 - lane]
+
+    args = torch.zeros(32), torch.zeros(3, 32), torch.zeros(1).int()
+    if who == "all":
+        launch(last_warp_kernel, 3, 32, *args)
+        assert args[0].tolist() == [3 * (31 - lane) for lane in range(32)]
+    else:
+        text = message(RaceError, last_warp_kernel, 3, 32, *args)
+        lane = 0 if who == "nobody" else 1
+        assert f"is read by thread {lane} of block 2 and was written by thread {31 - lane}" in text
+        assert text.endswith("; threadfence() is missing after the atomic that tells of the write")
 
 
 def test_what_is_written_after_the_fence_is_not_covered():
@@ -524,9 +566,58 @@ def test_what_is_written_after_the_fence_is_not_covered():
         elif atomicAdd(flag, 0, 0) == 1:
             out[0] = data[0]
 
-    assert "data[0] is read by thread 0 of block 1" in message(
+    text = message(
         RaceError, late_kernel, 2, 1, torch.zeros(1), torch.zeros(1), torch.zeros(1).int()
     )
+    assert "data[0] is read by thread 0 of block 1" in text
+    assert text.endswith("is missing between the write and the atomic that tells of it")
+
+
+def test_a_fence_of_another_thread():
+    def other_kernel(out, data, flag):
+        if threadIdx.x == 0:
+            data[blockIdx.x] = 1
+        else:
+            threadfence()
+        syncthreads()
+        if threadIdx.x == 1 and atomicAdd(flag, 0, 1) == 1:
+            threadfence()
+            out[0] = data[0] + data[1]
+
+    assert "data[0] is read by thread 1 of block 1 and was written by thread 0 of block 0" in (
+        message(RaceError, other_kernel, 2, 2, *torch.zeros(2, 2), torch.zeros(1).int())
+    )
+
+
+def test_a_plain_read_after_a_compare_and_swap_loop():
+    def total_kernel(out, total, inp, again):
+        i = threadIdx.x
+        while True:
+            old = total[0]  # right: if it has changed, the next line fails
+            if atomicCAS(total, 0, old, old + inp[i]) == old:
+                break
+        if again == i:
+            out[0] = total[0]
+
+    def largest_kernel(largest, inp):
+        old = largest[0]  # at most as large as it is by now
+        while old < inp[threadIdx.x]:
+            assumed = old
+            old = atomicCAS(largest, 0, assumed, inp[threadIdx.x])
+            if old == assumed:
+                break
+
+    inp = torch.randint(1, 9, (64,))
+    for again, first, other in ((0, 4, 1), (5, 7, 4), (63, 7, 62)):
+        args = torch.zeros(1), torch.zeros(1).long(), inp, again
+        text = message(RaceError, total_kernel, 1, 64, *args)
+        assert f"total_kernel, line +{first}: total[0] is" in text
+        assert f"in line +{11 - first}, with no barrier between" in text
+        assert f"by thread {again} " in text and f"by thread {other} " in text
+    total, largest = torch.zeros(1).long(), torch.zeros(1).long()
+    launch(total_kernel, 1, 64, torch.zeros(1), total, inp, 64)
+    launch(largest_kernel, 1, 64, largest, inp)
+    assert (total.item(), largest.item()) == (inp.sum(), inp.max()), inp
 
 
 # ---- undefined memory

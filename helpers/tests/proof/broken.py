@@ -2,10 +2,11 @@
 
 import json
 import re
+import warnings
 
 from numpy.random import RandomState
 
-from helpers.simulator import SimulatorError, launch
+from helpers.simulator import SimulatorError, SimulatorWarning, launch
 from helpers.tests.proof.broken_kernel import Broken
 from helpers.tests.proof.broken_kernels import BROKEN, SOURCE, checked
 from helpers.tests.proof.sanitizer import VERDICTS
@@ -51,13 +52,14 @@ def table() -> str:
 
 
 def simulator_says(kernel: Broken) -> str:
-    """Return the simulator's error about the Python kernel; "" if it finds none."""
+    """Return the simulator's first remark or error about the Python kernel; "" if it finds none."""
     arguments = kernel.arguments(RandomState())
-    try:
-        launch(kernel.python, kernel.grid, kernel.block, *arguments)
-    except SimulatorError as error:
-        return str(error).splitlines()[0]
-    return ""
+    with warnings.catch_warnings(record=True, category=SimulatorWarning) as remarks:
+        try:
+            launch(kernel.python, kernel.grid, kernel.block, *arguments)
+        except SimulatorError as error:
+            remarks.append(warnings.WarningMessage(error, None, "", 0))
+    return str(remarks[0].message).splitlines()[0] if remarks else ""
 
 
 def cpu_backend_says(kernel: Broken) -> str:
