@@ -1,9 +1,27 @@
 """What several test modules need."""
 
+import os
+import random
+
+import numpy as np
 import pytest
 import torch
 
 from helpers import recorded
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    """Seed whatever draws numbers: anew for each test, and as SEED says to repeat one.
+
+    Pytest shows what is printed here with a test that fails.
+    """
+    seed = int(os.environ.get("SEED") or random.SystemRandom().randrange(2**32))
+    print(f"to repeat this test: SEED={seed}")
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    return seed
 
 
 @pytest.fixture

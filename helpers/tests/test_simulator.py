@@ -200,14 +200,11 @@ def test_every_dtype_is_read_and_written_exactly(dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 def test_floats_are_rounded_as_torch_rounds(dtype):
-    inp = torch.cat([randn(300, dtype=torch.float64) * 10.0 ** torch.randint(-12, 12, (300,))])
+    inp = randn(300) * 10.0 ** torch.randint(-12, 12, (300,))
     inp = torch.cat([inp, torch.tensor([0.0, -0.0, math.inf, -math.inf, 65519.0, 65520.0, 1e39])])
     out = torch.zeros(len(inp), dtype=dtype)
     launch(copy_kernel, 1, len(inp), out, inp)
-    expected = inp.to(torch.float32).to(dtype)  # bfloat16 by way of float32, as in CUDA
-    if dtype == torch.float16:
-        expected = inp.to(dtype)
-    assert torch.equal(out, expected)
+    assert torch.equal(out, inp.to(dtype))
     launch(copy_kernel, 1, 1, out, torch.tensor([math.nan]))
     assert out[0].isnan()
 

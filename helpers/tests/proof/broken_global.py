@@ -2,7 +2,7 @@
 
 import torch
 
-from helpers.simulator import atomicAdd, blockDim, blockIdx, gridDim, threadIdx
+from helpers.simulator import atomicAdd, blockDim, blockIdx, gridDim, threadfence, threadIdx
 from helpers.tests.proof.broken_kernel import RACE, Broken
 from helpers.tests.proof.kernel import floats, integers, unwritten
 
@@ -109,6 +109,7 @@ def last_block_kernel(total, partial, ticket, inp, n):
     partial[blockIdx.x] = acc  # other
     # fix: threadfence()
     if atomicAdd(ticket, 0, 1) == gridDim.x - 1:
+        threadfence()  # the partial sums are read after the ticket
         acc = 0
         for block in range(gridDim.x):
             acc += partial[block]  # fault
@@ -123,6 +124,7 @@ __global__ void last_block_kernel(int* total, int* partial, int* ticket, const i
     partial[blockIdx.x] = acc;  // other
     // fix: __threadfence();
     if (atomicAdd(ticket, 1) == gridDim.x - 1) {
+        __threadfence();  // the partial sums are read after the ticket
         acc = 0;
         for (int block = 0; block < gridDim.x; block++)
             acc += partial[block];  // fault
