@@ -104,12 +104,17 @@ def ncu() -> Path:
     driver = DRIVER_PARAMETERS
     only_root = driver.exists() and "RmProfilingAdminOnly: 1" in driver.read_text()
     if only_root and os.geteuid() != 0:
-        option = "options nvidia NVreg_RestrictProfilingToAdminUsers=0"
-        raise ToolMissing(
-            "ncu may not read the GPU's counters: the driver keeps them for root.",
-            f"echo {option} | sudo tee /etc/modprobe.d/ncu.conf && sudo reboot",
-        )
+        raise counters_forbidden()
     return found
+
+
+def counters_forbidden() -> ToolMissing:
+    """Return what is wrong where ncu says ERR_NVGPUCTRPERM."""
+    option = "options nvidia NVreg_RestrictProfilingToAdminUsers=0"
+    return ToolMissing(
+        "ncu may not read the GPU's counters: the driver keeps them for root.",
+        f"echo {option} | sudo tee /etc/modprobe.d/ncu.conf && sudo reboot",
+    )
 
 
 def _cuda_tool(name, mend) -> Path:

@@ -15,16 +15,19 @@ import pytest
 import torch
 
 from helpers import recorded
-from helpers.compiler import kernel_output
+from helpers.base.machine import ROOT
+from helpers.compiler import kernel_output, tools
 from helpers.profiling import (
     autograd_profile,
     chrome_trace,
     ncu_counters,
     ncu_report,
+    nvidia_reports,
+    nvidia_tools,
     profile_table,
     sanitize,
+    torch_profilers,
 )
-from helpers.profiling import profilers as profiling
 from helpers.profiling.tool_output import parse_ncu, parse_sanitizer, short_name
 
 OUTPUTS = {path.name: path.read_text() for path in Path(__file__).with_name("outputs").iterdir()}
@@ -38,7 +41,7 @@ def two_operators():
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch, records):
-    for module in (recorded, profiling):
+    for module in (recorded, torch_profilers, nvidia_reports):
         monkeypatch.setattr(module, "BACKEND", "cpu")
 
 
@@ -91,8 +94,8 @@ GPU = torch.autograd.DeviceType.CUDA
 
 
 def test_a_kernels_time_is_counted_once(monkeypatch):
-    monkeypatch.setattr(profiling, "BACKEND", "cuda")
-    rows = profiling._profile_rows(
+    monkeypatch.setattr(torch_profilers, "BACKEND", "cuda")
+    rows = torch_profilers._profile_rows(
         [
             Event("my block", 5.0, 0.0),
             Event("my block", 0.0, 400.0, GPU, annotation=True),
@@ -113,8 +116,8 @@ def test_a_kernels_time_is_counted_once(monkeypatch):
 
 
 def test_rows_of_the_profilers_own_and_rows_without_time_are_left_out(monkeypatch):
-    monkeypatch.setattr(profiling, "BACKEND", "cuda")
-    rows = profiling._profile_rows(  # torch.sqrt(x * x) on an H200, and a view
+    monkeypatch.setattr(torch_profilers, "BACKEND", "cuda")
+    rows = torch_profilers._profile_rows(  # torch.sqrt(x * x) on an H200, and a view
         [
             Event("aten::mul", 63.1, 188.9),
             Event("Activity Buffer Request", 2121.8, 188.9),
@@ -136,8 +139,8 @@ def test_rows_of_the_profilers_own_and_rows_without_time_are_left_out(monkeypatc
 
 
 def test_without_kernel_rows_operators_share_the_gpus_time(monkeypatch):
-    monkeypatch.setattr(profiling, "BACKEND", "cuda")
-    rows = profiling._profile_rows(  # what torch.autograd.profiler sees of the same
+    monkeypatch.setattr(torch_profilers, "BACKEND", "cuda")
+    rows = torch_profilers._profile_rows(  # what torch.autograd.profiler sees of the same
         [
             Event("cudaDeviceSynchronize", 282.3, 0),
             Event("aten::mul", 38.4, 245.0),
@@ -213,6 +216,17 @@ def test_a_chrome_trace_can_be_opened(tmp_path, name, opener):
     assert {"aten::mul", "aten::sqrt"} <= set(names)
     assert trace.events["cpu_op"] == len(names) and trace.span_ms > 0
     assert "perfetto" in str(trace) and str(trace.path) in str(trace)
+
+
+def test_a_profile_leaves_the_environment_as_it_was(monkeypatch):
+    seen = []
+    for value in (None, "3"):
+        monkeypatch.delenv("KINETO_LOG_LEVEL", raising=False)
+        if value:
+            monkeypatch.setenv("KINETO_LOG_LEVEL", value)
+        profile_table(lambda: seen.append(os.environ["KINETO_LOG_LEVEL"]))
+        assert os.environ.get("KINETO_LOG_LEVEL") == value
+    assert set(seen[:2]) == {"99"} and set(seen[2:]) == {"3"}
 
 
 # ---- what C code prints
@@ -330,9 +344,9 @@ def test_clean_and_cut_off_runs_are_told_apart():
 @pytest.fixture
 def tool(monkeypatch, tmp_path, pretend_gpu):
     """Pretend a GPU and return a function that puts a tool, written in Python, on the PATH."""
-    pretend_gpu(profiling)
+    pretend_gpu(nvidia_reports)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "none"))
+    monkeypatch.setattr(tools, "_cuda_homes", lambda: [])
 
     def install(name, source):
         path = tmp_path / name
@@ -377,8 +391,8 @@ def test_ncu_runs_the_script_and_reports(monkeypatch, tool):
 
 def test_ncu_is_told_to_leave_the_clocks_alone(monkeypatch, tool):
     commands = []
-    run = profiling._run
-    monkeypatch.setattr(profiling, "_run", lambda args: commands.append(args) or run(args))
+    run = nvidia_tools.run
+    monkeypatch.setattr(nvidia_tools, "run", lambda args: commands.append(args) or run(args))
     tool("ncu", FAKE_NCU)
     ncu_counters(SCRIPT, ["dram__bytes_read.sum", "gpu__time_duration.sum"], "01_ncu", "square")
     measure, page = (" ".join(command) for command in commands)
@@ -388,12 +402,12 @@ def test_ncu_is_told_to_leave_the_clocks_alone(monkeypatch, tool):
 
 
 def test_a_missing_tool_gives_a_sentence_and_the_record(monkeypatch, tool):
-    monkeypatch.setattr(profiling.shutil, "which", lambda name, path: None)
+    monkeypatch.setattr(tools.shutil, "which", lambda name, path=None: None)
     report = ncu_report(SCRIPT, "01_ncu")
-    assert report.rows == [] and "ncu is not on this machine" in str(report)
-    assert "apt-get install nsight-compute" in str(report)
+    assert report.rows == [] and "There is no ncu.\n" in str(report)
+    assert "apt install nsight-compute" in str(report)
     found = sanitize(SCRIPT)
-    assert found.count is None and "compute-sanitizer is not on this machine" in str(found)
+    assert found.count is None and "There is no compute-sanitizer.\n" in str(found)
 
 
 def test_forbidden_counters_give_the_line_that_allows_them(tool):
@@ -409,8 +423,14 @@ def test_a_script_that_fails_under_ncu_is_an_error(tool):
         ncu_report("1 / 0", "01_ncu")
 
 
+def test_scripts_find_helpers_and_what_pythonpath_names(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    show = [sys.executable, "-c", "import helpers, os; print(os.environ['PYTHONPATH'])"]
+    assert nvidia_tools.run(show).output == f"{ROOT}{os.pathsep}/elsewhere\n"
+
+
 def test_a_tool_that_hangs_is_ended(monkeypatch, tool):
-    monkeypatch.setattr(profiling, "TIME_LIMIT_S", 0.5)
+    monkeypatch.setattr(nvidia_tools, "TIME_LIMIT_S", 0.5)
     tool("ncu", "import time; time.sleep(60)")
     with pytest.raises(RuntimeError, match="ncu ran past 0.5 s"):
         ncu_report(SCRIPT, "01_ncu")

@@ -6,27 +6,23 @@ each metric (empty: this GPU does not have it), and ncu.json, which says where t
 
 import csv
 import json
-import os
 import re
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import torch
 from numpy.random import RandomState
 
-from helpers.base.machine import ROOT
 from helpers.checks import check_close
 from helpers.compiler.tools import ncu
 from helpers.device import BACKEND
-from helpers.profiling.tool_output import parse_ncu, short_name
+from helpers.profiling.nvidia_tools import profile, run
+from helpers.profiling.tool_output import short_name
 from helpers.tests.proof.kernels import KERNELS, compiled
 
 SEED = 0  # of the data that is counted: a gather and a histogram depend on it
 MEASURED = Path(__file__).with_name("ncu.csv")
 MACHINE = MEASURED.with_suffix(".json")
-TIME_LIMIT_S = 400
 
 METRICS = (
     *(f"l1tex__t_requests_pipe_lsu_mem_global_op_{op}.sum" for op in ("ld", "st", "atom", "red")),
@@ -74,28 +70,22 @@ def launch_all() -> None:
 
 def measure(metrics: tuple[str, ...]) -> dict[str, dict[str, float]]:
     """Return the metrics that the GPU has, by kernel. RuntimeError if ncu does not measure all."""
-    names = "|".join(KERNELS)
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder, "report.ncu-rep")
-        command = [str(ncu()), "--clock-control", "none", "--export", str(report)]
-        command += ["--kernel-name", f"regex:{names}", "--metrics", ",".join(metrics)]
-        script = "from helpers.tests.proof.measure import launch_all; launch_all()"
-        output = _run([*command, sys.executable, "-c", script])
-        unknown = [name for name in metrics if _is_complained_about(name, output)]
-        if not report.exists() and unknown:
-            print("not on this GPU:", *unknown)
-            return measure(tuple(name for name in metrics if name not in unknown))
-        if not report.exists():
-            raise RuntimeError(f"ncu measured nothing:\n{output}")
-        pages = ["--csv", "--page", "details", "--print-units", "base"]
-        text = _run([str(ncu()), "--import", str(report), *pages])
+    options = ["--kernel-name", f"regex:{'|'.join(KERNELS)}", "--metrics", ",".join(metrics)]
+    script = "from helpers.tests.proof.measure import launch_all; launch_all()"
+    found, output = profile([sys.executable, "-c", script], options, "base")
+    unknown = [name for name in metrics if _is_complained_about(name, output)]
+    if found is None and unknown:
+        print("not on this GPU:", *unknown)
+        return measure(tuple(name for name in metrics if name not in unknown))
+    if found is None:
+        raise RuntimeError(f"ncu measured nothing:\n{output}")
     measured: dict[str, dict[str, float]] = {name: {} for name in KERNELS}
-    for row in parse_ncu(text)["rows"]:
+    for row in found["rows"]:
         kernel = short_name(row["kernel"])
         if kernel in measured and not isinstance(row["value"], str):  # a text: "n/a"
             measured[kernel][row["metric"]] = row["value"]
     if missing := [name for name, values in measured.items() if not values]:
-        raise RuntimeError(f"ncu did not measure {', '.join(missing)}:\n{output}\n{text[-2000:]}")
+        raise RuntimeError(f"ncu did not measure {', '.join(missing)}:\n{output}")
     return measured
 
 
@@ -114,19 +104,13 @@ def _on_gpu(argument):
     return whole[offset:].copy_(argument)
 
 
-def _run(command: list[str]) -> str:
-    env = os.environ | {"PYTHONPATH": str(ROOT), "LC_ALL": "C.UTF-8"}
-    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return subprocess.run(command, **both, text=True, env=env, timeout=TIME_LIMIT_S).stdout
-
-
 def _machine() -> dict[str, str]:
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     return {
         "gpu": torch.cuda.get_device_name(),
-        "driver": _run(query).split("\n")[0].strip(),
+        "driver": run(query).output.split("\n")[0].strip(),
         "cuda": torch.version.cuda,
-        "ncu": re.search(r"Version (\S+)", _run([str(ncu()), "--version"]))[1],
+        "ncu": re.search(r"Version (\S+)", run([str(ncu()), "--version"]).output)[1],
     }
 
 

@@ -5,9 +5,7 @@ Each tool looks at each of them in a process of its own. Needs a GPU; writes san
 """
 
 import json
-import os
 import re
-import signal
 import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +18,7 @@ from numpy.random import RandomState
 
 from helpers.checks import check_close
 from helpers.compiler.tools import compute_sanitizer, cuda_home, nvcc_version
+from helpers.profiling.nvidia_tools import run, sanitize
 from helpers.profiling.tool_output import parse_sanitizer
 from helpers.tests.proof.broken_kernels import BROKEN
 from helpers.tests.proof.kernel import Kernel, sizes
@@ -127,11 +126,8 @@ def verdict(binary: str, name: str, tool: str, twin: str) -> dict:
     Lines are counted within the kernel's source. RuntimeError if the tool does not work,
     AssertionError if a mended kernel's result is wrong.
     """
-    command = [str(compute_sanitizer()), "--tool", tool, "--show-backtrace", "no"]
-    # CUDA 13's start-up asks the driver for functions that old ones lack: no error of ours
-    command += ["--report-api-errors", "no"] if tool == "memcheck" else []
-    output, stopped = run([*command, binary, f"{twin}::{name}"])
-    hangs = stopped or "\nhangs\n" in output
+    done = sanitize([binary, f"{twin}::{name}"], tool, TIME_LIMIT_S)
+    output, hangs = done.output, done.stopped or "\nhangs\n" in done.output
     # A run that hangs may have no summary
     found = parse_sanitizer(output + "========= ERROR SUMMARY: 0 errors\n" * hangs)
     if found is None:
@@ -147,18 +143,6 @@ def verdict(binary: str, name: str, tool: str, twin: str) -> dict:
         return {"error": None, "lines": [], "hangs": True} if hangs else {}
     error = errors[0].split(", line ")[0].removeprefix("Warning: ")
     return {"error": error, "lines": sorted(line - before for line in lines), "hangs": hangs}
-
-
-def run(command: list[str]) -> tuple[str, bool]:
-    """Run a command; return what it prints, and whether it had to be stopped."""
-    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    env = os.environ | {"LC_ALL": "C.UTF-8"}
-    process = subprocess.Popen(command, **both, text=True, env=env, start_new_session=True)
-    try:
-        return process.communicate(timeout=TIME_LIMIT_S)[0], False
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # the tool and the program under it
-        return process.communicate()[0], True
 
 
 def _check_result(kernel: Kernel, output: str) -> None:
@@ -195,8 +179,8 @@ def _launch(kernel: Kernel, twin: str) -> str:
 
 def _machine() -> dict[str, str]:
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    gpu, driver = run(query)[0].splitlines()[0].split(", ")
-    version = run([str(compute_sanitizer()), "--version"])[0]
+    gpu, driver = run(query).output.splitlines()[0].split(", ")
+    version = run([str(compute_sanitizer()), "--version"]).output
     return {
         "gpu": gpu,
         "driver": driver,
