@@ -15,6 +15,7 @@ SECTOR_BYTES = 32  # of global memory, moved at a time
 LINE_BYTES = 128  # of a cache line
 BANKS = 32  # of shared memory
 WORD_BYTES = 4  # what one bank delivers in one wavefront
+WIDEST_ACCESS = 16  # bytes that one lane moves
 
 MAX_THREADS = 1024  # of a block
 MAX_BLOCK = (1024, 1024, 64)

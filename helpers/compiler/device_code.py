@@ -42,6 +42,31 @@ def sass(src: str | Path, kernel: str | None = None, arch: str | None = None) ->
     return "\n".join(f"{name}\n{_instructions(part)}" for name, part in wanted.items())
 
 
+def sass_lines(src: str | Path, arch: str | None = None) -> dict[str, list[tuple[int, str]]]:
+    """Return each kernel's SASS as (line of the string, instruction); line 0: of no line.
+
+    Raises CompileError, or ToolMissing without nvcc or nvdisasm.
+    """
+    cubin = _compile(src, arch, "-cubin")
+    label = src.name if isinstance(src, Path) else "cell"
+    command = [str(tools.nvdisasm()), "-c", "-gi", str(cubin)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    kernels: dict[str, list[tuple[int, str]]] = {}
+    instructions, line, is_first = [], 0, True
+    for text in done.stdout.splitlines():
+        if found := re.match(r"\.text\.(\S+):$", text):
+            instructions = kernels.setdefault(_kernel_name(found[1]), [])
+            line, is_first = 0, True
+        # of functions inlined into each other the innermost comes first; it may be of a header
+        elif found := re.match(r'\s*//## File "(?:.*/)?([^"/]*)", line (\d+)', text):
+            line = 0 if is_first else line
+            line, is_first = line or (int(found[2]) if found[1] == label else 0), False
+        elif found := re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(\S.*?) *;", text):
+            instructions.append((line, found[1]))
+            is_first = True
+    return kernels
+
+
 @dataclass(frozen=True)
 class Resources:
     """What one kernel takes, from the compiler: registers a thread, bytes of static shared memory
@@ -116,6 +141,7 @@ def _compile(src, arch, kind) -> Path:
         "-O3",
         "-std=c++17",
         "-Xptxas=-v",
+        "-lineinfo",
         "--expt-relaxed-constexpr",
         "-DTORCH_LIGHT_CUDA",
     ]

@@ -93,6 +93,11 @@ def cuobjdump() -> Path:
     return _cuda_tool("cuobjdump", _pip("nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm"))
 
 
+def nvdisasm() -> Path:
+    """Return nvdisasm, which prints SASS with the lines that it comes from."""
+    return _cuda_tool("nvdisasm", _pip("nvidia-cuda-nvdisasm"))
+
+
 def compute_sanitizer() -> Path:
     """Return compute-sanitizer, which finds races and overruns on the GPU."""
     return _cuda_tool("compute-sanitizer", _pip('"cuda-toolkit[sanitizer]"'))

@@ -11,6 +11,7 @@ SAME = {
     "SECTOR_BYTES": gpu.SECTOR_BYTES,
     "BANKS": gpu.BANKS,
     "WORD_BYTES": gpu.WORD_BYTES,
+    "WIDEST_ACCESS": gpu.WIDEST_ACCESS,
     "MAX_THREADS": gpu.MAX_THREADS,
     "MAX_BLOCK_Z": gpu.MAX_BLOCK[2],
     "MAX_GRID_X": gpu.MAX_GRID[0],

@@ -36,7 +36,7 @@ each_kernel = pytest.mark.parametrize("name", KERNELS)
 @each_kernel
 def test_the_python_kernel_is_right(name):
     kernel = KERNELS[name]
-    arguments = kernel.arguments(RandomState())
+    arguments = kernel.arguments(RandomState(0))
     expected = kernel.expected(*arguments)
     launch(kernel.python, kernel.grid, kernel.block, *arguments)
     check_close(arguments[0], expected)
@@ -44,7 +44,7 @@ def test_the_python_kernel_is_right(name):
 
 @each_kernel
 def test_the_cuda_kernel_is_right(name):
-    arguments = KERNELS[name].arguments(RandomState())
+    arguments = KERNELS[name].arguments(RandomState(0))
     expected = KERNELS[name].expected(*arguments)
     arguments = [a.to(DEVICE) if isinstance(a, torch.Tensor) else a for a in arguments]
     compiled(name)(*arguments)
@@ -59,7 +59,7 @@ def test_both_backends_see_the_same(name):
 
 def accesses(report):
     """List what a report says about each access, but for the line, which is another in CUDA."""
-    left_out = ("line", "text", "samples")
+    left_out = ("line", "text", "samples", "widest")
     return sorted(
         [value for name, value in vars(access).items() if name not in left_out]
         for access in report.accesses
@@ -73,6 +73,18 @@ def test_nsight_compute_counts_the_same(name):
     different = {what for what in counted if counted[what] != measured[what]}
     assert different == DIFFERENT.get(name, set())
     assert bool(different) == bool(KERNELS[name].note)
+
+
+@each_kernel
+def test_with_what_nvcc_joins_wavefronts_are_nsight_computes(name):
+    report = trace_on_cpu_backend(name)
+    if report.launches[0].registers is None:
+        pytest.skip("needs nvcc and nvdisasm")
+    measured = nsight_compute(name)
+    for operation in ("load", "store"):
+        found = [a for a in report.accesses if (a.space, a.operation) == ("shared", operation)]
+        waves = sum(a.joined_wavefronts if a.widest > a.bytes else a.wavefronts for a in found)
+        assert waves == measured[f"shared {operation} wavefronts"]
 
 
 def test_the_readme_is_up_to_date():

@@ -1,12 +1,11 @@
-"""The rules of sectors and banks, on patterns whose cost is known and on random ones."""
-
-import random
+"""The rules of sectors and banks, on patterns whose cost is known."""
 
 import pytest
 
 from helpers.trace.model import (
     ideal_sectors,
     ideal_wavefronts,
+    joined,
     lanes_at_one_address,
     sectors,
     wavefronts,
@@ -75,36 +74,29 @@ def test_lanes_at_one_address():
     assert lanes_at_one_address((None,) * 32) == 0
 
 
-@pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
-def test_random_requests_against_counting_by_hand(size):
-    for _ in range(200):
-        reach = random.choice([2, 8, 32, 1000])
-        offsets = [size * random.randrange(reach) if random.random() < 0.8 else None for _ in LANES]
-        touched = [set(range(o, o + size)) for o in offsets if o is not None]
-        everything = set().union(*touched)
-        assert sectors(offsets, size) == len({byte // 32 for byte in everything})
-        assert ideal_sectors(offsets, size) == (len(everything) + 31) // 32
+@pytest.mark.parametrize(
+    ("firsts", "size", "expected"),  # where lane 0 of each request asks
+    [
+        ([0, 4, 8, 12], 4, [(0, 16)]),
+        ([0, 4, 8, 12, 16, 20, 24], 4, [(0, 16), (4, 8), (6, 4)]),
+        ([4, 8, 12, 16], 4, [(0, 4), (1, 8), (3, 4)]),  # aligned from the second on
+        ([8, 12, 16, 20], 4, [(0, 8), (2, 8)]),
+        ([0, 128, 256, 384], 4, [(0, 4), (1, 4), (2, 4), (3, 4)]),  # down a column
+        ([12, 8, 4, 0], 4, [(0, 4), (1, 4), (2, 4), (3, 4)]),  # backwards
+        ([0, 8], 8, [(0, 16)]),
+        (list(range(17)), 1, [(0, 16), (16, 1)]),
+        ([0, 16], 16, [(0, 16), (1, 16)]),
+        ([], 4, []),
+    ],
+)
+def test_what_nvcc_joins(firsts, size, expected):
+    assert joined([strided(512, first) for first in firsts], size) == expected
 
-        per_part = {1: 32, 2: 32, 4: 32, 8: 16, 16: 8}[size]
-        pairs, fours = (
-            zip(offsets[::2], offsets[1::2], strict=True),
-            zip(offsets[0::4], offsets[1::4], offsets[2::4], offsets[3::4], strict=True),
-        )
-        beside = all(None in pair or pair[0] == pair[1] for pair in pairs)
-        next_but_one = all(
-            (None in (a, c) or a == c) and (None in (b, d) or b == d) for a, b, c, d in fours
-        )
-        if size > 4 and (beside or next_but_one):  # two parts of a load at once
-            per_part *= 2
-        passes = ideal = 0
-        for first in range(0, 32, per_part):
-            words = {
-                (o + byte) // 4
-                for o in offsets[first : first + per_part]
-                if o is not None
-                for byte in range(size)
-            }
-            passes += max([len([w for w in words if w % 32 == bank]) for bank in range(32)])
-            ideal += bool(words)
-        assert wavefronts(offsets, size) == passes
-        assert ideal_wavefronts(offsets, size) == ideal
+
+def test_only_accesses_that_lie_in_order_for_every_lane_are_joined():
+    one, next_one = strided(16), strided(16, 4)
+    assert joined([one, next_one], 4) == [(0, 8)]
+    assert joined([one, (*next_one[:31], None)], 4) == [(0, 4), (1, 4)]  # a lane less
+    assert joined([one, (*next_one[:31], 0)], 4) == [(0, 4), (1, 4)]
+    assert joined([strided(4), strided(4, 4)], 4) == [(0, 4), (1, 4)]  # of odd lanes not aligned
+    assert joined([one[:8] + (None,) * 24, next_one[:8] + (None,) * 24], 4) == [(0, 8)]

@@ -13,7 +13,7 @@ from helpers.checks import check_close
 from helpers.compiler import compile_cuda, device_code
 from helpers.compiler.tools import ToolMissing
 from helpers.simulator import OutOfRangeError, blockDim, blockIdx, threadIdx
-from helpers.trace import Trace, trace
+from helpers.trace import Trace, from_nvcc, trace
 from helpers.trace import report as report_module
 from helpers.trace.record import Access, Launch, Line, Request, Stage
 
@@ -144,13 +144,12 @@ def test_html_is_escaped():
 
 def test_the_caption_says_how_the_launch_fits_the_chip(monkeypatch):
     monkeypatch.setitem(report_module.occupancy.__globals__, "BACKEND", "cpu")
-    monkeypatch.setattr(report_module, "_registers", lambda *_: 40)
-    text = str(Trace([tile_launch()], source=CUDA))
+    text = str(Trace([tile_launch(registers=40)]))
     assert text.endswith(
         "H200: 75% occupancy, 6 blocks of 8 warps an SM, limited by registers; "
         "40 registers a thread\n2.53 waves of 792 blocks, the last one 53% full"
     )
-    text = str(Trace([tile_launch(grid=(793, 1, 1))], source=CUDA))
+    text = str(Trace([tile_launch(grid=(793, 1, 1), registers=40)]))
     assert text.endswith("1.00 waves of 792 blocks, the last one 1% full")
     text = str(Trace([copy_launch()]))
     assert text.endswith(
@@ -158,8 +157,7 @@ def test_the_caption_says_how_the_launch_fits_the_chip(monkeypatch):
         "registers are not known; up to 32 a thread would allow this\n"
         "4 of the 4,224 blocks of one wave"
     )
-    monkeypatch.setattr(report_module, "_registers", lambda *_: 80)
-    text = str(Trace([tile_launch(block=(1024, 1, 1))], source=CUDA))
+    text = str(Trace([tile_launch(block=(1024, 1, 1), registers=80)]))
     assert text.endswith("H200: not one block fits an SM, limited by registers")
 
 
@@ -273,8 +271,35 @@ def test_registers_are_not_known_without_nvcc(monkeypatch):
     def missing(*_):
         raise ToolMissing("nvcc is not installed", "install it")
 
-    monkeypatch.setattr(report_module, "resource_usage", missing)
+    monkeypatch.setattr(from_nvcc, "resource_usage", missing)
     assert Trace([tile_launch()], source=CUDA).occupancy("T4").registers is None
+
+
+def test_to_show_a_report_runs_no_compiler(monkeypatch):
+    def run(*_):
+        raise AssertionError("nvcc is run")
+
+    monkeypatch.setattr(from_nvcc, "_ask", run)
+    report = Trace([tile_launch(registers=40)], source=CUDA)
+    assert "; 40 registers a thread" in str(report)
+    assert "; 40 registers a thread" in report._repr_html_()
+    assert report.occupancy().registers == 40
+
+
+@pytest.mark.parametrize(
+    ("widest", "remark"),
+    [
+        (None, "at most: nvcc may join neighbouring loads, then 8"),
+        (16, "8 on the GPU: nvcc joins neighbouring loads"),
+        (4, ""),
+    ],
+)
+def test_loads_that_nvcc_joins_are_said(widest, remark):
+    [load, store] = tile_launch().accesses
+    load = replace(load, joined_requests=1, joined_wavefronts=32, widest=widest)
+    text = str(Trace([tile_launch(accesses=[load, store])]))
+    assert remark in text
+    assert ("join" in text) == bool(remark)
 
 
 @pytest.mark.parametrize("wrong", [3, "square", None])

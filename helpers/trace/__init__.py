@@ -5,6 +5,7 @@ How it works, in the order to read it:
     model                       what one request costs: sectors, wavefronts
     from_simulator              records a Python kernel; marks is what it puts into its source
     from_cpu_backend            records a CUDA string, machine_code counts its FLOPs
+    from_nvcc                   adds the registers, and what nvcc joins in shared memory
     occupancy                   how many blocks an SM holds
     report, table               what `trace` returns, and how it shows itself
     pictures, launch_pictures   of one access, of a launch; picture is what they share
@@ -16,9 +17,9 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from helpers.trace import from_simulator
+from helpers.trace import from_nvcc, from_simulator
 from helpers.trace.animation import animate_tiled_matmul
-from helpers.trace.occupancy import occupancy
+from helpers.trace.occupancy import chip_here, occupancy
 from helpers.trace.report import Trace
 
 __all__ = ["Trace", "animate_tiled_matmul", "occupancy", "trace"]
@@ -33,8 +34,9 @@ def trace(function: Callable, *args: Any, **kwargs: Any) -> Trace:
     a GPU. The report shows itself as a table, report.draw() as pictures.
 
     Requests, sectors and conflicts are those that Nsight Compute counts on a GPU, unless nvcc makes
-    other instructions there: it may merge or drop accesses, and makes a loop of an atomicAdd of
-    floats in shared memory.
+    other instructions there: it may drop accesses, makes a loop of an atomicAdd of floats in shared
+    memory, and joins neighbouring loads of shared memory into wide ones. The report says where it
+    does the last: where nvcc is, it compiles the string as well, for this and for the registers.
 
     Raises what the launch raises: an index out of range, a race, a barrier that not all reach.
     TypeError if `function` is neither of the two, or a kernel comes without grid and block.
@@ -54,4 +56,5 @@ def trace(function: Callable, *args: Any, **kwargs: Any) -> Trace:
 
     result, launches = from_cpu_backend.record(function, *args, **kwargs)
     source, _ = compiler.source_of(function)
+    from_nvcc.add_device_code(launches, source, chip_here().arch)
     return Trace(launches, result, source)

@@ -15,7 +15,7 @@ from helpers.trace.record import SAMPLES, Access, Launch, Line, Request, Stage
 
 SUMS = [
     "requests", "lanes", "sectors", "ideal_sectors", "wavefronts", "ideal_wavefronts",
-    "same_address",
+    "same_address", "joined_requests", "joined_wavefronts",
 ]  # fmt: skip
 OPERATIONS = ["load", "store", "atomic"]  # by AccessKind
 ARRAY_BITS = 44  # of an offset; above them stands which array it is, if a request reaches several

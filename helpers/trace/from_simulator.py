@@ -148,6 +148,7 @@ class _Recorder:
             self.shared_bytes, sum(a.size * element_bytes(a) for a in current.shared.values())
         )
         stages = defaultdict(int)
+        in_order = defaultdict(list)  # warp, …, stage → each request to shared memory, its Access
         for (warp, site, what, stage, _), (requests, came) in self._requests.items():
             file, line, *_ = site
             stages[stage, warp, line, *what[:2]] += len(requests)
@@ -155,8 +156,12 @@ class _Recorder:
             access = self._access(file, line, *what)
             for offsets in requests:
                 _count(access, tuple(offsets))
+                if access.space == "shared" and access.operation != "atomic":
+                    in_order[warp, what, stage].append((tuple(offsets), access))
                 if block == (0, 0, 0) and len(access.samples) < SAMPLES:
                     access.samples.append(Request(block, warp, tuple(offsets)))
+        for made in in_order.values():
+            _count_joined(made)
         for (_, file, line, part, _), executions in self._marked.items():
             lanes = sum(bits.bit_count() for bits in executions)
             self._execute(file, line, part, len(executions), lanes)
@@ -207,6 +212,14 @@ def _count(access, offsets):
         access.ideal_wavefronts += ideal
     if access.operation == "atomic":
         access.same_address += model.lanes_at_one_address(offsets)
+
+
+def _count_joined(made):
+    """Count what nvcc may make of a warp's requests to one array: [(offsets, Access)]."""
+    for first, width in model.joined([offsets for offsets, _ in made], made[0][1].bytes):
+        offsets, access = made[first]
+        access.joined_requests += 1
+        access.joined_wavefronts += _cost(offsets, width, access.operation, "shared")[0]
 
 
 @functools.lru_cache(10_000)

@@ -11,7 +11,7 @@ these functions give Nsight Compute's count for each of them.
 
 from collections import Counter
 
-from helpers.base.gpu import BANKS, SECTOR_BYTES, WORD_BYTES
+from helpers.base.gpu import BANKS, SECTOR_BYTES, WIDEST_ACCESS, WORD_BYTES
 
 
 def sectors(offsets, size, operation="load"):
@@ -67,6 +67,27 @@ def parts(offsets, size, operation="load"):
     starts = range(0, len(offsets), width)
     lanes = ([n for n in range(i, i + width) if offsets[n] is not None] for i in starts)
     return [part for part in lanes if part]
+
+
+def joined(requests, size):
+    """Return what nvcc may make of the loads, or the stores, of one warp: [(first, bytes a lane)].
+
+    `requests` are the offsets of each, in their order. Neighbours become one wide access where what
+    each lane asks for lies in order, and aligned to the whole. `first` counts from 0.
+    """
+    result, first = [], 0
+    while first < len(requests):
+        run = size  # bytes of a lane that lie in order
+        for request in requests[first + 1 : first + WIDEST_ACCESS // size]:
+            if request != tuple(None if o is None else o + run for o in requests[first]):
+                break
+            run += size
+        offsets, width = _active(requests[first]), WIDEST_ACCESS
+        while width > size and (width > run or any(offset % width for offset in offsets)):
+            width //= 2
+        result.append((first, width))
+        first += width // size
+    return result
 
 
 def lanes_at_one_address(offsets):

@@ -113,7 +113,7 @@ def occupancy(
     figures that are no integers.
     """
     if chip is None:
-        chip = _chip_here()
+        chip = chip_here().name
     if chip not in CHIPS:
         raise ValueError(f"chip {chip!r} is not known; known are {', '.join(CHIPS)}")
     figures = {"threads": threads, "shared_bytes": shared_bytes, "registers": registers}
@@ -136,15 +136,15 @@ def occupancy(
     return Occupancy(on, threads, registers, limits)
 
 
-def _chip_here() -> str:
-    """Return the name of this machine's GPU if it is a known one, else that of the H200."""
+def chip_here() -> Chip:
+    """Return this machine's GPU if it is a known one, else the H200."""
     if BACKEND == "cuda":
         gpu = torch.cuda.get_device_properties()
         for name, chip in CHIPS.items():
             # the number of SMs as well: an RTX 2080 Ti is no RTX 2080, an H100 PCIe no H100 SXM
             if name.removesuffix(" SXM") in gpu.name and chip.sms == gpu.multi_processor_count:
-                return name
-    return COURSE_CHIP.name
+                return chip
+    return COURSE_CHIP
 
 
 def _warps(threads: int) -> int:

@@ -36,6 +36,9 @@ class Access:
     wavefronts: int = 0  # shared memory only
     ideal_wavefronts: int = 0  # without a bank conflict
     same_address: int = 0  # atomics: most lanes that meet at one address, summed over the requests
+    joined_requests: int = 0  # shared memory, loads and stores: of a compiler that joins neighbours
+    joined_wavefronts: int = 0
+    widest: int | None = None  # bytes that nvcc lets one lane move at a time; None: not known
     samples: list[Request] = field(default_factory=list)  # the first few, in the order they came
 
     @property
@@ -79,3 +82,4 @@ class Launch:
     accesses: list[Access]
     lines: list[Line]
     stages: list[Stage]
+    registers: int | None = None  # of a thread, by nvcc for the chip here; None: not known

@@ -9,10 +9,7 @@ from dataclasses import replace
 from html import escape
 from typing import Any
 
-from helpers.compiler.device_code import gpu_arch, resource_usage
-from helpers.compiler.errors import CompileError
-from helpers.compiler.tools import ToolMissing
-from helpers.trace import launch_pictures, pictures
+from helpers.trace import from_nvcc, launch_pictures, pictures
 from helpers.trace.occupancy import Occupancy, occupancy
 from helpers.trace.picture import Picture
 from helpers.trace.record import Access, Launch, Line
@@ -22,7 +19,7 @@ NOTHING_RAN = "no kernel was launched"
 NOTHING_TO_DRAW = "nothing to draw: no line was counted, and no access to memory"
 COUNTS = {
     "requests", "lanes", "sectors", "ideal_sectors", "wavefronts", "ideal_wavefronts",
-    "same_address", "executions", "flops",
+    "same_address", "joined_requests", "joined_wavefronts", "executions", "flops",
 }  # fmt: skip
 
 
@@ -98,17 +95,17 @@ class Trace:
     def occupancy(self, chip: str | None = None) -> Occupancy:
         """Return how much of a chip the kernel's blocks occupy; by default of the GPU here.
 
-        Without a GPU, and on one that `helpers.trace.occupancy` does not know, it is the H200. A
-        CUDA kernel's registers are asked of nvcc; without it, and for a Python kernel, they are
-        taken for no limit. Raises ValueError for an unknown chip, or if several kernels ran.
+        Without a GPU, and on one that helpers/base/gpu.py does not know, it is the H200. For
+        another chip, nvcc is asked for the registers that it gives a thread there; without it, and
+        for a Python kernel, they are taken for no limit. Raises ValueError for an unknown chip, or
+        if several kernels ran.
         """
         launch = self._only()
-        threads = math.prod(launch.block)
-        fit = occupancy(chip, threads, launch.shared_bytes)
-        registers = None
-        if self._source is not None:
-            registers = _registers(self._source, launch.kernel, fit.chip.arch)
-        return occupancy(fit.chip.name, threads, launch.shared_bytes, registers)
+        threads, registers = math.prod(launch.block), launch.registers
+        if chip is not None and self._source is not None:
+            arch = occupancy(chip, threads).chip.arch
+            registers = from_nvcc.registers(self._source, launch.kernel, arch)
+        return occupancy(chip, threads, launch.shared_bytes, registers)
 
     # ---- the tables -----------------------------------------------------------------------------
 
@@ -239,25 +236,6 @@ def _totals(records: Iterable) -> list:
         for name in COUNTS & values.keys():
             setattr(totals[what], name, getattr(totals[what], name) + values[name])
     return sorted(totals.values(), key=lambda total: total.line)
-
-
-def _registers(source: str, kernel: str, arch: str) -> int | None:
-    """Return a thread's registers; None if nvcc cannot tell, or of which of several templates."""
-    is_here = arch == f"sm_{gpu_arch('')}"  # then the string may need its special instructions
-    try:
-        usage = resource_usage(source, None if is_here else arch)
-    except (ToolMissing, CompileError):
-        return None
-    for plain in (_without_namespace, lambda name: _without_namespace(name).split("<")[0]):
-        found = [usage[name].registers for name in usage if plain(name) == plain(kernel)]
-        if len(found) == 1:
-            return found[0]
-    return None
-
-
-def _without_namespace(kernel: str) -> str:
-    name, bracket, arguments = kernel.replace(" ", "").partition("<")
-    return name.split("::")[-1] + bracket + arguments
 
 
 def _names(access: Access) -> tuple:

@@ -139,7 +139,19 @@ def _complaints(access: Access) -> str:
     idle = WARP_SIZE - access.lanes / access.requests
     if idle >= MANY_IDLE_LANES:
         complaints.append(f"{idle:.3g} of 32 lanes idle")
+    complaints += _joins(access)
     return f"← {', '.join(complaints)}" if complaints else ""
+
+
+def _joins(access: Access) -> list[str]:
+    """Say whether the GPU takes fewer wavefronts, because nvcc makes one access of several."""
+    is_wide = access.widest is None or access.widest > access.bytes
+    if not (0 < access.joined_requests < access.requests and is_wide):
+        return []
+    each = f"{access.joined_wavefronts / access.requests:.3g}"
+    if access.widest is None:
+        return [f"at most: nvcc may join neighbouring {access.operation}s, then {each}"]
+    return [f"{each} on the GPU: nvcc joins neighbouring {access.operation}s"]
 
 
 def _fit(fit: Occupancy, blocks: int) -> str:

@@ -75,13 +75,14 @@ std::uint32_t& WarpLog<Entry>::slot(const void* code, std::uint64_t place) {
 
 // ---------------------------------------------------------------- what its requests cost
 
-RequestCost AccessSite::cost_of(MemoryRequest& request) {
+RequestCost RecentCosts::of(MemoryRequest& request) {
     std::uint64_t base = request.offset[__builtin_ctz(request.lanes)], different = 0;
     for (std::uint32_t idle = ~request.lanes; idle; idle &= idle - 1)
         request.offset[__builtin_ctz(idle)] = base;
     for (unsigned i = 0; i < WARP_SIZE; i++) different |= (request.offset[i] - base) ^ pattern_[i];
-    if (different || pattern_lanes_ != request.lanes) {
+    if (different || pattern_lanes_ != request.lanes || pattern_bytes_ != request.bytes) {
         pattern_lanes_ = request.lanes;
+        pattern_bytes_ = request.bytes;
         known_ = 0;
         for (unsigned i = 0; i < WARP_SIZE; i++) pattern_[i] = request.offset[i] - base;
     }
@@ -141,6 +142,7 @@ void Counter::count_block() {
 
 void Counter::count_warp(unsigned warp) {
     for (MemoryRequest& request : requests_[warp].entries()) count(request, warp);
+    count_joined(requests_[warp].entries());
     for (const Visit& visit : visits_[warp].entries()) {
         Executions& executions = executions_[visit.code];
         executions.warps++;
@@ -161,7 +163,7 @@ void Counter::count(MemoryRequest& request, unsigned warp) {
             std::copy(request.offset, request.offset + WARP_SIZE, sample.offset);
         }
     }
-    RequestCost cost = site.cost_of(request);
+    RequestCost cost = site.costs.of(request);
     site.requests++;
     site.lanes += unsigned(__builtin_popcount(request.lanes));
     site.sectors += cost.sectors;
@@ -169,6 +171,24 @@ void Counter::count(MemoryRequest& request, unsigned warp) {
     site.wavefronts += cost.wavefronts;
     site.ideal_wavefronts += cost.ideal_wavefronts;
     site.same_address += cost.same_address;
+}
+
+// What nvcc may make of the requests to shared memory that a warp made in this order.
+void Counter::count_joined(std::vector<MemoryRequest>& requests) {
+    std::map<std::tuple<const KernelArray*, AccessKind, unsigned>, std::vector<MemoryRequest*>> alike;
+    for (MemoryRequest& request : requests)
+        if (request.array->shared && request.kind != AccessKind::atomic)
+            alike[{request.array, request.kind, request.bytes}].push_back(&request);
+    for (const auto& [what, in_order] : alike) {
+        for (std::size_t first = 0; first < in_order.size();) {
+            MemoryRequest joined = *in_order[first];
+            AccessSite& site = *sites_[site_of(joined)];
+            joined.bytes = joined_bytes(in_order, first);
+            site.joined_requests++;
+            site.joined_wavefronts += site.joined_costs.of(joined).wavefronts;
+            first += joined.bytes / site.bytes;
+        }
+    }
 }
 
 unsigned Counter::site_of(const MemoryRequest& request) {
@@ -225,7 +245,8 @@ std::string Counter::take() {
                ",\"kind\":" + number(std::uint64_t(site->kind)) +
                ",\"bytes\":" + number(site->bytes) + ",\"sums\":" +
                list({site->requests, site->lanes, site->sectors, site->ideal_sectors,
-                     site->wavefronts, site->ideal_wavefronts, site->same_address}) + "}";
+                     site->wavefronts, site->ideal_wavefronts, site->same_address,
+                     site->joined_requests, site->joined_wavefronts}) + "}";
     });
     text += ",\"samples\":" + list(samples_, [](const Sample& sample) {
         std::string offsets;

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -83,6 +84,23 @@ struct RequestCost {
 };
 RequestCost work_out(const MemoryRequest& request);  // by the rules in request_cost.cpp
 
+// The bytes that one lane moves if nvcc joins requests[first] with those after it: neighbours that
+// lie in order, aligned to the whole; just the request's own if there is nothing to join.
+unsigned joined_bytes(const std::vector<MemoryRequest*>& requests, std::size_t first);
+
+// The cost depends on the offsets relative to the first one and on where that lies in its sector.
+// Most requests of an instruction repeat the pattern of the one before, so its costs are kept.
+class RecentCosts {
+public:
+    RequestCost of(MemoryRequest& request);
+
+private:
+    std::uint32_t pattern_lanes_ = 0, known_ = 0;  // bit i of known_: costs_[i]
+    unsigned pattern_bytes_ = 0;
+    std::uint64_t pattern_[WARP_SIZE];
+    RequestCost costs_[SECTOR_BYTES];  // by the byte in its sector that the first lane's access begins at
+};
+
 // All requests that one instruction made to one array.
 struct AccessSite {
     const void* code;
@@ -90,17 +108,9 @@ struct AccessSite {
     unsigned bytes;
     AccessKind kind;
     std::uint64_t requests, lanes, sectors, ideal_sectors, wavefronts, ideal_wavefronts,
-        same_address;
+        same_address, joined_requests, joined_wavefronts;
     unsigned samples;
-
-    RequestCost cost_of(MemoryRequest& request);
-
-private:
-    // The cost depends on the offsets relative to the first one and on where that lies in its
-    // sector. Most requests repeat the pattern of the one before, so its costs are kept.
-    std::uint32_t pattern_lanes_, known_;  // bit i of known_: costs_[i]
-    std::uint64_t pattern_[WARP_SIZE];
-    RequestCost costs_[SECTOR_BYTES];  // by the byte in its sector that the first lane's access begins at
+    RecentCosts costs, joined_costs;
 };
 
 class Counter {
@@ -159,6 +169,7 @@ private:
     void count_warp(unsigned warp);
     void count_block();
     void count(MemoryRequest& request, unsigned warp);
+    void count_joined(std::vector<MemoryRequest>& requests);
     unsigned site_of(const MemoryRequest& request);
     std::uint64_t offset_in_other_array(const Access& access);
 

@@ -105,4 +105,32 @@ RequestCost work_out(const MemoryRequest& request) {
     return cost;
 }
 
+static bool lies_behind(const MemoryRequest& request, const MemoryRequest& first,
+                        std::uint64_t bytes) {
+    if (request.lanes != first.lanes) return false;
+    for (std::uint32_t left = first.lanes; left; left &= left - 1) {
+        unsigned lane = __builtin_ctz(left);
+        if (request.offset[lane] != first.offset[lane] + bytes) return false;
+    }
+    return true;
+}
+
+static bool is_aligned(const MemoryRequest& request, unsigned bytes) {
+    for (std::uint32_t left = request.lanes; left; left &= left - 1)
+        if (request.offset[__builtin_ctz(left)] % bytes) return false;
+    return true;
+}
+
+unsigned joined_bytes(const std::vector<MemoryRequest*>& requests, std::size_t first) {
+    const MemoryRequest& request = *requests[first];
+    unsigned run = request.bytes;  // bytes of a lane that lie in order
+    for (std::size_t next = first + 1; next < requests.size() && run < WIDEST_ACCESS; next++) {
+        if (!lies_behind(*requests[next], request, run)) break;
+        run += request.bytes;
+    }
+    for (unsigned bytes = WIDEST_ACCESS; bytes > request.bytes; bytes /= 2)
+        if (bytes <= run && is_aligned(request, bytes)) return bytes;
+    return request.bytes;
+}
+
 }  // namespace cuda_on_cpu

@@ -10,6 +10,7 @@ constexpr unsigned WARP_SIZE = 32;
 constexpr unsigned SECTOR_BYTES = 32;  // of global memory, moved at a time
 constexpr unsigned BANKS = 32;         // of shared memory
 constexpr unsigned WORD_BYTES = 4;     // what one bank delivers in one wavefront
+constexpr unsigned WIDEST_ACCESS = 16;  // bytes that one lane moves
 constexpr unsigned MAX_THREADS = 1024;  // of a block
 constexpr unsigned MAX_BLOCK_Z = 64;
 constexpr unsigned MAX_GRID_X = 0x7fffffff, MAX_GRID_YZ = 65535;

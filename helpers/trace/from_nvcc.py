@@ -1,0 +1,64 @@
+"""What nvcc makes of the kernels of a CUDA string: registers, wide accesses to shared memory."""
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+from helpers.compiler.device_code import gpu_arch, resource_usage, sass_lines
+from helpers.compiler.errors import CompileError
+from helpers.compiler.tools import ToolMissing
+from helpers.trace.record import Launch
+
+WIDTHS = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}  # LDS.128: 16 bytes
+
+
+def add_device_code(launches: list[Launch], source: str, arch: str) -> None:
+    """Write into launches what nvcc makes of them for a chip; nothing where it cannot tell."""
+    for launch in launches:
+        launch.registers = registers(source, launch.kernel, arch)
+        widest = _widest(source, launch.kernel, arch)
+        for access in launch.accesses:
+            if access.space == "shared":
+                access.widest = widest.get((access.line, access.operation))
+
+
+def registers(source: str, kernel: str, arch: str) -> int | None:
+    """Return a thread's registers; None if nvcc cannot tell, or of which of several templates."""
+    found = _of_kernel(_ask(resource_usage, source, arch), kernel)
+    return found.registers if found else None
+
+
+def _widest(source: str, kernel: str, arch: str) -> dict[tuple[int, str], int]:
+    """Return the bytes of the widest load and store of shared memory in each line."""
+    widest: dict[tuple[int, str], int] = {}
+    for line, instruction in _of_kernel(_ask(sass_lines, source, arch), kernel) or []:
+        if found := re.search(r"\b(LDS|STS)(\S*)", instruction):
+            key = line, "load" if found[1] == "LDS" else "store"
+            widths = (WIDTHS.get(part) for part in found[2].split("."))
+            width = next(filter(None, widths), 4)
+            widest[key] = max(width, widest.get(key, 0))
+    return widest
+
+
+@lru_cache(maxsize=256)
+def _ask(question: Callable, source: str, arch: str) -> dict:
+    """Ask nvcc about the kernels of a string; {} where it is missing or refuses the string."""
+    is_here = arch == f"sm_{gpu_arch('')}"  # then the string may need its special instructions
+    try:
+        return question(source, None if is_here else arch)
+    except (ToolMissing, CompileError):
+        return {}
+
+
+def _of_kernel(answers: dict, kernel: str):
+    """Return the answer about one kernel; None if there is none, or which of several is open."""
+    for plain in (_without_namespace, lambda name: _without_namespace(name).split("<")[0]):
+        found = [answers[name] for name in answers if plain(name) == plain(kernel)]
+        if len(found) == 1:
+            return found[0]
+    return None
+
+
+def _without_namespace(kernel: str) -> str:
+    name, bracket, arguments = kernel.replace(" ", "").partition("<")
+    return name.split("::")[-1] + bracket + arguments
