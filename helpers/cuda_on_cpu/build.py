@@ -45,6 +45,8 @@ class CpuBackend:
             "-fno-delete-null-pointer-checks",
             # and a loop that never ends an error as well, not one to leave out.
             "-fno-finite-loops",
+            # nvcc lets a float4 be stored into an array of half.
+            "-fno-strict-aliasing",
             # Line numbers for the errors of a kernel; no more, because that takes time.
             "-g1",
             # Kernels of two strings may have the same name: none may stand in for another.
