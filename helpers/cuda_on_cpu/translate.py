@@ -9,6 +9,7 @@ import re
 from . import checked
 from .error import TranslateError
 from .launches import rewrite_launch_calls, rewrite_launches
+from .ptx import rewrite_asm
 from .scanner import Source, mask
 from .unsupported import find_unsupported
 
@@ -22,6 +23,7 @@ def translate(src: str, check: bool = False, trace: bool = False) -> str:
     unsupported = find_unsupported(Source(src))
     if unsupported:
         raise TranslateError(*unsupported)
+    src = rewrite_asm(src)
     src = _rewrite_words(src)
     src = _rewrite_volatile(src)
     src = _limit_static_shared(src)

@@ -4,14 +4,12 @@ import re
 
 from .scanner import Source, blank
 
-ARCHITECTURE = 750  # __CUDA_ARCH__ in include/cuda_runtime.h
+ARCHITECTURE = 800  # __CUDA_ARCH__ in include/cuda_runtime.h
 
 # (what to look for in code, what to say). The first in the source counts.
 _UNSUPPORTED = [
-    (r"\b(?:asm|__asm__|__asm)\b", "inline PTX (asm) runs on a GPU only."),
     (r"\bwgmma\w*", "wgmma (warp-group matrix instructions) runs on a GPU only."),
     (r"\bCUtensorMap\b|\bcuTensorMap\w+", "TMA (tensor maps) runs on a GPU only."),
-    (r"\bcp_async\w*|\b__pipeline_\w+", "asynchronous copies (cp.async) run on a GPU only."),
     (r"\bnvcuda\b|\bwmma\s*::", "wmma (tensor cores) runs on a GPU only."),
     (r"\b__cluster_dims__\b|\bthis_cluster\b|\bcluster_group\b|\bcudaLaunchKernelEx\w*",
      "thread block clusters run on a GPU only."),
@@ -38,7 +36,7 @@ def find_unsupported(source: Source) -> tuple[int, str] | None:
     Code for newer architectures is passed over: the compiler leaves it out, as it does under nvcc
     for an older GPU.
     """
-    src, code = source.text, _without_other_architectures(source.code)
+    src, code = source.text, without_other_architectures(source.code)
     found = []
     for pattern, sentence in _UNSUPPORTED:
         for match in re.finditer(pattern, code):
@@ -62,7 +60,7 @@ def _in_directive(code: str, position: int) -> bool:
     return bool(re.match(r"[ \t]*#[ \t]*(?!define\b)\w", line))
 
 
-def _without_other_architectures(code: str) -> str:
+def without_other_architectures(code: str) -> str:
     """Blank what conditions on __CUDA_ARCH__ leave out; what cannot be decided stays."""
     out = []
     stack = []  # per #if: [live before it, a branch was surely taken, this branch may be live]

@@ -30,4 +30,4 @@ def test_the_cpu_backend_has_the_same_facts():
     facts = {name: eval(value, {}) for name, value in found}
     assert {name: facts.pop(name) for name in SAME} == SAME
     assert set(facts) == {"ARCHITECTURE", "MULTIPROCESSORS", "CONSTANT_BYTES"}  # its own
-    assert f"sm_{facts['ARCHITECTURE'] // 10}" == gpu.CHIPS["T4"].arch
+    assert f"sm_{facts['ARCHITECTURE'] // 10}" == gpu.CHIPS["A100"].arch

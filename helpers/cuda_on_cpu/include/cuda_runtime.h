@@ -33,13 +33,15 @@
 #include "cuda_on_cpu/device.h"
 #include "cuda_on_cpu/host_api.h"
 #include "cuda_on_cpu/math.h"
+#include "cuda_on_cpu/ptx.h"
+#include "cuda_on_cpu/shared_address.h"
 #include "cuda_on_cpu/sync.h"
 #include "cuda_on_cpu/volatile.h"
 #include "cuda_on_cpu/warp.h"
 
 #include "assert.h"
 
-// Code between #if __CUDA_ARCH__ >= 800 and #endif is left out: it mostly speaks PTX.
+// Code between #if __CUDA_ARCH__ >= 900 and #endif is left out: it mostly speaks of clusters and TMA.
 #if !defined(__CUDA_ARCH__)
-#define __CUDA_ARCH__ 750
+#define __CUDA_ARCH__ 800
 #endif

@@ -59,12 +59,21 @@ void Checker::order(bool stores) {
     used_orders_ = true;
     if (stores && fenced_) {
         Releases::Number number = checks_->releases.release(block_);
-        if (!thread_fenced_[thread]) return;
-        unsigned first = clocks_.lanes_met() ? thread - thread % WARP_SIZE : thread;
-        unsigned end = clocks_.lanes_met() ? first + WARP_SIZE : thread + 1;
-        for (unsigned lane = first; lane < end; lane++)
-            if (!released_[lane]) released_[lane] = number;
+        if (thread_fenced_[thread]) note_released(number);
     }
+}
+
+void Checker::note_released(Releases::Number number) {
+    unsigned thread = position.thread;
+    unsigned first = clocks_.lanes_met() ? thread - thread % WARP_SIZE : thread;
+    unsigned end = clocks_.lanes_met() ? first + WARP_SIZE : thread + 1;
+    for (unsigned lane = first; lane < end; lane++)
+        if (!released_[lane]) released_[lane] = number;
+}
+
+void Checker::arrive() {
+    used_orders_ = true;
+    note_released(checks_->releases.count());
 }
 
 // It sees what others have released until now: before it, they may not have.

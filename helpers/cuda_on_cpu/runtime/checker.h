@@ -29,7 +29,8 @@ public:
     void sync_lanes(unsigned warp, std::uint32_t lanes) { clocks_.sync_lanes(warp, lanes); }
     void share_acquired(unsigned warp, std::uint32_t lanes);  // any warp operation
     void fence();
-    void acquire();  // after an atomic or a volatile read
+    void acquire();  // after an atomic or a volatile read, or a barrier of some threads
+    void arrive();   // at such a barrier: what the thread wrote is there for who waits at it
 
     // orders: it is an atomic or volatile, which do not race with each other and may order others.
     [[gnu::always_inline]] void access(std::uintptr_t address, unsigned bytes, AccessKind kind,
@@ -84,6 +85,7 @@ private:
     const KnownArray* nearest_static_shared(std::uintptr_t address) const;
     bool is_astray(std::uintptr_t address) const;
     [[gnu::noinline]] void order(bool stores);
+    void note_released(Releases::Number number);
     [[gnu::noinline]] void check_cells(const Recent& recent, std::uintptr_t address, unsigned bytes,
                                        AccessKind kind, bool orders, AtomicKind atomic);
     [[gnu::noinline]] void count(const Recent& recent, std::uintptr_t address, unsigned bytes,

@@ -120,6 +120,8 @@ void Multiprocessor::run_block(std::uint64_t block) {
     position.plain_end = threads_;
     position.patience = PATIENCE;  // anew in each block, or its order would depend on the others
     arrived_ = returned_ = 0;
+    copies_.begin_block();
+    for (BlockBarrier& barrier : named_barrier_) barrier = {};
 
     running_ = &free_fiber();
     expelled_.store(false, std::memory_order_relaxed);
@@ -284,7 +286,8 @@ unsigned Multiprocessor::ready_elsewhere(unsigned thread) const {
 
 // Of a warp that has run, and is not the one that runs.
 bool Multiprocessor::is_through(unsigned warp) const {
-    return position.plain_end || !(warp_[warp].ready | warp_[warp].waiting);
+    const Warp& its = warp_[warp];
+    return position.plain_end || !(its.ready | its.waiting | its.parked);
 }
 
 void Multiprocessor::yield() {
@@ -353,7 +356,7 @@ void Multiprocessor::expel() {
 // No thread of the block can go on: says who waits where.
 void Multiprocessor::report_stuck() {
     struct Group {
-        bool barrier;
+        bool barrier, parked;
         int line;
         unsigned count, first;
     };
@@ -366,19 +369,20 @@ void Multiprocessor::report_stuck() {
             if (first_returned == NOBODY) first_returned = t;
             continue;
         }
-        bool barrier = !(warp.waiting & lane);
+        bool parked = warp.parked & lane, barrier = !parked && !(warp.waiting & lane);
         auto same = std::find_if(groups.begin(), groups.end(), [&](const Group& g) {
-            return g.barrier == barrier && g.line == thread_[t].line;
+            return g.barrier == barrier && g.parked == parked && g.line == thread_[t].line;
         });
         if (same != groups.end())
             same->count++;
         else
-            groups.push_back({barrier, thread_[t].line, 1, t});
+            groups.push_back({barrier, parked, thread_[t].line, 1, t});
     }
     std::string sentence = "the block is stuck: ";
-    bool barrier = false;
+    bool barrier = false, parked = false;
     for (const Group& g : groups) {
         barrier |= g.barrier;
+        parked |= g.parked;
         sentence += threads_text(g.count, g.first) + (g.count > 1 ? " wait at " : " waits at ") +
                     (g.barrier ? barrier_name() : operation_name(g.first)) + " in line " +
                     std::to_string(g.line) + ", ";
@@ -387,7 +391,8 @@ void Multiprocessor::report_stuck() {
         sentence += threads_text(returned_, first_returned) +
                     (returned_ > 1 ? " have" : " has") + " left the kernel, ";
     sentence.replace(sentence.size() - 2, 2, ". ");
-    fail(sentence + (barrier ? "Every thread of the block has to reach the same barrier."
+    fail(sentence + (parked    ? "As many threads have to arrive at a barrier as it expects."
+                     : barrier ? "Every thread of the block has to reach the same barrier."
                              : "Every lane that the mask names has to reach the same operation."));
 }
 

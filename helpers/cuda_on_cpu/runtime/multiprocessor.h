@@ -13,7 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "../include/cuda_on_cpu/block_barrier.h"
 #include "../include/cuda_on_cpu/runtime.h"
+#include "../include/cuda_on_cpu/together.h"
+#include "async_copies.h"
 #include "fiber.h"
 
 namespace cuda_on_cpu {
@@ -68,11 +71,12 @@ struct alignas(64) Thread {  // a cache line
 };
 
 // Bit i of each mask is lane i. A thread is in one state only: not started, running, ready,
-// waiting, returned, or none of these: it is at the block's barrier.
+// waiting, parked, returned, or none of these: it is at the block's barrier.
 struct Warp {
     std::uint32_t lanes = 0;     // that exist: the last warp of a block may be short
     std::uint32_t ready = 0;     // has stopped and may go on
     std::uint32_t waiting = 0;   // for the other lanes of a warp operation
+    std::uint32_t parked = 0;    // until another thread wakes it
     std::uint32_t returned = 0;  // has left the kernel
     bool converging = false;     // some lanes wait for whoever comes (__activemask)
 };
@@ -91,6 +95,13 @@ public:
     int wait_at_barrier(Barrier kind, int predicate, int line);
     std::uint64_t warp_operation(WarpOperation operation, std::uint32_t mask, std::uint64_t value,
                                  int source, int line);
+    // The running thread waits until another thread of its block wakes who is parked `at` the same.
+    // name: for an error, when nobody does.
+    void park(const void* at, const char* name, int line);
+    void wake(const void* at);
+    BlockBarrier& named_barrier(unsigned id) { return named_barrier_[id]; }
+    unsigned threads() const { return threads_; }         // of a block
+    AsyncCopies& copies() { return copies_; }
     [[noreturn]] void fail(const std::string& sentence);  // stops the grid with an error
     // Likewise, naming the running thread and the line.
     [[noreturn]] void fail_at(int line, void* code, const std::string& sentence);
@@ -143,6 +154,7 @@ private:
     [[noreturn, gnu::cold, gnu::noinline]] void report_mask(unsigned thread);
     [[noreturn, gnu::cold, gnu::noinline]] void report_disagreement(unsigned one, unsigned other);
     [[noreturn, gnu::cold, gnu::noinline]] void report_left_lane(unsigned thread);
+    [[noreturn, gnu::cold, gnu::noinline]] void report_short_warp(unsigned thread, unsigned lanes);
     std::string threads_text(unsigned count, unsigned first) const;
 
     Grid* grid_ = nullptr;
@@ -158,6 +170,8 @@ private:
     Thread thread_[MAX_THREADS];
     Warp warp_[MAX_WARPS];
 
+    BlockBarrier named_barrier_[NAMED_BARRIERS];
+    AsyncCopies copies_;
     unsigned arrived_ = 0;                  // threads that wait at the barrier
     Barrier barrier_kind_{};
     int barrier_line_ = 0, votes_ = 0, barrier_result_ = 0;

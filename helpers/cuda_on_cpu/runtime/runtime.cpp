@@ -2,7 +2,9 @@
 // three times as fast, and barrier.cpp and warp.cpp can inline what multiprocessor.cpp defines.
 #include "multiprocessor.cpp"
 
+#include "async_copies.cpp"
 #include "barrier.cpp"
+#include "block_barrier.cpp"
 #include "checker.cpp"
 #include "checks.cpp"
 #include "counter.cpp"

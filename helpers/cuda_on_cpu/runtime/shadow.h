@@ -109,8 +109,9 @@ public:
     ~Releases();
     Number now() const { return last_.load(std::memory_order_relaxed); }
     // Called before the kernel's own atomic; acquire() is called after it.
+    Number count() { return last_.fetch_add(1, std::memory_order_relaxed) + 1; }
     Number release(std::uint64_t block) {
-        Number number = last_.fetch_add(1, std::memory_order_relaxed) + 1;
+        Number number = count();
         std::atomic<Number>& first = of_block_[block % Mark::BLOCKS];
         if (!first.load(std::memory_order_relaxed)) first.store(number, std::memory_order_relaxed);
         std::atomic_thread_fence(std::memory_order_release);

@@ -9,6 +9,10 @@ namespace cuda_on_cpu {
 // is a NaN in every floating type, so that a result which depends on it shows.
 constexpr std::uint64_t UNDEFINED = ~std::uint64_t{0};
 
+static Together& together(const WarpRequest& request) {
+    return *reinterpret_cast<Together*>(request.value);
+}
+
 std::uint64_t Multiprocessor::warp_operation(WarpOperation operation, std::uint32_t mask,
                                              std::uint64_t value, int source, int line) {
     leave_plain_calls();
@@ -51,10 +55,18 @@ void Multiprocessor::complete_group(unsigned w, std::uint32_t group) {
         unsigned lane = __builtin_ctz(rest);
         const WarpRequest& request = lanes[lane].request;
         if (request.operation == WarpOperation::converge) return;  // not until that is over
-        if (request.operation != first.operation || request.mask != first.mask)
+        if (request.operation != first.operation || request.mask != first.mask ||
+            (request.operation == WarpOperation::together &&
+             together(request).work != together(first).work))
             report_disagreement(w * WARP_SIZE + __builtin_ctz(group), w * WARP_SIZE + lane);
         if (request.value) ballot |= 1u << lane;
         if (&request != &first) combined = combine(first.operation, combined, request.value);
+    }
+    if (first.operation == WarpOperation::together) {
+        if (group != first.mask) report_short_warp(w * WARP_SIZE, __builtin_popcount(group));
+        Together* brought[WARP_SIZE];
+        for (unsigned lane = 0; lane < WARP_SIZE; lane++) brought[lane] = &together(lanes[lane].request);
+        together(first).work(brought);
     }
     if (grid_->checks) {
         if (first.operation == WarpOperation::sync) checker_->sync_lanes(w, group);
@@ -141,7 +153,15 @@ void Multiprocessor::report_left_lane(unsigned thread) {
          std::to_string(thread_[thread].line) + ", but that lane has left the kernel.");
 }
 
+void Multiprocessor::report_short_warp(unsigned thread, unsigned lanes) {
+    fail(operation_name(thread) + " in line " + std::to_string(thread_[thread].line) +
+         " needs all 32 lanes of the warp; here " + std::to_string(lanes) +
+         (lanes == 1 ? " is" : " are") + " in the kernel.");
+}
+
 std::string Multiprocessor::operation_name(unsigned thread) const {
+    if (warp_[thread / WARP_SIZE].parked >> thread % WARP_SIZE & 1)
+        return reinterpret_cast<const char*>(thread_[thread].request.result);
     switch (thread_[thread].request.operation) {
         case WarpOperation::sync: return "__syncwarp";
         case WarpOperation::shuffle: return "a shuffle";
@@ -150,6 +170,7 @@ std::string Multiprocessor::operation_name(unsigned thread) const {
         case WarpOperation::any: return "__any_sync";
         case WarpOperation::match_any: return "__match_any_sync";
         case WarpOperation::match_all: return "__match_all_sync";
+        case WarpOperation::together: return together(thread_[thread].request).name;
         case WarpOperation::converge: return "__activemask";
         default: return "a warp reduction";
     }

@@ -294,7 +294,7 @@ struct cudaDeviceProp {
         memoryClockRate;
 };
 
-// Figures that a CPU has no counterpart of are those of compute capability 7.5, or 0.
+// Figures that a CPU has no counterpart of are those of a small chip, or 0.
 inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* given, int device) {
     using namespace cuda_on_cpu;
     if (device != 0) return result(cudaErrorInvalidDevice);

@@ -20,7 +20,7 @@ constexpr std::size_t CONSTANT_BYTES = 64 * 1024;
 
 // The device is the same on every machine, so that a kernel which sizes its grid by it computes
 // the same everywhere; the blocks run on the cores there are.
-constexpr int ARCHITECTURE = 750;  // __CUDA_ARCH__: compute capability 7.5
+constexpr int ARCHITECTURE = 800;  // __CUDA_ARCH__: compute capability 8.0; the sizes are a T4's
 constexpr int MULTIPROCESSORS = 8;
 constexpr int THREADS_PER_MULTIPROCESSOR = 1024;
 constexpr int BLOCKS_PER_MULTIPROCESSOR = 16;

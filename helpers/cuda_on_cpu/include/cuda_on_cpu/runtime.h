@@ -106,6 +106,7 @@ CUDA_ON_CPU_API int wait_at_barrier(Barrier, int predicate, int line);
 enum class WarpOperation {
     sync, shuffle, ballot, all, any, match_any, match_all,
     add, min_signed, max_signed, min_unsigned, max_unsigned, bit_and, bit_or, bit_xor,
+    together,  // an instruction of the whole warp (together.h)
     converge,  // gathers whichever lanes of the warp come, without a mask
 };
 // Waits for the lanes of the mask; each lane then gets its own result. source: shuffles only.

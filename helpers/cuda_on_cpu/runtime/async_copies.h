@@ -1,0 +1,33 @@
+// Copies to shared memory that their threads have not waited for yet.
+#pragma once
+#include <cstddef>
+#include <vector>
+
+namespace cuda_on_cpu {
+
+class AsyncCopies {
+public:
+    void begin_block();
+    void add(unsigned thread, void* to, const void* value, std::size_t bytes);
+    void commit(unsigned thread);
+    void wait(unsigned thread, unsigned groups);  // until at most so many are under way
+    void wait_for_all(unsigned thread);
+
+private:
+    struct Copy {
+        void* to;
+        unsigned bytes, group;
+        unsigned char value[16];
+    };
+    struct Queue {
+        std::vector<Copy> copies;
+        unsigned group = 0;  // that is open
+    };
+
+    Queue& queue(unsigned thread);
+    static void deliver(Queue& queue, unsigned end);  // the groups before it
+    std::vector<Queue> of_thread_;
+    bool used_ = false;                               // in this block
+};
+
+}  // namespace cuda_on_cpu

@@ -1,0 +1,88 @@
+// Barriers for some threads of a block: a thread that has to wait is parked until the last one
+// that the barrier expects has arrived.
+#include "checker.h"
+#include "multiprocessor.h"
+
+namespace cuda_on_cpu {
+
+void Multiprocessor::park(const void* at, const char* name, int line) {
+    leave_plain_calls();
+    unsigned thread = position.thread;
+    Thread& self = thread_[thread];
+    self.line = line;
+    self.request.value = std::uint64_t(at);
+    self.request.result = std::uint64_t(name);
+    warp_[thread / WARP_SIZE].parked |= 1u << thread % WARP_SIZE;
+    suspend();
+}
+
+void Multiprocessor::wake(const void* at) {
+    if (position.plain_end) return;  // nobody has waited yet
+    for (unsigned w = 0; w < warps_; w++) {
+        for (std::uint32_t rest = warp_[w].parked; rest; rest &= rest - 1) {
+            unsigned lane = __builtin_ctz(rest);
+            if (thread_[w * WARP_SIZE + lane].request.value != std::uint64_t(at)) continue;
+            warp_[w].parked &= ~(1u << lane);
+            warp_[w].ready |= 1u << lane;
+        }
+    }
+}
+
+static void open(BlockBarrier& barrier) {
+    barrier.phase++;
+    barrier.pending = barrier.expected;
+    in_kernel("a barrier").wake(&barrier);
+}
+
+void init(BlockBarrier& barrier, unsigned expected) {
+    barrier.expected = barrier.pending = std::uint16_t(expected);
+    barrier.phase = 0;
+}
+
+std::uint32_t arrive(BlockBarrier& barrier, unsigned count, int line) {
+    Multiprocessor& here = in_kernel("a barrier");
+    if (!barrier.expected)
+        here.fail_at(line, nullptr, "a barrier is used that no thread has initialised (or not yet: "
+                     "__syncthreads() is needed after init).");
+    if (count > barrier.pending)
+        here.fail_at(line, nullptr, "more threads arrive at a barrier than the " +
+                     std::to_string(barrier.expected) + " that it expects.");
+    if (here.grid().checks) here.checker()->arrive();
+    std::uint32_t phase = barrier.phase;
+    barrier.pending = std::uint16_t(barrier.pending - count);
+    if (!barrier.pending) open(barrier);
+    return phase;
+}
+
+void arrive_and_drop(BlockBarrier& barrier, int line) {
+    barrier.expected--;
+    arrive(barrier, 1, line);
+}
+
+bool is_over(BlockBarrier& barrier, std::uint32_t phase) {
+    Multiprocessor& here = in_kernel("a barrier");
+    if (barrier.phase == phase) here.yield();
+    if (barrier.phase == phase) return false;
+    if (here.grid().checks) here.checker()->acquire();
+    return true;
+}
+
+void wait(BlockBarrier& barrier, std::uint32_t phase, const char* name, int line) {
+    Multiprocessor& here = in_kernel("a barrier");
+    while (barrier.phase == phase) here.park(&barrier, name, line);
+    if (here.grid().checks) here.checker()->acquire();
+}
+
+void meet_at_named_barrier(unsigned id, unsigned count, bool waits, int line) {
+    Multiprocessor& here = in_kernel("a barrier");
+    if (id >= NAMED_BARRIERS || !count || count % WARP_SIZE)
+        here.fail_at(line, nullptr, "bar.sync " + std::to_string(id) + ", " + std::to_string(count) +
+                     ": there are barriers 0 to 15, and whole warps of threads meet at them.");
+    BlockBarrier& barrier = here.named_barrier(id);
+    if (barrier.pending == barrier.expected)
+        barrier.expected = barrier.pending = std::uint16_t(count);
+    std::uint32_t phase = arrive(barrier, 1, line);
+    if (waits) wait(barrier, phase, "bar.sync", line);
+}
+
+}  // namespace cuda_on_cpu

@@ -1,0 +1,425 @@
+"""Inline PTX on the CPU backend: each instruction of the table against numpy, and under nvcc."""
+
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from helpers.cuda_on_cpu import TranslateError, translate
+from helpers.tests.cuda_driver import compile_string
+
+_WORDS = []  # (C++ of one instruction's result from a, b, c; Python's result), 32 bits each
+
+
+def _case(instruction, operands, result):
+    _WORDS.append((instruction, operands, result))
+
+
+def _signed(x):
+    return (x & 0xFFFFFFFF) - ((x & 0x80000000) << 1)
+
+
+def _float(x):
+    return np.uint32(x).view(np.float32)
+
+
+def _bits(x):
+    return int(np.float32(x).view(np.uint32))
+
+
+_case("add.u32", "ab", lambda a, b: a + b)
+_case("sub.s32", "ab", lambda a, b: a - b)
+_case("mul.lo.s32", "ab", lambda a, b: a * b)
+_case("mul.hi.u32", "ab", lambda a, b: a * b >> 32)
+_case("mul.hi.s32", "ab", lambda a, b: _signed(a) * _signed(b) >> 32)
+_case("mad.lo.u32", "abc", lambda a, b, c: a * b + c)
+_case("min.s32", "ab", lambda a, b: min(_signed(a), _signed(b)))
+_case("max.u32", "ab", max)
+_case("and.b32", "ab", lambda a, b: a & b)
+_case("xor.b32", "ab", lambda a, b: a ^ b)
+_case("not.b32", "a", lambda a: ~a)
+_case("shl.b32", "a7", lambda a: a << 7)
+_case("shr.s32", "a40", lambda a: -1 if a >> 31 else 0)
+_case("shf.l.wrap.b32", "ab5", lambda a, b: ((b << 32 | a) << 5) >> 32)
+_case("shf.r.clamp.b32", "ab33", lambda a, b: b)
+_case("popc.b32", "a", lambda a: bin(a).count("1"))
+_case("clz.b32", "a", lambda a: 32 - a.bit_length())
+_case("brev.b32", "a", lambda a: int(f"{a:032b}"[::-1], 2))
+_case("bfind.u32", "a", lambda a: a.bit_length() - 1)
+_case("bfe.u32", "a5 9", lambda a: a >> 5 & 0x1FF)
+_case("bfe.s32", "a28 4", lambda a: _signed(a) >> 28)
+_case("bfi.b32", "ab4 8", lambda a, b: (b & ~0xFF0) | (a & 0xFF) << 4)
+_case(
+    "prmt.b32",
+    "ab0x7531",
+    lambda a, b: int.from_bytes((b << 32 | a).to_bytes(8, "little")[1::2], "little"),
+)
+_case("lop3.b32", "abc0x96", lambda a, b, c: a ^ b ^ c)
+_case("lop3.b32", "abc0xE8", lambda a, b, c: a & b | a & c | b & c)
+_case("cvt.rna.tf32.f32", "f", lambda f: _bits(f) + 0x1000 & 0xFFFFE000)
+_case("cvt.rzi.s32.f32", "f", lambda f: int(f))
+_case("cvt.rni.s32.f32", "f", lambda f: round(float(f)))
+_case("fma.rn.f32", "ff0f3F800000", lambda f: _bits(np.float64(f) * np.float64(f) + 1))
+_case("cvt.rn.f16x2.f32", "f1.0", lambda f: int(np.float16(f).view(np.uint16)) << 16 | 0x3C00)
+_case("ex2.approx.ftz.f32", "2.0", lambda: _bits(4))
+
+
+def _operands(text):
+    return re.findall(r"0[xf][0-9A-F]+|\d+\.\d+|\d+|[abcf]", text)
+
+
+def _word_kernel():
+    lines = []
+    for i, (instruction, operands, _) in enumerate(_WORDS):
+        given = _operands(operands)
+        used = sorted({o for o in given if o in "abcf"})
+        names = ["%0"] + [f"%{used.index(o) + 1}" if o in used else o for o in given]
+        inputs = ", ".join(f'"{"f" if o == "f" else "r"}"({o})' for o in used)
+        floating = instruction.startswith(("fma", "ex2"))
+        target = '"=f"(x)' if floating else '"=r"(d)'
+        after = "d = __float_as_uint(x);" if floating else ""
+        lines.append(
+            f'asm("{instruction} {", ".join(names)};" : {target} : {inputs}); {after}'
+            f" out[i * {len(_WORDS)} + {i}] = d;"
+        )
+    return (
+        "__global__ void words(const unsigned* as, const unsigned* bs, const unsigned* cs,"
+        " const float* fs, unsigned* out) {\n"
+        "int i = threadIdx.x; unsigned a = as[i], b = bs[i], c = cs[i], d; float f = fs[i], x;\n"
+        + "\n".join(lines)
+        + "\n}\n"
+    )
+
+
+CUDA = r"""
+#include <cstdint>
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+WORDS
+
+// All warps' lanes: shuffles, votes, predicates, branches, special registers.
+__global__ void lanes(unsigned* out) {
+    unsigned lane, warp, below, r;
+    asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+    asm volatile("mov.u32 %0, %%warpid;\n\tmov.u32 %1, %%lanemask_lt;" : "=r"(warp), "=r"(below));
+    asm volatile("{ .reg .pred p;\n"
+                 "  setp.ge.u32 p, %1, 8;\n"
+                 "  vote.sync.ballot.b32 %0, p, 0xffffffff;\n"
+                 "  @!p add.u32 %0, %0, 1; }"
+                 : "=r"(r) : "r"(lane));
+    unsigned shuffled, inside;
+    asm volatile("{ .reg .pred p; shfl.sync.down.b32 %0|p, %2, 3, 31, -1; selp.u32 %1, 1, 0, p; }"
+                 : "=r"(shuffled), "=r"(inside) : "r"(lane * 10));
+    unsigned steps = lane;
+    asm volatile("{\n .reg .pred more;\n"
+                 "AGAIN:\n add.u32 %0, %0, 7;\n setp.lt.u32 more, %0, 40;\n @more bra AGAIN;\n}"
+                 : "+r"(steps));
+    unsigned* mine = out + (threadIdx.x * 7);
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" :: "l"(mine), "r"(lane), "r"(warp) : "memory");
+    asm volatile("st.global.cs.u32 [%0+8], %1;" :: "l"(mine), "r"(below) : "memory");
+    mine[3] = r;
+    mine[4] = shuffled + inside;
+    mine[5] = steps;
+    asm volatile("red.global.add.u32 [%0], 1;" :: "l"(out + 6) : "memory");
+}
+__global__ void loads(const float4* a, float4* out, unsigned long long* wide, int* shared_out) {
+    float4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(a + threadIdx.x));
+    out[threadIdx.x] = v;
+    unsigned low, high;
+    asm("{ .reg .b64 t; mul.wide.u32 t, %2, 3; mov.b64 {%0, %1}, t; }"
+        : "=r"(low), "=r"(high) : "r"(0xfffffff0u + threadIdx.x));
+    asm("mov.b64 %0, {%1, %2};" : "=l"(wide[threadIdx.x]) : "r"(low), "r"(high));
+    __shared__ int cell[33];
+    extern __shared__ int dynamic[];
+    unsigned at;
+    asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(at) : "l"(cell));
+    asm volatile("st.shared.u32 [%0], %1;"
+                 :: "r"(at + 4 * threadIdx.x), "r"(threadIdx.x) : "memory");
+    asm volatile("bar.sync 0;" ::: "memory");
+    int other;
+    asm volatile("ld.shared.s32 %0, [%1];" : "=r"(other) : "r"(at + 4 * (31 - threadIdx.x)));
+    dynamic[threadIdx.x] = other;
+    __syncthreads();
+    at = (unsigned)__cvta_generic_to_shared(dynamic);
+    asm volatile("ld.shared.s32 %0, [%1+4];" : "=r"(other) : "r"(at + (threadIdx.x % 8) * 4));
+    int old;
+    asm volatile("atom.shared.max.s32 %0, [%1], 100;" : "=r"(old) : "r"(at + 4 * threadIdx.x));
+    shared_out[threadIdx.x] = other * 1000 + old;
+    if (threadIdx.x == 0) *static_cast<int*>(__cvta_shared_to_generic(at)) += 5;
+    if (threadIdx.x == 0) shared_out[0] += dynamic[0] * 1000000;
+}
+// Producers (the first warp) and consumers meet at two barriers of their own.
+__global__ void named_barriers(int* out) {
+    __shared__ int box;
+    for (int i = 0; i < 5; i++) {
+        if (threadIdx.x < 32) {
+            if (threadIdx.x == 0) box = i * i;
+            asm volatile("bar.arrive 1, 64;" ::: "memory");
+            asm volatile("bar.sync %0, %1;" :: "n"(2), "r"(64) : "memory");
+        } else {
+            asm volatile("bar.sync 1, 64;" ::: "memory");
+            out[i * 32 + threadIdx.x - 32] = box;
+            asm volatile("barrier.arrive 2, 64;" ::: "memory");
+        }
+    }
+}
+__global__ void mbarriers(int* out) {
+    __shared__ uint64_t full;
+    __shared__ int box;
+    unsigned at = (unsigned)__cvta_generic_to_shared(&full);
+    if (threadIdx.x == 0) asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(at), "r"(32));
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        if (threadIdx.x == 0) box = 77;
+        asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }"
+                     :: "r"(at) : "memory");
+    } else {
+        asm volatile("{\n .reg .pred done;\n"
+                     "WAIT:\n mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
+                     "@!done bra WAIT;\n}" :: "r"(at), "r"(0) : "memory");
+        out[threadIdx.x - 32] = box;
+    }
+}
+// Stages of a pipeline: with the wait left out, the copies are not there yet.
+template <bool WAIT>
+__global__ void copies(const float4* in, float* out) {
+    __shared__ float4 stage[2][32];
+    auto copy = [&](int s, int from, unsigned given) {
+        unsigned to = (unsigned)__cvta_generic_to_shared(&stage[s][threadIdx.x]);
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;\n"
+                     :: "r"(to), "l"(in + from + threadIdx.x), "r"(given) : "memory");
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    };
+    copy(0, 0, 16);
+    copy(1, 32, threadIdx.x % 2 ? 8 : 0);
+    if (WAIT) asm volatile("cp.async.wait_group 1;" ::: "memory");
+    out[threadIdx.x] = stage[0][threadIdx.x].y;
+    if (WAIT) asm volatile("cp.async.wait_all;" ::: "memory");
+    out[32 + threadIdx.x] = stage[1][threadIdx.x].y + stage[1][threadIdx.x].z;
+}
+__global__ void transposes(const half* in, half* out) {
+    __shared__ __align__(16) half tile[8][8];
+    for (int i = threadIdx.x; i < 64; i += 32) tile[i / 8][i % 8] = in[i];
+    __syncwarp();
+    uint32_t r, at = (uint32_t)__cvta_generic_to_shared(&tile[threadIdx.x % 8][0]);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];" : "=r"(r) : "r"(at));
+    reinterpret_cast<uint32_t*>(out)[threadIdx.x] = r;
+}
+"""
+
+
+def _mma_kernel(name, shape, types, registers):
+    """Return a kernel that multiplies with one mma.sync, from registers that tests fill."""
+    a, b, c, d = registers
+    accumulator = "d" if types[0] == "f64" else "f" if types[0] == "f32" else "r"
+    cpp = {"d": "double", "f": "float", "r": "unsigned"}[accumulator]
+    inputs = "d" if types[1] == "f64" else "r"
+    element = "double" if inputs == "d" else "unsigned"
+    number = iter(range(100))
+
+    def operands(count):
+        return "{" + ", ".join(f"%{next(number)}" for _ in range(count)) + "}"
+
+    text = f"mma.sync.aligned.{shape}.row.col.{'.'.join(types)} "
+    text += ", ".join(operands(count) for count in (d, a, b, c))
+    outs = ", ".join(f'"={accumulator}"(d[{i}])' for i in range(d))
+    ins = [f'"{inputs}"(a[{i}])' for i in range(a)] + [f'"{inputs}"(b[{i}])' for i in range(b)]
+    ins += [f'"{accumulator}"(c[{i}])' for i in range(c)]
+    return f"""
+__global__ void {name}(const {element}* as, const {element}* bs, const {cpp}* cs, {cpp}* ds) {{
+    const {element} *a = as + threadIdx.x * {a}, *b = bs + threadIdx.x * {b};
+    const {cpp}* c = cs + threadIdx.x * {c};
+    {cpp}* d = ds + threadIdx.x * {d};
+    asm volatile("{text};"
+        : {outs}
+        : {", ".join(ins)});
+}}
+"""
+
+
+_SHAPES = {  # name: shape, types of D A B C, registers of A B C D
+    "half_16": ("m16n8k16", ("f32", "f16", "f16", "f32"), (4, 2, 4, 4)),
+    "half_8": ("m16n8k8", ("f32", "f16", "f16", "f32"), (2, 1, 4, 4)),
+    "half_half": ("m16n8k16", ("f16", "f16", "f16", "f16"), (4, 2, 2, 2)),
+    "bfloat": ("m16n8k16", ("f32", "bf16", "bf16", "f32"), (4, 2, 4, 4)),
+    "tf32_8": ("m16n8k8", ("f32", "tf32", "tf32", "f32"), (4, 2, 4, 4)),
+    "tf32_4": ("m16n8k4", ("f32", "tf32", "tf32", "f32"), (2, 1, 4, 4)),
+    "byte_32": ("m16n8k32", ("s32", "s8", "s8", "s32"), (4, 2, 4, 4)),
+    "byte_16": ("m8n8k16", ("s32", "u8", "s8", "s32"), (1, 1, 2, 2)),
+    "float_64": ("m8n8k4", ("f64", "f64", "f64", "f64"), (1, 1, 2, 2)),
+}
+
+
+def _source():
+    words = CUDA.replace("WORDS", _word_kernel())
+    return words + "".join(_mma_kernel(name, *shape) for name, shape in _SHAPES.items())
+
+
+def _launch(kernel, config, *types):
+    arguments = ", ".join(f"a.at<{cpp}>({i})" for i, cpp in enumerate(types))
+    name = re.sub(r"\W", "_", kernel)
+    return f"EXPORT run_{name}(const Arrays& a) {{ {kernel}<<<{config}>>>({arguments}); }}\n"
+
+
+@pytest.fixture(scope="module")
+def lib(tmp_path_factory):
+    u32, u64 = "unsigned", "unsigned long long"
+    launches = [
+        _launch("words", "1, 64", u32, u32, u32, "float", u32),
+        _launch("lanes", "1, 64", u32),
+        _launch("loads", "1, 32, 256", "float4", "float4", u64, "int"),
+        _launch("named_barriers", "1, 64", "int"),
+        _launch("mbarriers", "1, 64", "int"),
+        _launch("copies<true>", "1, 32", "float4", "float"),
+        _launch("copies<false>", "1, 32", "float4", "float"),
+        _launch("transposes", "1, 32", "half", "half"),
+    ]
+    for name, (_, types, _) in _SHAPES.items():
+        element = "double" if name == "float_64" else u32
+        sums = {"f32": "float", "f64": "double"}.get(types[0], u32)
+        launches.append(_launch(name, "1, 32", element, element, sums, sums))
+    return compile_string(_source() + "".join(launches), tmp_path_factory.mktemp("ptx"))
+
+
+def test_nvcc_takes_the_same_text(tmp_path):
+    if not shutil.which("nvcc"):
+        pytest.skip("nvcc is not installed")
+    (tmp_path / "ptx.cu").write_text(_source())
+    command = ["nvcc", "-std=c++17", "-arch=sm_90", "-cubin", "-o", "/dev/null", "ptx.cu"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_instructions_of_one_lane(lib):
+    rng = np.random.default_rng(0)
+    a, b, c = rng.integers(1, 2**32, (3, 64), dtype=np.uint32)
+    f = rng.uniform(-1000, 1000, 64).astype(np.float32)
+    out = np.zeros((64, len(_WORDS)), np.uint32)
+    lib.run("run_words", a, b, c, f, out)
+    for i, (instruction, operands, result) in enumerate(_WORDS):
+        used = sorted({o for o in _operands(operands) if o in "abcf"})
+        for t in range(64):
+            values = {"a": int(a[t]), "b": int(b[t]), "c": int(c[t]), "f": f[t]}
+            expected = result(*(values[name] for name in used)) & 0xFFFFFFFF
+            assert out[t, i] == expected, (instruction, operands, values)
+
+
+def test_lanes(lib):
+    out = np.zeros((64, 7), np.uint32)
+    lib.run("run_lanes", out)
+    lane = np.arange(64) % 32
+    inside = lane + 3 < 32
+    np.testing.assert_array_equal(out[:, 0], lane)
+    np.testing.assert_array_equal(out[:, 1], np.arange(64) // 32)
+    np.testing.assert_array_equal(out[:, 2], (1 << lane) - 1)
+    np.testing.assert_array_equal(out[:, 3], 0xFFFFFF00 + (lane < 8))
+    np.testing.assert_array_equal(out[:, 4], np.where(inside, lane + 3, lane) * 10 + inside)
+    np.testing.assert_array_equal(out[:, 5], lane + 7 * np.maximum(1, np.ceil((40 - lane) / 7)))
+    assert out[0, 6] == 64
+
+
+def test_loads_and_stores(lib):
+    a = np.random.default_rng(1).standard_normal((32, 4)).astype(np.float32)
+    out, wide, shared = np.zeros_like(a), np.zeros(32, np.uint64), np.zeros(32, np.int32)
+    lib.run("run_loads", a, out, wide, shared)
+    np.testing.assert_array_equal(out, a)
+    thread = np.arange(32)
+    np.testing.assert_array_equal(
+        wide, (0xFFFFFFF0 + thread).astype(np.uint32).astype(np.uint64) * 3
+    )
+    expected = (30 - thread % 8) * 1000 + 31 - thread
+    expected[0] += 105_000_000
+    later = thread % 8 + 1 < thread  # that lane's maximum has been taken before
+    np.testing.assert_array_equal(shared[~later & (thread > 0)], expected[~later & (thread > 0)])
+    assert shared[0] == expected[0]
+
+
+@pytest.mark.parametrize("kernel, expected", [
+    ("run_named_barriers", np.repeat(np.arange(5) ** 2, 32)), ("run_mbarriers", np.full(32, 77)),
+])  # fmt: skip
+def test_barriers_of_some_threads(lib, kernel, expected):
+    out = np.zeros(expected.size, np.int32)
+    lib.run(kernel, out)
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_a_copy_is_there_after_the_wait(lib):
+    a = np.random.default_rng(2).standard_normal((64, 4)).astype(np.float32)
+    out = np.zeros((2, 32), np.float32)
+    lib.run("run_copies_true_", a, out)
+    odd = np.arange(32) % 2
+    np.testing.assert_array_equal(out[0], a[:32, 1])
+    np.testing.assert_array_equal(out[1], np.where(odd, a[32:, 1], 0))
+    lib.run("run_copies_false_", a, out)
+    assert np.isnan(out).all()
+
+
+def test_ldmatrix_transposes(lib):
+    a = np.random.default_rng(3).standard_normal((8, 8)).astype(np.float16)
+    out = np.zeros((8, 8), np.float16)
+    lib.run("run_transposes", a, out)
+    np.testing.assert_array_equal(out, a.T)
+
+
+_NUMPY = {"f16": np.float16, "f32": np.float32, "f64": np.float64, "s32": np.int32, "s8": np.int8,
+          "u8": np.uint8, "bf16": np.uint16, "tf32": np.float32}  # fmt: skip
+
+
+def _fragments(matrix, place, count):
+    """Return what each lane holds of a matrix; place(lane, i) is (row, column)."""
+    return np.array([[matrix[place(lane, i)] for i in range(count)] for lane in range(32)])
+
+
+@pytest.mark.parametrize("name", _SHAPES)
+def test_mma(lib, name):
+    """The places are spelt out as the PTX manual has them, in terms of 8-row groups."""
+    shape, types, _ = _SHAPES[name]
+    M, N, K = map(int, re.findall(r"\d+", shape))
+    rng = np.random.default_rng(4)
+    kinds = [_NUMPY[kind] for kind in types]
+    draw = [rng.integers(-8, 9, size) for size in ((M, K), (K, N), (M, N))]
+    if types[1] == "u8":
+        draw[0] = abs(draw[0])
+    packed = max(1, 4 // np.dtype(kinds[1]).itemsize)
+
+    def place_a(lane, i):
+        register, within = divmod(i, packed)
+        low = register % 2 if M == 16 else 0
+        right = register // 2 if M == 16 else register
+        return lane // 4 + 8 * low, lane % 4 * packed + within + 4 * packed * right
+
+    def place_b(lane, i):
+        return lane % 4 * packed + i % packed + 4 * packed * (i // packed), lane // 4
+
+    def place_c(lane, i):
+        return lane // 4 + 8 * (i // 2), lane % 4 * 2 + i % 2
+
+    def stored(values, kind):
+        if kind == "bf16":
+            return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        return values.astype(_NUMPY[kind])
+
+    a = stored(_fragments(draw[0], place_a, M * K // 32), types[1])
+    b = stored(_fragments(draw[1], place_b, K * N // 32), types[2])
+    c = stored(_fragments(draw[2], place_c, M * N // 32), types[3])
+    d = np.zeros_like(c, dtype=kinds[0])
+    lib.run(f"run_{name}", a, b, c, d)
+    product = draw[0] @ draw[1] + draw[2]
+    np.testing.assert_array_equal(d, _fragments(product, place_c, M * N // 32))
+
+
+@pytest.mark.parametrize("text, sentence", [
+    ('asm("wgmma.fence.sync.aligned;");', "line 1: inline PTX 'wgmma.fence.sync"),
+    ('asm("st.async.shared::cluster.b32 [%0], %1, [%0];" :: "r"(a), "r"(a));', "'st.async"),
+    ("asm(TEXT);", "the text of this asm is not all in quotes (TEXT)"),
+    ('asm("add.u32 %0, %1, %1;" : "=r"(a) : "Q"(a));', 'this operand of asm is none'),
+    ('asm("add.u32 %0, %3, %1;" : "=r"(a) : "r"(a));', "this asm has no operand %3."),
+])  # fmt: skip
+def test_what_is_not_known_is_refused_by_name(text, sentence):
+    with pytest.raises(TranslateError) as error:
+        translate(f"__global__ void k(unsigned a) {{ {text} }}")
+    assert sentence in str(error.value)
