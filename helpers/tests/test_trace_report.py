@@ -297,7 +297,7 @@ def test_to_show_a_report_runs_no_compiler(monkeypatch):
 def test_loads_that_nvcc_joins_are_said(widest, remark):
     [load, store] = tile_launch().accesses
     load = replace(load, joined_requests=1, joined_wavefronts=32, widest=widest)
-    text = str(Trace([tile_launch(accesses=[load, store])]))
+    text = " ".join(str(Trace([tile_launch(accesses=[load, store])])).split())
     assert remark in text
     assert ("join" in text) == bool(remark)
 
