@@ -1,4 +1,4 @@
-"""max_pool2d and its gradient against PyTorch, and what they refuse."""
+"""max_pool2d and its gradient: what they promise (see contract.py), equals and NaN."""
 
 import pytest
 import torch
@@ -6,37 +6,64 @@ from torch.nn.functional import max_pool2d as max_pool2d_ref
 
 from helpers.checks import check_close
 from helpers.device import DEVICE
+from kernels.tests.contract import Case, floats, wrong
 
 # N, C, H, W, size
-SIZES = [(1, 1, 1, 1, 1), (2, 32, 28, 28, 2), (3, 5, 7, 9, 2), (2, 3, 17, 23, 3), (1, 2, 6, 5, 5)]
-SIZES += [(2, 1, 45, 37, 1), (4, 3, 2, 701, 2)]
+SIZES = [(2, 3, 6, 9, 2), (1, 1, 1, 1, 1), (2, 32, 28, 28, 2), (3, 5, 7, 9, 2), (2, 3, 17, 23, 3)]
+SIZES += [(1, 2, 6, 5, 5), (2, 1, 45, 37, 1), (4, 3, 2, 701, 2), (0, 3, 4, 4, 2), (2, 0, 5, 4, 2)]
+
+
+def forward_ref(inp, size):
+    """Return the maxima, and where in its plane each stands."""
+    if not inp.numel():
+        N, C, H, W = inp.shape
+        none = inp.new_zeros(N, C, H // size, W // size)
+        return none, none.long()
+    return max_pool2d_ref(inp, size, return_indices=True)
+
+
+def backward_arguments(N, C, H, W, size):
+    out, index = forward_ref(floats(N, C, H, W), size)
+    return {"dout": floats(*out.shape), "index": index.int(), "size": size, "H": H, "W": W}
+
+
+def backward_ref(dout, index, size, H, W):
+    dinp = dout.new_zeros(*dout.shape[:2], H * W)
+    dinp.scatter_(2, index.long().flatten(2), dout.flatten(2))
+    return dinp.view(*dout.shape[:2], H, W)
+
+
+def exactly(*size):
+    return {"rtol": 0, "atol": 0}
+
+
+def index_of(*shape):
+    return torch.zeros(shape, dtype=torch.int32, device=DEVICE)
+
+
+CASES = [
+    Case(
+        "max_pool2d_forward",
+        lambda N, C, H, W, size: {"inp": floats(N, C, H, W), "size": size},
+        forward_ref,
+        SIZES,
+        ragged=wrong("inp", floats, (3, 6, 9), (6, 9), (1, 2, 3, 6, 9)) + wrong("size", int, 0, 7),
+        tolerance=exactly,
+    ),
+    Case(
+        "max_pool2d_backward",
+        backward_arguments,
+        backward_ref,
+        SIZES,
+        ragged=wrong("dout", floats, (3, 3, 4)) + wrong("index", index_of, (2, 3, 3, 3), (3, 3, 4)),
+        tolerance=exactly,
+    ),
+]
 
 
 @pytest.fixture
 def pool(kernel):
     return kernel("max_pool2d")
-
-
-def random(*shape):
-    return torch.randn(shape, device=DEVICE)
-
-
-@pytest.mark.parametrize("size", SIZES, ids=str)
-def test_max_pool2d_and_gradient(pool, size):
-    *shape, window = size
-    inp = random(*shape)
-    before = inp.clone()
-    exact = inp.double().requires_grad_()
-    expected, expected_index = max_pool2d_ref(exact, window, return_indices=True)
-    dout = random(*expected.shape)
-    expected.backward(dout.double())
-
-    out, index = pool.max_pool2d_forward(inp, window)
-    check_close(out, expected, rtol=0, atol=0)
-    check_close(index.long(), expected_index)
-    dinp = pool.max_pool2d_backward(dout, index, window, *shape[2:])
-    check_close(dinp, exact.grad, rtol=0, atol=0)
-    assert index.dtype == torch.int32 and torch.equal(inp, before)
 
 
 def test_max_pool2d_takes_the_first_of_equals_and_any_nan(pool):
@@ -51,48 +78,12 @@ def test_max_pool2d_takes_the_first_of_equals_and_any_nan(pool):
     assert index.flatten().tolist() == [0, 6, 8, 10]
 
 
-@pytest.mark.parametrize("shape", [(0, 3, 4, 4), (2, 0, 5, 4)], ids=str)
-def test_max_pool2d_of_nothing_is_nothing(pool, shape):
-    out, index = pool.max_pool2d_forward(random(*shape), 2)
-    assert out.shape == index.shape == (*shape[:2], 2, 2)
-    assert pool.max_pool2d_backward(out, index, 2, *shape[2:]).shape == shape
-
-
-def test_max_pool2d_refuses_another_device(pool):
-    meta, index = torch.empty(1, 1, 2, 2, device="meta"), torch.zeros(1, 1, 2, 2).int()
-    with pytest.raises(RuntimeError, match="inp: expected a CUDA tensor, got meta"):
-        pool.max_pool2d_forward(meta, 2)
-    with pytest.raises(RuntimeError, match="dout: expected a CUDA tensor, got meta"):
-        pool.max_pool2d_backward(meta, index, 2, 4, 4)
-    with pytest.raises(RuntimeError, match="index: expected a CUDA tensor, got meta"):
-        pool.max_pool2d_backward(random(1, 1, 2, 2), index.to("meta"), 2, 4, 4)
-
-
-def test_max_pool2d_refuses_other_dtypes(pool):
-    out = random(1, 1, 2, 2)
-    with pytest.raises(RuntimeError, match="inp: expected Float, got Double"):
-        pool.max_pool2d_forward(random(1, 1, 4, 4).double(), 2)
-    with pytest.raises(RuntimeError, match="dout: expected Float, got Half"):
-        pool.max_pool2d_backward(out.half(), out.int(), 2, 4, 4)
-    with pytest.raises(RuntimeError, match="index: expected Int, got Long"):
-        pool.max_pool2d_backward(out, out.long(), 2, 4, 4)
-
-
-@pytest.mark.parametrize("view", [lambda a: a[0], lambda a: a.mT, lambda a: a[..., ::2]])
-def test_max_pool2d_refuses_other_layouts(pool, view):
-    bad, good = view(random(1, 2, 6, 6)), random(1, 2, 3, 3)
-    with pytest.raises(RuntimeError, match="inp: expected 4 dimensions, contiguous, got shape"):
-        pool.max_pool2d_forward(bad, 2)
-    with pytest.raises(RuntimeError, match="dout: expected 4 dimensions, contiguous, got shape"):
-        pool.max_pool2d_backward(bad, good.int(), 2, 6, 6)
-
-
 def test_max_pool2d_refuses_sizes_that_do_not_fit(pool):
-    out = random(1, 1, 2, 2)
+    out = floats(1, 1, 2, 2)
     for size in (0, -2, 4):
         with pytest.raises(RuntimeError, match=f"size: expected 1 to 3, got {size}"):
-            pool.max_pool2d_forward(random(1, 1, 3, 5), size)
+            pool.max_pool2d_forward(floats(1, 1, 3, 5), size)
     with pytest.raises(RuntimeError, match=r"index: expected shape \[1, 1, 2, 2\] on .*, got"):
-        pool.max_pool2d_backward(out, random(1, 1, 2, 3).int(), 2, 4, 4)
+        pool.max_pool2d_backward(out, floats(1, 1, 2, 3).int(), 2, 4, 4)
     with pytest.raises(RuntimeError, match="dout: expected 6 / size x 4 / size pixels, got 2 x 2"):
         pool.max_pool2d_backward(out, out.int(), 2, 6, 4)

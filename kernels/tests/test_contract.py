@@ -1,0 +1,124 @@
+"""Every host function of every kernel file keeps the contract of contract.py."""
+
+import importlib
+import re
+
+import pytest
+import torch
+
+from helpers.base.machine import ROOT
+from helpers.compiler import compile_cuda
+from helpers.compiler.source import host_functions
+from kernels.tests.contract import Case, as_tuple, check_right, equal_bits, tensors
+
+FILES = sorted((ROOT / "kernels").glob("*.cu"))
+CASES = {
+    path.stem: importlib.import_module(f"kernels.tests.test_{path.stem}").CASES for path in FILES
+}
+OTHER_DTYPES = (torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int32, torch.bool)
+
+every_case = pytest.mark.parametrize(
+    "op, case",
+    [(op, case) for op, cases in CASES.items() for case in cases],
+    ids=[case.function for cases in CASES.values() for case in cases],
+)
+
+
+@pytest.fixture
+def function(kernel, op, case):
+    return getattr(kernel(op), case.function)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_host_function_has_its_case(path):
+    defined = [f.name for f in host_functions(path.read_text()) if not f.hidden]
+    assert sorted(case.function for case in CASES[path.stem]) == sorted(defined)
+
+
+@pytest.mark.parametrize(
+    "op, case, size",
+    [(op, case, size) for op, cases in CASES.items() for case in cases for size in case.sizes],
+    ids=lambda value: getattr(value, "function", str(value)),
+)
+def test_right(function, case: Case, size):
+    check_right(function, case, size, case.arguments(*size))
+
+
+@every_case
+def test_right_where_the_memory_is_aligned_to_elements_only(function, case):
+    """A contiguous view that begins in the middle of a tensor: no vector loads from there."""
+    arguments = case.arguments(*case.sizes[0])
+    for name, value in tensors(arguments).items():
+        storage = value.new_empty(value.numel() + 1)
+        arguments[name] = storage[1:].view(value.shape).copy_(value)
+        assert arguments[name].is_contiguous()
+    check_right(function, case, case.sizes[0], arguments)
+
+
+@every_case
+def test_the_same_twice(function, case):
+    for size in case.sizes[:2]:
+        arguments = case.arguments(*size)
+        copies = {n: v.clone() if n in tensors(arguments) else v for n, v in arguments.items()}
+        results = [as_tuple(function(*of.values())) for of in (arguments, copies)]
+        assert all(map(equal_bits, *results))
+        assert all(map(equal_bits, tensors(arguments).values(), tensors(copies).values()))
+
+
+@every_case
+def test_no_fault_is_found(op, case):
+    """On the CPU backend, with every access checked."""
+    checked = compile_cuda(ROOT / "kernels" / f"{op}.cu", check=True)
+    small = min(case.sizes[:3], key=lambda size: sum(v for v in size if isinstance(v, int)))
+    for size in {case.sizes[0], small}:
+        check_right(getattr(checked, case.function), case, size, case.arguments(*size))
+
+
+def refused(function, case, name, arguments):
+    """The function raises, and its sentence names the argument."""
+    said = re.compile(rf"\b({name}|{case.function}): expected .*got", re.DOTALL)
+    with pytest.raises(RuntimeError, match=said):
+        function(*arguments.values())
+
+
+@every_case
+def test_refuses_another_device(function, case):
+    arguments = case.arguments(*case.sizes[0])
+    for name, value in tensors(arguments).items():
+        refused(function, case, name, arguments | {name: value.to("meta")})
+
+
+@every_case
+def test_refuses_other_dtypes(function, case):
+    arguments = case.arguments(*case.sizes[0])
+    for name, value in tensors(arguments).items():
+        for dtype in OTHER_DTYPES:
+            if dtype != value.dtype:
+                refused(function, case, name, arguments | {name: value.to(dtype)})
+
+
+@every_case
+def test_refuses_strides(function, case):
+    arguments = case.arguments(*case.sizes[0])
+    for name, value in tensors(arguments).items():
+        if value.dim() == 0:
+            continue
+        every_second = torch.stack([value, value], -1)[..., 0]
+        views = [every_second] + ([value.mT.contiguous().mT] if value.dim() > 1 else [])
+        for view in views:
+            assert torch.equal(view, value) and not view.is_contiguous()
+            refused(function, case, name, arguments | {name: view})
+
+
+@pytest.mark.parametrize(
+    "op, case, name, wrong",
+    [
+        pytest.param(op, case, name, wrong, id=f"{case.function}-{name}-{i}")
+        for op, cases in CASES.items()
+        for case in cases
+        for i, (name, wrong) in enumerate(case.ragged)
+    ],
+)
+def test_refuses_what_does_not_fit(function, case, name, wrong):
+    arguments = case.arguments(*case.sizes[0])
+    refused(function, case, name, arguments | {name: wrong(arguments)})
