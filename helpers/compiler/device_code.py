@@ -37,7 +37,7 @@ def sass(src: str | Path, kernel: str | None = None, arch: str | None = None) ->
     command = [str(tools.cuobjdump()), "-sass", str(cubin)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     parts = re.split(r"^\s*Function : ", done.stdout, flags=re.MULTILINE)[1:]
-    listings = {_kernel_name(part.split("\n")[0].strip()): part for part in parts}
+    listings = {kernel_name(part.split("\n")[0].strip()): part for part in parts}
     wanted = listings if kernel is None else _matching(listings, kernel)
     return "\n".join(f"{name}\n{_instructions(part)}" for name, part in wanted.items())
 
@@ -55,7 +55,7 @@ def sass_lines(src: str | Path, arch: str | None = None) -> dict[str, list[tuple
     instructions, line, is_first = [], 0, True
     for text in done.stdout.splitlines():
         if found := re.match(r"\.text\.(\S+):$", text):
-            instructions = kernels.setdefault(_kernel_name(found[1]), [])
+            instructions = kernels.setdefault(kernel_name(found[1]), [])
             line, is_first = 0, True
         # of functions inlined into each other the innermost comes first; it may be of a header
         elif found := re.match(r'\s*//## File "(?:.*/)?([^"/]*)", line (\d+)', text):
@@ -106,7 +106,7 @@ def resource_usage(src: str | Path, arch: str | None = None) -> ResourceUsage:
         mangled = part.split("'")[0]
         shared = re.search(r"(\d+) bytes smem", part)
         frame = r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
-        resources[_kernel_name(mangled)] = Resources(
+        resources[kernel_name(mangled)] = Resources(
             int(re.search(r"Used (\d+) registers", part)[1]),
             int(shared[1]) if shared else 0,
             *map(int, re.search(frame, part).groups()),
@@ -172,10 +172,14 @@ def _compile(src, arch, kind) -> Path:
     return tools.BUILDS.get(f"device_code_{key}", make) / f"code.{kind[1:]}"
 
 
-def _kernel_name(mangled: str) -> str:
+def kernel_name(mangled: str) -> str:
     """Return a kernel's name without its parameters: scale_kernel<float>."""
-    name = demangle(mangled).removeprefix("void ")
-    return re.sub(r"\((?!anonymous).*", "", name)
+    name = demangle(mangled).removeprefix("void ").replace("(anonymous namespace)::", "")
+    end, depth = len(name), name.endswith(")")
+    while depth:  # a template's arguments may have brackets as well: pool_kernel<(Mode)1>(float*)
+        end = name.rindex("(", 0, end)
+        depth = name.count(")", end) - name.count("(", end)
+    return name[:end]
 
 
 def _matching(listings, kernel):

@@ -115,7 +115,15 @@ def declared_variables(declaration: str) -> list[str]:
 
 
 def declared_parameters(source: Source) -> dict[str, list[str]]:
-    """Return each kernel's parameters as the runtime's `Declared`: name, points to const.
+    """Return each kernel's parameters as the runtime's `Declared`."""
+    return {
+        name: [f'{{"{own}", {"true" if only_read else "false"}}}' for own, only_read in parameters]
+        for name, parameters in kernel_parameters(source).items()
+    }
+
+
+def kernel_parameters(source: Source) -> dict[str, list[tuple[str, bool]]]:
+    """Return the parameters of each kernel: name, points to const.
 
     Of kernels with one name (a declaration, an overload, another namespace) the last one's names
     are told, and const only what is so in all.
@@ -126,10 +134,7 @@ def declared_parameters(source: Source) -> dict[str, list[str]]:
             first, last = kernel.parameters
             declared = [_declared(parameter) for parameter in split(source.bare[first + 1 : last])]
             found[kernel.name] = _merged(found.get(kernel.name, declared), declared)
-    return {
-        name: [f'{{"{own}", {"true" if only_read else "false"}}}' for own, only_read in parameters]
-        for name, parameters in found.items()
-    }
+    return found
 
 
 def _merged(earlier, declared):

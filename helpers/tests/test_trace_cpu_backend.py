@@ -553,6 +553,43 @@ def test_launches_stay_apart_and_are_the_same_in_every_run(compiled):
     assert record(compiled.sum, torch.zeros(1), x, 1)[1] == launches[:1]
 
 
+cuda(r"""
+__global__ void twice_kernel(float* doubled, const float* single, int n) {
+    if (threadIdx.x < n) doubled[threadIdx.x] = 2 * single[threadIdx.x];
+}
+template <int K>
+__global__ void times_kernel(float* product, const float* factor, int n) {
+    if (threadIdx.x < n) product[threadIdx.x] = K * factor[threadIdx.x];
+}
+namespace {
+__global__ void hidden_kernel(float* to, const float* from, int n) {
+    if (threadIdx.x < n) to[threadIdx.x] = from[threadIdx.x];
+}
+}
+template <class Kernel>
+void run_with(Kernel kernel, torch::Tensor out, torch::Tensor inp) {
+    kernel<<<1, 32>>>(out.data_ptr<float>(), inp.data_ptr<float>(), int(inp.numel()));
+}
+void by_pointers(torch::Tensor out, torch::Tensor inp) {
+    void (*table[])(float*, const float*, int) = {twice_kernel, times_kernel<3>, hidden_kernel};
+    for (int i = 0; i < 3; i++)
+        table[i]<<<1, 32>>>(out.data_ptr<float>(), inp.data_ptr<float>(), int(inp.numel()));
+    run_with(times_kernel<5>, out, inp);
+}
+""")
+
+
+def test_a_kernel_launched_through_a_pointer_has_its_own_names(compiled):
+    _, launches = record(compiled.by_pointers, torch.zeros(30), torch.randn(30))
+    found = [(launch.kernel, *sorted(a.array for a in launch.accesses)) for launch in launches]
+    assert found == [
+        ("twice_kernel", "doubled", "single"),
+        ("times_kernel<3>", "factor", "product"),
+        ("hidden_kernel", "from", "to"),
+        ("times_kernel<5>", "factor", "product"),
+    ]
+
+
 def test_a_call_that_fails_leaves_nothing_behind(compiled):
     with pytest.raises(RuntimeError, match="line"):
         record(compiled.move, torch.zeros(9), torch.zeros(9), torch.full((9,), 50).int(), 4, False)

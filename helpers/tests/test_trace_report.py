@@ -267,6 +267,20 @@ def test_registers_come_from_nvcc_where_it_is():
     assert Trace([tile_launch()], source="no C++").occupancy("T4").registers is None
 
 
+@pytest.mark.parametrize(
+    ("symbol", "name"),
+    [
+        ("_Z5timesILi3EEvPfPKfi", "times<3>"),
+        ("extern_c", "extern_c"),
+        ("_Z1kIL2Op1EEvPf", "k<(Op)1>"),
+        ("_Z1fIPFffEEvT_Pf", "f<float (*)(float)>"),
+        ("_ZN12_GLOBAL__N_16hiddenEPFPFffEE", "hidden"),
+    ],
+)
+def test_the_name_of_a_kernel(symbol, name):
+    assert device_code.kernel_name(symbol) == name
+
+
 def test_registers_are_not_known_without_nvcc(monkeypatch):
     def missing(*_):
         raise ToolMissing("nvcc is not installed", "install it")

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import re
 from collections import defaultdict
 from collections.abc import Callable
 from functools import lru_cache
@@ -10,6 +11,10 @@ from typing import Any
 
 from helpers.compiler import build as compiler
 from helpers.compiler import tools
+from helpers.compiler.device_code import kernel_name
+from helpers.cuda_on_cpu.checked import kernel_parameters
+from helpers.cuda_on_cpu.scanner import Source
+from helpers.trace.from_nvcc import plain_name
 from helpers.trace.machine_code import MachineCode, Place
 from helpers.trace.record import SAMPLES, Access, Launch, Line, Request, Stage
 
@@ -56,8 +61,12 @@ def _launches(counted: list[dict], source: str, label: str) -> list[Launch]:
         for (library, base), (starts, accesses) in codes.items()
     }
     text = dict(enumerate((line.strip() for line in source.splitlines()), start=1))
+    kernels = {
+        name: [parameter for parameter, _ in parameters]
+        for name, parameters in kernel_parameters(Source(source)).items()
+    }
     return [
-        _Reader(launch, machine_codes[launch["library"], launch["base"]], text).launch()
+        _Reader(launch, machine_codes[launch["library"], launch["base"]], text, kernels).launch()
         for launch in counted
     ]
 
@@ -70,9 +79,15 @@ def _machine_code(library: str, label: str, starts: frozenset, accesses: frozens
 class _Reader:
     """Makes a Launch of what all multiprocessors counted of it."""
 
-    def __init__(self, counted: dict, code: MachineCode, text: dict[int, str]):
-        self.counted, self.code, self.text = counted, code, text
+    def __init__(
+        self, counted: dict, code: MachineCode, text: dict[int, str], kernels: dict[str, list[str]]
+    ):
+        """`text` are the string's lines, `kernels` the names of each kernel's parameters."""
+        self.counted, self.code, self.text, self.kernels = counted, code, text, kernels
         self.base = counted["base"]
+        self.kernel = counted["kernel"]
+        if plain_name(self.kernel) not in kernels:  # it was launched through a pointer
+            self.kernel = self._kernel_that_ran() or self.kernel
         self.accesses: dict[tuple, Access] = {}
         self.stages: dict[tuple, int] = defaultdict(int)
 
@@ -86,7 +101,7 @@ class _Reader:
             if access["shared"]
         }
         return Launch(
-            self.counted["kernel"],
+            self.kernel,
             tuple(self.counted["grid"]),
             tuple(self.counted["block"]),
             self.counted["dynamic_shared_bytes"] + sum(static.values()),
@@ -115,9 +130,23 @@ class _Reader:
         line = place.line if place else 0
         operation = OPERATIONS[counted["kind"]]
         space = "shared" if counted["shared"] else "global"
-        key = (line, operation, space, counted["array"], counted["bytes"])
+        key = (line, operation, space, self._name(counted["array"]), counted["bytes"])
         text = self.text.get(line, "")
         return self.accesses.setdefault(key, Access(line, text, *key[1:]))
+
+    def _name(self, array: str) -> str:
+        """Return an array's name; the runtime has only a number for those of unknown kernels."""
+        names = self.kernels.get(plain_name(self.kernel), [])
+        number = re.fullmatch(r"argument (\d+)", array)
+        return names[int(number[1]) - 1] if number and int(number[1]) <= len(names) else array
+
+    def _kernel_that_ran(self) -> str | None:
+        """Return the kernel of the string that has the basic blocks which ran."""
+        starts = {start for part in self.counted["counters"] for start, _, _ in part["blocks"]}
+        places = {place for start in starts for place in self.code.block(start - self.base)}
+        symbols = {symbol for place in places for symbol in place.functions}
+        kernels = {name for name in map(kernel_name, symbols) if plain_name(name) in self.kernels}
+        return kernels.pop() if len(kernels) == 1 else None
 
     def _lines(self) -> list[Line]:
         executions: dict[int, list[int]] = defaultdict(lambda: [0, 0])  # by basic block

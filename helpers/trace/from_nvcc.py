@@ -52,11 +52,16 @@ def _ask(question: Callable, source: str, arch: str) -> dict:
 
 def _of_kernel(answers: dict, kernel: str):
     """Return the answer about one kernel; None if there is none, or which of several is open."""
-    for plain in (_without_namespace, lambda name: _without_namespace(name).split("<")[0]):
+    for plain in (_without_namespace, plain_name):
         found = [answers[name] for name in answers if plain(name) == plain(kernel)]
         if len(found) == 1:
             return found[0]
     return None
+
+
+def plain_name(kernel: str) -> str:
+    """Return a kernel's name without namespaces and template arguments."""
+    return _without_namespace(kernel).partition("<")[0]
 
 
 def _without_namespace(kernel: str) -> str:

@@ -37,6 +37,12 @@ class Place:
     line: int
     copy: tuple
 
+    @property
+    def functions(self) -> list[str]:
+        """The symbols of the function that the line is in, and of those it is inlined into."""
+        innermost, *outer = self.copy
+        return [innermost, *(symbol for symbol, _ in outer)]
+
 
 @dataclass
 class Part:

@@ -167,6 +167,16 @@ const KnownArray* Checks::nearest_tensor(std::uintptr_t address) {
     return nearest == arrays_.end() ? nullptr : &*nearest;
 }
 
+// Of a kernel that is launched through a pointer only the positions of its arguments are known.
+static const char* argument_name(std::ptrdiff_t index) {
+    static const auto* names = [] {
+        auto* all = new std::vector<std::string>;
+        for (unsigned i = 1; i <= 128; i++) all->push_back("argument " + std::to_string(i));
+        return all;
+    }();
+    return std::size_t(index) < names->size() ? (*names)[std::size_t(index)].c_str() : "";
+}
+
 KernelArray Checks::named(const KernelArray& array, std::uintptr_t address) const {
     const Parameter* best = nullptr;
     auto before = [&](const Parameter& p) { return std::uintptr_t(p.pointer) <= address; };
@@ -178,7 +188,7 @@ KernelArray Checks::named(const KernelArray& array, std::uintptr_t address) cons
     }
     KernelArray result = array;
     if (!best || array.shared) return result;
-    result.name = best->name;
+    result.name = *best->name ? best->name : argument_name(best - launch_.parameters);
     result.first = std::uintptr_t(best->pointer);
     result.element_bytes = best->element_bytes;
     return result;
