@@ -6,7 +6,7 @@ import pytest
 
 from helpers.base.machine import ROOT
 from helpers.compiler import compile_cuda
-from helpers.tests.seeds import seed  # noqa: F401  (a fixture for every test)
+from helpers.tests.conftest import seed  # noqa: F401  (a fixture for every test)
 
 
 @pytest.fixture(scope="session")

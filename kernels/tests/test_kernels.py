@@ -112,7 +112,7 @@ def test_call_in_the_head_without_a_gpu(path, alone, monkeypatch):
 
 
 def as_definitions(declarations: str) -> str:
-    return declarations.replace(";", " {}")
+    return declarations.replace(");", ") {}")
 
 
 def bare(declaration: str) -> str:
