@@ -274,7 +274,7 @@ def test_registers_come_from_nvcc_where_it_is():
         ("extern_c", "extern_c"),
         ("_Z1kIL2Op1EEvPf", "k<(Op)1>"),
         ("_Z1fIPFffEEvT_Pf", "f<float (*)(float)>"),
-        ("_ZN12_GLOBAL__N_16hiddenEPFPFffEE", "hidden"),
+        ("_ZN12_GLOBAL__N_16hiddenEPf", "hidden"),
     ],
 )
 def test_the_name_of_a_kernel(symbol, name):
