@@ -26,6 +26,7 @@ from helpers.compiler.device_code import gpu_arch
 from helpers.compiler.errors import CompileError, Diagnostic, explain, show
 from helpers.compiler.source import Function, brackets_match, host_functions
 from helpers.compiler.tools import ToolMissing
+from helpers.compiler.unwritten import reported
 from helpers.device import BACKEND, describe_device
 
 _CPU_INCLUDE = (cuda_on_cpu.INCLUDE, cuda_on_cpu.INCLUDE_TORCH, torch_light.INCLUDE)
@@ -351,6 +352,8 @@ def _compiled(functions, build: Build) -> CompiledFunctions:
     found = {name: getattr(functions, name) for name in build.names}
     if build.backend == "cpu":
         _guard_tensors()
+        backend = tools.cpu_backend()
+        found = {name: reported(function, backend) for name, function in found.items()}
     if build.check:
         found = {name: checked_call(function) for name, function in found.items()}
     return CompiledFunctions(found)

@@ -20,7 +20,8 @@ def checked_call(function):
     def call(*args, **kwargs):
         copies = _Copies()
         args, kwargs = copies.bring(args), copies.bring(kwargs)
-        result = function(*args, **kwargs)
+        with tools.cpu_backend().freed_memory_unused():
+            result = function(*args, **kwargs)
         copies.write_back()
         return copies.give(result)
 

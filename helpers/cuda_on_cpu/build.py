@@ -5,6 +5,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +18,15 @@ HERE = Path(__file__).resolve().parent
 INCLUDE = HERE / "include"  # CUDA's headers
 INCLUDE_TORCH = HERE / "include_torch"  # the few of PyTorch that are about CUDA
 _SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
+
+
+class Unwritten(ctypes.Structure):
+    """How many elements of a tensor were not written; how many hold what lies beside an array."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in ("unwritten", "first_unwritten", "beside", "first_beside")
+    ]
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,30 @@ class CpuBackend:
     def knows(self, address: int) -> bool:
         """Return whether the backend knows where the array that begins at the address ends."""
         return _load(self.runtime_library()).cuda_on_cpu_knows(ctypes.c_void_p(address))
+
+    def find_unwritten(self, tensor: torch.Tensor) -> Unwritten:
+        """Look for elements of a CPU tensor that hold what new memory holds, or lies beside it."""
+        dense = tensor if tensor.is_contiguous() else tensor.contiguous()
+        found = Unwritten()
+        _load(self.runtime_library()).cuda_on_cpu_find_unwritten(
+            dense.data_ptr(), dense.numel(), dense.element_size(), dense.is_floating_point(), found
+        )
+        return found
+
+    @contextmanager
+    def freed_memory_unused(self):
+        """Leave memory that is freed unused meanwhile, so that checks find accesses to it.
+
+        RuntimeError: memory was freed that must not be.
+        """
+        runtime = _load(self.runtime_library())
+        runtime.cuda_on_cpu_keep_freed(True)
+        try:
+            yield
+            if fault := runtime.cuda_on_cpu_late_fault():
+                raise RuntimeError(fault.decode())
+        finally:
+            runtime.cuda_on_cpu_keep_freed(False)
 
     def set_time_limit(self, seconds: float) -> None:
         """Stop a kernel when no thread of a block has come to an end for so long."""
@@ -156,4 +190,8 @@ def _load(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     if hasattr(library, "cuda_on_cpu_knows"):
         library.cuda_on_cpu_knows.restype = ctypes.c_bool
+        library.cuda_on_cpu_late_fault.restype = ctypes.c_char_p
+        size, found = ctypes.c_size_t, ctypes.POINTER(Unwritten)
+        arguments = [ctypes.c_void_p, size, size, ctypes.c_bool, found]
+        library.cuda_on_cpu_find_unwritten.argtypes = arguments
     return library

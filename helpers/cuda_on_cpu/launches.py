@@ -18,11 +18,11 @@ from .scanner import (
 )
 
 
-def rewrite_launches(src: str, check: bool) -> str:
+def rewrite_launches(src: str) -> str:
     """kernel<<<configuration>>>(arguments), inside out, from the last one to the first."""
     source = Source(src)
     code = source.code
-    declaration = _declarations(source) if check else lambda kernel: ""
+    declaration = _declarations(source)
     for start in reversed(find_launches(code)):
         line = source.line_of(start)
         name_start = kernel_start(code, start, line)
@@ -62,13 +62,13 @@ def find_launches(code: str) -> list[int]:
     ]
 
 
-def rewrite_launch_calls(src: str, check: bool) -> str:
+def rewrite_launch_calls(src: str) -> str:
     """cudaLaunchKernel((void*)k, ...)  ->  cudaLaunchKernel(named_kernel("k", k), ...)
 
     The cast would lose the types of the kernel's parameters.
     """
     source = Source(src)
-    declaration = _declarations(source) if check else lambda kernel: ""
+    declaration = _declarations(source)
     cast = re.compile(
         r"\s*(?:\(\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*\)"
         r"|(?:reinterpret_cast|static_cast)\s*<\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*>)"
@@ -92,11 +92,13 @@ def rewrite_launch_calls(src: str, check: bool) -> str:
 def _declarations(source: Source):
     """Return a function that gives what a launch of a kernel tells about its parameters."""
     parameters = checked.declared_parameters(source)
-    may_allocate = "true" if re.search(r"\b(?:new|malloc)\b", source.code) else "false"
+    may_allocate = bool(re.search(r"\b(?:new|malloc)\b", source.code))
 
     def declaration(kernel: str) -> str:
         function = re.sub(r"<.*", "", kernel).split("::")[-1].strip()
-        return f".declare({{{', '.join(parameters.get(function, []))}}}, {may_allocate})"
+        listed = ", ".join(parameters.get(function, []))
+        known = listed or may_allocate
+        return f".declare({{{listed}}}, {str(may_allocate).lower()})" if known else ""
 
     return declaration
 

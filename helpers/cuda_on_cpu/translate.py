@@ -33,8 +33,8 @@ def translate(src: str, check: bool = False, trace: bool = False) -> str:
     src = _rewrite_dynamic_shared(src, check)
     if trace:
         src = checked.mark_loops(src)
-    src = rewrite_launch_calls(src, check)
-    return rewrite_launches(src, check)
+    src = rewrite_launch_calls(src)
+    return rewrite_launches(src)
 
 
 # --- small rewrites -------------------------------------------------------------------------------

@@ -305,8 +305,27 @@ def test_a_write_past_the_end_of_a_tensor(lib, n):
     assert message == (
         f"writes (launched at line {line_of_launch('write_past')}), "
         f"block ({(n + past // 4) // 32},0,0), thread ({thread},0,0), line {line('store')}: "
-        f"writes byte {4 * n + past} of a tensor of {4 * n} bytes: {past} bytes past its end."
+        f"writes x[{n + past // 4}], byte {4 * n + past} of a tensor of {4 * n} bytes: "
+        f"{past} bytes past its end."
     )
+
+
+@pytest.mark.parametrize("n", [1, 255, 1823])
+def test_a_write_into_the_rest_of_the_last_16_bytes(lib, n):
+    message = error_of(lib, "write_past", torch.zeros(n), ints(n + 1))
+    assert message == (
+        f"writes (launched at line {line_of_launch('write_past')}): a thread writes x[{n}], "
+        f"byte {4 * n} of a tensor of {4 * n} bytes: 0 bytes past its end. "
+        "check=True names the thread and the line."
+    )
+    lib.run("write_past", torch.zeros(n).numpy(), ints(n))
+
+
+@pytest.mark.parametrize(
+    "index, said", [(255, "byte 1020 of"), (-1, "4 bytes before the start of")]
+)
+def test_what_is_read_and_written_back_beside_an_array_is_found(lib, index, said):
+    assert f"x[{index}], {said} a tensor" in error_of(lib, "add_at", torch.ones(255), ints(index))
 
 
 def line_of_launch(name: str) -> int:
@@ -316,9 +335,9 @@ def line_of_launch(name: str) -> int:
 def test_a_read_past_the_end_and_before_the_start(lib):
     x, out = torch.zeros(1024), torch.zeros(1)
     message = error_of(lib, "read_at", x, ints(1030), out)
-    assert f"line {line('read')}: reads byte 4120 of a tensor of 4096 bytes" in message
+    assert f"line {line('read')}: reads x[1030], byte 4120 of a tensor of 4096 bytes" in message
     message = error_of(lib, "read_at", x, ints(-3), out)
-    assert "reads 12 bytes before the start of a tensor of 4096 bytes" in message
+    assert "reads x[-3], 12 bytes before the start of a tensor of 4096 bytes" in message
     message = error_of(lib, "add_at", x, ints(1024))
     assert f"line {line('atomic')}: " in message and "0 bytes past its end" in message
     three = torch.ones(3)

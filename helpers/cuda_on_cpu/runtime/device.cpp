@@ -90,14 +90,10 @@ static std::string describe(const Fault& fault) {
     return fault.where + at_line + ": " + fault.sentence;
 }
 
-static std::string describe(const Launch& launch) {
-    return std::string(launch.kernel) + " (launched at line " + std::to_string(launch.line) + "): ";
-}
-
 static void check(const Launch& launch, std::uint64_t threads) {
     const uint3 &grid = launch.grid, &block = launch.block;
     auto refuse = [&](const std::string& sentence) {
-        throw std::runtime_error(describe(launch) + sentence);
+        throw std::runtime_error(text(launch) + ": " + sentence);
     };
     if (threads == 0 || threads > MAX_THREADS || block.z > MAX_BLOCK_Z)
         refuse("a block of " + text(block) + " is " + std::to_string(threads) +
@@ -154,6 +150,17 @@ static void run(Grid& grid) {
 // grid.sync() needs all blocks at once: each gets an operating-system thread and runs there.
 static void run_cooperatively(Grid& grid) { crew->run(grid, unsigned(grid.blocks - 1), 1, 1); }
 
+// A write to the few bytes behind an array that belong to its last page: no fault tells of it.
+// Any of the arguments' words may be a pointer.
+static std::string written_padding(const Launch& launch) {
+    auto* words = static_cast<void* const*>(launch.copies);
+    for (std::size_t i = 0; i < launch.copies_bytes / sizeof *words; i++) {
+        std::string sentence = describe_written_padding(words[i], launch);
+        if (!sentence.empty()) return sentence;
+    }
+    return "";
+}
+
 void launch(const Launch& launch) {
     std::uint64_t threads = std::uint64_t{launch.block.x} * launch.block.y * launch.block.z;
     std::uint64_t blocks = std::uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z;
@@ -177,6 +184,8 @@ void launch(const Launch& launch) {
     if (Counter::is_on()) end_counted_launch(launch);
     if (checks)
         for (Multiprocessor* multiprocessor : grid.working) multiprocessor->checker()->end_launch();
+    std::string written = written_padding(launch);
+    if (!written.empty()) grid.stop({text(launch), 0, nullptr, written});
     std::fflush(stdout);  // what the kernel printed shows before the cell ends
     if (grid.stopped) throw std::runtime_error(describe(grid.fault));
 }

@@ -57,7 +57,7 @@ static std::string describe_fault(int number, const siginfo_t* info, void* conte
     if (multiprocessor.in_stacks(info->si_addr))
         return "stack overflow: a thread has " + std::to_string(STACK_BYTES / 1024) +
                " KB for its local arrays and calls.";
-    std::string overrun = describe_overrun(info->si_addr);
+    std::string overrun = describe_overrun(info->si_addr, multiprocessor.launch());
     if (!overrun.empty()) return access_kind(context) + overrun + ".";
 #if defined(SI_KERNEL)
     // x86 does not tell the address of a vector access that is not aligned to the vector's size.

@@ -1,5 +1,6 @@
 #include "memory.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -7,25 +8,22 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
+#include <iterator>
+#include <map>
 #include <mutex>
+#include <stdexcept>
 #include <unordered_map>
+#include <utility>
 #include <vector>
-
-#include "../include/cuda_on_cpu/runtime.h"
 
 namespace cuda_on_cpu {
 
 // An array lies at the end of its pages:  [guard][pages ... array][guard]
 // so an overrun faults at once, but for the rest of the last 16 bytes (vector loads want arrays
-// aligned to 16). Guards are address space without memory, so they may be large: an index that is
+// aligned to 16). What is left of the pages on both sides is filled with a word: a read shows as
+// NaN, a write is found when the launch has ended. Guards are address space without memory, so they may be large: an index that is
 // off by some rows is caught as well.
 constexpr std::size_t GUARD = 256 * 1024, ALIGNMENT = 16;
-
-// What is left of the array's first and last page does not fault. A kernel that reads there gets
-// bytes which are a NaN in every floating type; zeros would make many a wrong kernel look right.
-constexpr int NOT_A_NUMBER = 0xff;
-constexpr std::size_t PAGE = 4096;  // or more, on some systems
 
 // Pages that an array has left are kept for the next one of about their size: mapping new ones
 // takes microseconds, and their first use much more.
@@ -35,40 +33,63 @@ constexpr std::size_t LARGEST_KEPT = 32 << 20, KEPT_AT_MOST = 256 << 20;
 // number go without a guard; where they lie is known all the same.
 constexpr std::size_t GUARDED_AT_MOST = 8 * 1024;
 
-struct Array {
-    char* pages;
-    std::size_t page_bytes, bytes, guard;  // guard: bytes on either side of the pages, or 0
-    const char* owner;
+static std::size_t system_page() {
+    static const std::size_t page = std::size_t(sysconf(_SC_PAGESIZE));
+    return page;
+}
 
-    char* end() const { return pages + page_bytes; }
-    bool is_near(const char* at) const { return at >= pages - guard && at < end() + guard; }
+struct Array {
+    char* begin;
+    std::size_t bytes;
+    char* pages;
+    std::size_t page_bytes, guard;  // guard: bytes on either side of the pages, or 0
+    const char* owner;
+    std::uint64_t beside;  // fills what is left of the pages
+
+    char* front() const { return begin - std::size_t(begin - pages) % system_page(); }
+    char* end() const { return begin + bytes; }
+    char* pages_end() const { return pages + page_bytes; }
+    bool is_near(const char* at) const { return at >= pages - guard && at < pages_end() + guard; }
+    std::string text() const {
+        return std::string(owner) + " of " + std::to_string(bytes) + " bytes";
+    }
 };
+
+// A NaN for float and the 16-bit types. To compute with it changes it, and so does to copy it from
+// one array to another: what a kernel writes there shows, even if it has read there before.
+static std::uint64_t word_beside(std::size_t number) {
+    constexpr std::uint64_t NANS = 0x7f80'7f80'7f80'7f80, EVEN = 0x0000'0001'0000'0001;
+    constexpr unsigned DIGITS = 62;  // 1 to 62 below the bit that makes a NaN quiet
+    return NANS + EVEN * (1 + number % DIGITS) + (EVEN << 16) * (1 + number / DIGITS % DIGITS);
+}
 
 struct Memory {
     std::mutex mutex;
-    std::unordered_map<void*, Array> arrays;
+    std::map<const char*, Array> arrays;  // by where they begin
     std::unordered_map<std::size_t, std::vector<char*>> kept;  // by page_bytes
-    std::size_t kept_bytes = 0, mapped = 0;
+    std::size_t kept_bytes = 0, mapped = 0, made = 0;
     std::vector<char*> readable;  // pages of guards, see let_read_past_the_end
+    bool freed_stays_unused = false;
+    std::vector<Array> freed;  // that stay so
+
+    // Whose pages or guards the address lies in; null if nobody's.
+    const Array* find(const void* address) const {
+        auto* at = static_cast<const char*>(address);
+        auto after = arrays.upper_bound(at);
+        if (after != arrays.begin() && std::prev(after)->second.is_near(at))
+            return &std::prev(after)->second;
+        return after != arrays.end() && after->second.is_near(at) ? &after->second : nullptr;
+    }
 };
 
 static Memory& memory() {
-    static Memory* memory = [] {
-        auto* made = new Memory;  // never destroyed: arrays outlive main()
-        made->arrays.reserve(1024);
-        return made;
-    }();
+    static Memory* memory = new Memory;  // never destroyed: arrays outlive main()
     // A child process must not inherit a lock that nobody is left to open.
     static const int once = pthread_atfork([] { cuda_on_cpu::memory().mutex.lock(); },
                                            [] { cuda_on_cpu::memory().mutex.unlock(); },
                                            [] { cuda_on_cpu::memory().mutex.unlock(); });
     (void)once;
     return *memory;
-}
-
-static std::size_t system_page() {
-    static const std::size_t page = std::size_t(sysconf(_SC_PAGESIZE));
-    return page;
 }
 
 // Whole pages, with at most a quarter to spare, so that few sizes serve all.
@@ -110,10 +131,28 @@ static void unmap_one_kept(Memory& m) {
     }
 }
 
+static void fill(std::uint64_t word, char* begin, char* end) {
+    constexpr std::size_t IN_CACHE = 4096;
+    std::uint64_t first = filled_from(std::uintptr_t(begin), word);
+    std::size_t bytes = std::size_t(end - begin), done = std::min(bytes, sizeof first);
+    std::memcpy(begin, &first, done);
+    while (done < bytes) {
+        std::size_t more = std::min({done, bytes - done, IN_CACHE});
+        std::memcpy(begin + done, begin, more);
+        done += more;
+    }
+}
+
+void fill_unwritten(void* array, std::size_t bytes) {
+    fill(UNWRITTEN, static_cast<char*>(array), static_cast<char*>(array) + bytes);
+}
+
 static void* allocate_unguarded(Memory& m, std::size_t bytes, const char* owner) {
     void* array = nullptr;
     if (posix_memalign(&array, 64, bytes)) return nullptr;
-    m.arrays[array] = {static_cast<char*>(array), bytes, bytes, 0, owner};
+    auto* begin = static_cast<char*>(array);
+    m.arrays[begin] = {begin, bytes, begin, bytes, 0, owner, 0};
+    fill_unwritten(array, bytes);
     return array;
 }
 
@@ -135,26 +174,18 @@ void* allocate(std::size_t bytes, const char* owner) {
         if (pages) m.mapped++;
     }
     if (!pages) return allocate_unguarded(m, bytes, owner);
-    char* array = pages + page_bytes - room;
-    m.arrays[array] = {pages, page_bytes, bytes, GUARD, owner};
+    char* begin = pages + page_bytes - room;
+    std::uint64_t beside = word_beside(m.made++);
+    Array array = m.arrays[begin] = {begin, bytes, pages, page_bytes, GUARD, owner, beside};
     lock.unlock();
-    std::size_t in_front = std::size_t(array - pages) % PAGE;
-    std::memset(array - in_front, NOT_A_NUMBER, in_front);
-    std::memset(array + bytes, NOT_A_NUMBER, room - bytes);
-    return array;
+    fill(beside, array.front(), begin);
+    fill(UNWRITTEN, begin, begin + bytes);
+    fill(beside, begin + bytes, begin + room);
+    return begin;
 }
 
-void release(void* array) {
-    if (!array) return;
-    Memory& m = memory();
-    std::lock_guard<std::mutex> lock(m.mutex);
-    auto found = m.arrays.find(array);
-    if (found == m.arrays.end()) return;
-    Array was = found->second;
-    m.arrays.erase(found);
-    if (!was.guard) {
-        std::free(array);
-    } else if (was.page_bytes <= LARGEST_KEPT && m.kept_bytes + was.page_bytes <= KEPT_AT_MOST) {
+static void keep_or_unmap(Memory& m, const Array& was) {
+    if (was.page_bytes <= LARGEST_KEPT && m.kept_bytes + was.page_bytes <= KEPT_AT_MOST) {
         m.kept[was.page_bytes].push_back(was.pages);
         m.kept_bytes += was.page_bytes;
     } else {
@@ -162,49 +193,130 @@ void release(void* array) {
     }
 }
 
-bool fits(const void* array, std::size_t bytes) {
+void release(void* array) {
     Memory& m = memory();
     std::lock_guard<std::mutex> lock(m.mutex);
-    auto found = m.arrays.find(const_cast<void*>(array));
-    return found == m.arrays.end() || bytes <= found->second.bytes;
+    auto found = m.arrays.find(static_cast<char*>(array));
+    if (found == m.arrays.end()) return;
+    Array was = found->second;
+    m.arrays.erase(found);
+    if (!was.guard)
+        std::free(array);
+    else if (m.freed_stays_unused)
+        m.freed.push_back(was);
+    else
+        keep_or_unmap(m, was);
+}
+
+bool release_from(const char* owner, void* array) {
+    Memory& m = memory();
+    {
+        std::lock_guard<std::mutex> lock(m.mutex);
+        auto found = m.arrays.find(static_cast<char*>(array));
+        if (found == m.arrays.end() || std::strcmp(found->second.owner, owner)) return false;
+    }
+    release(array);
+    return true;
+}
+
+extern "C" CUDA_ON_CPU_API void cuda_on_cpu_keep_freed(bool unused) {
+    Memory& m = memory();
+    std::lock_guard<std::mutex> lock(m.mutex);
+    m.freed_stays_unused = unused;
+    if (unused) return;
+    for (const Array& was : m.freed) keep_or_unmap(m, was);
+    m.freed.clear();
+}
+
+bool was_freed(const void* address) {
+    Memory& m = memory();
+    std::lock_guard<std::mutex> lock(m.mutex);
+    auto* at = static_cast<const char*>(address);
+    for (const Array& was : m.freed)
+        if (at >= was.pages && at < was.pages_end()) return true;
+    for (const auto& [page_bytes, all] : m.kept)
+        for (const char* pages : all)
+            if (at >= pages && at < pages + page_bytes) return true;
+    return false;
 }
 
 extern "C" CUDA_ON_CPU_API bool cuda_on_cpu_knows(const void* array) {
     Memory& m = memory();
     std::lock_guard<std::mutex> lock(m.mutex);
-    return m.arrays.count(const_cast<void*>(array)) != 0;
+    return m.arrays.count(static_cast<const char*>(array)) != 0;
 }
 
-std::string describe_overrun(const void* address) {
+// "x[52], " or "x[52] (also y[52]), ": what the launch's parameters call the element; or "".
+// at: becomes where it begins.
+static std::string element_names(const Array& array, const char*& at, const Launch& launch) {
+    std::string names;
+    const void* named = nullptr;
+    for (unsigned i = 0; i < launch.parameter_count; i++) {
+        const Parameter& parameter = launch.parameters[i];
+        auto* pointer = static_cast<const char*>(parameter.pointer);
+        bool points_here = pointer >= array.begin && pointer < array.end();
+        if (!points_here || !*parameter.name || (named && named != pointer)) continue;
+        named = pointer;
+        auto size = std::ptrdiff_t(parameter.element_bytes), offset = at - pointer;
+        std::ptrdiff_t index = offset / size - (offset % size < 0);
+        std::string name = std::string(parameter.name) + "[" + std::to_string(index) + "]";
+        if (names.empty()) at = pointer + index * size;
+        names += names.empty() ? name : " (also " + name + ")";
+    }
+    return names.empty() ? "" : names + ", ";
+}
+
+static std::string describe_overrun(const Array& array, const char* at, const Launch& launch) {
+    const char* element = at;
+    std::string names = element_names(array, element, launch);
+    if (element >= array.end() || at < array.begin) at = element;  // it may stick out of the array
+    if (at >= array.end())
+        return names + "byte " + std::to_string(at - array.begin) + " of " + array.text() + ": " +
+               std::to_string(at - array.end()) + " bytes past its end";
+    if (at < array.begin)
+        return names + std::to_string(array.begin - at) + " bytes before the start of " +
+               array.text();
+    return "";
+}
+
+std::string describe_overrun(const void* address, const Launch& launch) {
     Memory& m = memory();
     std::lock_guard<std::mutex> lock(m.mutex);
-    auto* at = static_cast<const char*>(address);
-    for (const auto& entry : m.arrays) {
-        auto* start = static_cast<const char*>(entry.first);
-        const Array& array = entry.second;
-        const char* end = start + array.bytes;
-        std::string whose = std::string(array.owner) + " of " + std::to_string(array.bytes) + " bytes";
-        if (at >= end && array.is_near(at))
-            return "byte " + std::to_string(at - start) + " of " + whose + ": " +
-                   std::to_string(at - end) + " bytes past its end";
-        if (at < start && array.is_near(at))
-            return std::to_string(start - at) + " bytes before the start of " + whose;
-    }
-    return "";
+    const Array* array = m.find(address);
+    return array ? describe_overrun(*array, static_cast<const char*>(address), launch) : "";
+}
+
+std::string describe_written_padding(const void* address, const Launch& launch) {
+    Memory& m = memory();
+    std::lock_guard<std::mutex> lock(m.mutex);
+    const Array* array = m.find(address);
+    if (!array || !array->guard) return "";
+    auto first_written = [&](char* begin, char* end) -> char* {
+        if (is_filled(std::uintptr_t(begin), std::size_t(end - begin), array->beside))
+            return nullptr;
+        char* at = begin;
+        while (is_filled(std::uintptr_t(at), 1, array->beside)) at++;
+        fill(array->beside, begin, end);
+        return at;
+    };
+    char* at = first_written(array->end(), array->pages_end());
+    if (!at) at = first_written(array->front(), array->begin);
+    if (!at) return "";
+    return "a thread writes " + describe_overrun(*array, at, launch) +
+           ". check=True names the thread and the line.";
 }
 
 bool let_read_past_the_end(const void* address) {
     Memory& m = memory();
     std::lock_guard<std::mutex> lock(m.mutex);
     auto* at = static_cast<const char*>(address);
-    for (const auto& entry : m.arrays) {
-        char* guard = entry.second.end();
-        if (!entry.second.guard || at < guard || at >= guard + system_page()) continue;
-        if (std::find(m.readable.begin(), m.readable.end(), guard) == m.readable.end())
-            m.readable.push_back(guard);
-        return mprotect(guard, system_page(), PROT_READ) == 0;
-    }
-    return false;
+    const Array* array = m.find(at);
+    if (!array || !array->guard) return false;
+    char* guard = array->pages_end();
+    if (at < guard || at >= guard + system_page()) return false;
+    if (std::find(m.readable.begin(), m.readable.end(), guard) == m.readable.end())
+        m.readable.push_back(guard);
+    return mprotect(guard, system_page(), PROT_READ) == 0;
 }
 
 void guard_ends_again() {
@@ -218,26 +330,116 @@ bool find_memory(const void* address, MemoryFound* found) {
     Memory& m = memory();
     std::lock_guard<std::mutex> lock(m.mutex);
     auto* at = static_cast<const char*>(address);
-    for (const auto& entry : m.arrays) {
-        auto* start = static_cast<const char*>(entry.first);
-        const Array& array = entry.second;
-        if (!array.is_near(at)) continue;
-        *found = {std::uintptr_t(start), array.bytes, at >= start && at < start + array.bytes};
-        return true;
-    }
-    return false;
+    const Array* array = m.find(at);
+    if (!array) return false;
+    *found = {std::uintptr_t(array->begin), array->bytes, at >= array->begin && at < array->end()};
+    return true;
 }
 
-bool stays_inside(const void* start, std::size_t bytes) {
-    Memory& m = memory();
-    std::lock_guard<std::mutex> lock(m.mutex);
-    auto* at = static_cast<const char*>(start);
-    for (const auto& entry : m.arrays) {
-        auto* array = static_cast<const char*>(entry.first);
-        const char* end = array + entry.second.bytes;
-        if (array <= at && at < end) return bytes <= std::size_t(end - at);
+bool stays_inside(const void* start, std::size_t bytes, std::size_t host_bytes) {
+    MemoryFound found;
+    if (!bytes) return true;
+    if (!find_memory(start, &found)) return bytes <= host_bytes;
+    return found.inside && bytes <= found.begin + found.bytes - std::uintptr_t(start);
+}
+
+void check_access(const HostAccess& access, const void* start, std::size_t bytes,
+                  std::size_t host_bytes) {
+    auto fail = [&](const std::string& what) {
+        throw std::runtime_error(std::string(access.call) + " in line " +
+                                 std::to_string(access.line) + " " + what);
+    };
+    auto count = [](std::size_t n) { return std::to_string(n) + (n == 1 ? " byte" : " bytes"); };
+    std::string does = (access.writes ? "writes " : "reads ") + count(bytes);
+    MemoryFound found;
+    if (!bytes) return;
+    if (find_memory(start, &found)) {
+        if (stays_inside(start, bytes, 0)) return;
+        std::size_t at = std::uintptr_t(start) - found.begin;
+        std::lock_guard<std::mutex> lock(memory().mutex);
+        std::string array = memory().find(start)->text();
+        if (std::uintptr_t(start) < found.begin) fail(does + " before the start of " + array + ".");
+        fail(does + (at ? " from byte " + std::to_string(at) : "") + " of " + array + ": " +
+             count(at + bytes - found.bytes) + " past its end.");
     }
-    return true;
+    if (was_freed(start)) fail(does + " of an array that has been freed.");
+    Dl_info module;
+    bool is_variable = dladdr(start, &module);
+    if (access.on_device && !is_variable)
+        fail(does + ", as its direction says, of the device, but that memory is the host's.");
+    if (bytes > host_bytes)
+        fail(does + " of an array of the host that ends after " + count(host_bytes) + ".");
+}
+
+// A destructor must not throw, and it is destructors that free.
+static std::string late_fault;
+
+void report_bad_free(const void* pointer) {
+    if (!late_fault.empty()) return;
+    MemoryFound found;
+    late_fault = "cudaFree frees ";
+    if (was_freed(pointer))
+        late_fault += "an array that has been freed already.";
+    else if (!find_memory(pointer, &found))
+        late_fault += "memory that is not from cudaMalloc.";
+    else if (found.begin == std::uintptr_t(pointer))
+        late_fault += "a tensor, which frees its memory itself.";
+    else
+        late_fault += "a pointer into the middle of an array, not to its beginning.";
+}
+
+extern "C" CUDA_ON_CPU_API const char* cuda_on_cpu_late_fault() {
+    static std::string fault;
+    fault = std::exchange(late_fault, "");
+    return fault.c_str();
+}
+
+// Which elements of an array hold one of these words. Of floats each is looked at: no computation
+// gives such a NaN but from such a NaN. An integer may have any value, so there eight bytes have to
+// be as they were, or the last four.
+struct Unwritten {
+    std::size_t count, first, beside, first_beside;
+};
+
+template <class Word>
+static void find_unwritten(const char* array, std::size_t count, Unwritten& found) {
+    constexpr int DIGITS = 8 * sizeof(Word);
+    constexpr std::uint64_t FILLED = ~std::uint64_t{0} >> (64 - DIGITS), SIGN = 1ull << (DIGITS - 1);
+    // What lies beside an array, but for its digits and for what computing with it changes.
+    constexpr std::uint64_t SHARED = 0xffc0'ffc0'ffc0'ffc0 & FILLED & ~SIGN,
+                            QUIET = sizeof(Word) == 4 ? 0x0040'0000 : 0,
+                            BESIDE = 0x7f80'7f80'7f80'7f80 & FILLED & ~SIGN;
+    for (std::size_t i = 0; i < count; i++) {
+        Word word;
+        std::memcpy(&word, array + i * sizeof word, sizeof word);
+        std::uint64_t bits = word & ~SIGN;
+        bool unwritten = false;
+        for (unsigned shift = 0; shift < 64; shift += DIGITS)
+            unwritten |= bits == (UNWRITTEN >> shift & FILLED);
+        if (unwritten && !found.count++) found.first = i;
+        bool beside = sizeof word == 4 && (bits & SHARED & ~QUIET) == BESIDE && bits << 48;
+        if (beside && !found.beside++) found.first_beside = i;
+    }
+}
+
+extern "C" CUDA_ON_CPU_API void cuda_on_cpu_find_unwritten(const char* array, std::size_t count,
+                                                           std::size_t element_bytes,
+                                                           bool of_floats, Unwritten* found) {
+    if (of_floats && element_bytes == 8) return find_unwritten<std::uint64_t>(array, count, *found);
+    if (of_floats && element_bytes == 4) return find_unwritten<std::uint32_t>(array, count, *found);
+    if (of_floats && element_bytes == 2) return find_unwritten<std::uint16_t>(array, count, *found);
+    std::size_t bytes = count * element_bytes, last = ~std::size_t{0};
+    for (std::size_t at = 0; at < bytes;) {
+        auto address = std::uintptr_t(array + at);
+        std::size_t span = std::min(8 - address % 8, bytes - at);
+        if (span >= 4 && is_filled(address, span, UNWRITTEN))
+            for (std::size_t i = at / element_bytes; i * element_bytes < at + span; i++) {
+                if (i == last) continue;
+                if (!found->count++) found->first = i;
+                last = i;
+            }
+        at += span;
+    }
 }
 
 std::size_t memory_bytes(bool free_only) {

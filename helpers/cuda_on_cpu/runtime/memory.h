@@ -3,12 +3,38 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
+
+#include "../include/cuda_on_cpu/runtime.h"
 
 namespace cuda_on_cpu {
 
-// Whose guard an address lies in: "byte 208 of a tensor of 200 bytes: 8 bytes past its end"; or "".
-std::string describe_overrun(const void* address);
+// What an array holds until something is written to it: a NaN in every floating type, with digits
+// that no computation gives. Zeros would make many a wrong kernel look right.
+constexpr std::uint64_t UNWRITTEN = 0x7ffa'7fe6'7fed'7fda;
+
+// The eight bytes from the address on, where the word fills all memory.
+inline std::uint64_t filled_from(std::uintptr_t address, std::uint64_t word) {
+    unsigned bits = address % 8 * 8;
+    return word >> bits | word << (-bits & 63);
+}
+inline bool is_filled(std::uintptr_t address, std::size_t bytes, std::uint64_t word) {
+    std::uint64_t there = filled_from(address, word);
+    auto* at = reinterpret_cast<const char*>(address);
+    for (; bytes >= sizeof there; bytes -= sizeof there, at += sizeof there)
+        if (std::memcmp(at, &there, sizeof there)) return false;
+    return std::memcmp(at, &there, bytes) == 0;
+}
+void fill_unwritten(void* array, std::size_t bytes);
+
+// Whose guard an address lies in: "x[52], byte 208 of a tensor of 200 bytes: 8 bytes past its end";
+// or "". x is what the launch's parameter is called.
+std::string describe_overrun(const void* address, const Launch& launch);
+
+// What a launch wrote to the bytes beside the array at this address that do not fault: a sentence,
+// or "". They are then as they were.
+std::string describe_written_padding(const void* address, const Launch& launch);
 
 // Libraries such as MKL load whole vectors and use only what lies in the array. Lets what runs
 // outside a kernel read the page that follows an array, until the next launch; false elsewhere.
@@ -22,5 +48,6 @@ struct MemoryFound {
     bool inside;
 };
 bool find_memory(const void* address, MemoryFound* found);
+bool was_freed(const void* address);  // and has not been used again
 
 }  // namespace cuda_on_cpu

@@ -9,6 +9,7 @@
 
 #include "checker.h"
 #include "faults.h"
+#include "memory.h"
 
 // The built-in variables of the CUDA string that runs on this operating-system thread.
 CUDA_ON_CPU_BUILT_IN uint3 threadIdx, blockIdx, blockDim, gridDim;
@@ -37,6 +38,10 @@ Multiprocessor* Multiprocessor::running() { return running_here; }
 
 std::string text(uint3 v) {
     return "(" + std::to_string(v.x) + "," + std::to_string(v.y) + "," + std::to_string(v.z) + ")";
+}
+
+std::string text(const Launch& launch) {
+    return std::string(launch.kernel) + " (launched at line " + std::to_string(launch.line) + ")";
 }
 
 uint3 Grid::block_index(std::uint64_t block) const {
@@ -91,6 +96,7 @@ void Multiprocessor::run_blocks(Grid& grid, std::uint64_t chunk, std::uint64_t c
         shared_bytes_ = launch.shared_bytes;
         shared_ = allocate(shared_bytes_, "dynamic shared memory");
     }
+    fill_unwritten(shared_, shared_bytes_);
     position.dynamic_shared = shared_;
     leave_avx();
     if (grid.checks) {
@@ -110,6 +116,8 @@ void Multiprocessor::run_blocks(Grid& grid, std::uint64_t chunk, std::uint64_t c
             grid.grid_barrier_opens.notify_all();
         }
     }
+    std::string written = describe_written_padding(shared_, launch);
+    if (!written.empty()) grid.stop({text(launch), 0, nullptr, written});
     grid_ = nullptr;
 }
 
@@ -315,9 +323,7 @@ void Multiprocessor::yield() {
 // ---------------------------------------------------------------- the end of a faulty kernel
 
 std::string Multiprocessor::place() const {
-    const Launch& launch = grid_->launch;
-    return std::string(launch.kernel) + " (launched at line " + std::to_string(launch.line) +
-           "), block " + text(blockIdx);
+    return text(grid_->launch) + ", block " + text(blockIdx);
 }
 
 void Multiprocessor::fail(const std::string& sentence) {

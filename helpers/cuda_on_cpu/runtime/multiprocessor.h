@@ -191,6 +191,7 @@ private:
 };
 
 std::string text(uint3 index);               // "(x,y,z)"
+std::string text(const Launch& launch);      // "kernel (launched at line 12)"
 std::string hexadecimal(std::uint32_t mask);  // "0x0000ffff"
 std::uint64_t combine(WarpOperation operation, std::uint64_t a, std::uint64_t b);  // reductions
 

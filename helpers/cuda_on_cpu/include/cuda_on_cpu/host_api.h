@@ -73,12 +73,16 @@ constexpr int cudaCpuDeviceId = -1;
 // Memory from here ends at a page that faults, so that an overrun is an error.
 template <class T>
 inline cudaError_t cudaMalloc(T** pointer, std::size_t bytes) {
-    *pointer = static_cast<T*>(cuda_on_cpu::allocate(bytes, "an array from cudaMalloc"));
+    *pointer = static_cast<T*>(cuda_on_cpu::allocate(bytes, cuda_on_cpu::FROM_CUDA_MALLOC));
     return cuda_on_cpu::result(*pointer || !bytes ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 inline cudaError_t cudaFree(void* pointer) {
-    cuda_on_cpu::release(pointer);
-    return cudaSuccess;
+    using namespace cuda_on_cpu;
+    if (!pointer || release_from(FROM_CUDA_MALLOC, pointer)) return cudaSuccess;
+#if defined(CUDA_ON_CPU_CHECK)
+    report_bad_free(pointer);
+#endif
+    return result(cudaErrorInvalidValue);
 }
 template <class T>
 inline cudaError_t cudaMallocManaged(T** pointer, std::size_t bytes,
@@ -100,30 +104,55 @@ inline cudaError_t cudaMallocAsync(T** pointer, std::size_t bytes, cudaStream_t)
 }
 inline cudaError_t cudaFreeAsync(void* pointer, cudaStream_t) { return cudaFree(pointer); }
 
-inline cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
-    if (!cuda_on_cpu::fits(to, bytes) || !cuda_on_cpu::fits(from, bytes))
-        return cuda_on_cpu::result(cudaErrorInvalidValue);
-    if (!cuda_on_cpu::stays_inside(to, bytes) || !cuda_on_cpu::stays_inside(from, bytes))
-        return cuda_on_cpu::result(cudaErrorInvalidValue);
-    memmove(to, from, bytes);
-    return cudaSuccess;
+namespace cuda_on_cpu {
+// A copy to or from memory of unknown size may end where the compiler knows that an array does.
+CUDA_ON_CPU_INLINE bool may_access([[maybe_unused]] const HostAccess& access, const void* start,
+                                   std::size_t bytes) {
+    std::size_t host_bytes = __builtin_object_size(start, 0);
+#if defined(CUDA_ON_CPU_CHECK)
+    check_access(access, start, bytes, host_bytes);
+#endif
+    return stays_inside(start, bytes, host_bytes);
 }
-inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes,
-                                   cudaMemcpyKind kind, cudaStream_t = nullptr) {
-    return cudaMemcpy(to, from, bytes, kind);
-}
-inline cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from,
-                                std::size_t from_pitch, std::size_t width, std::size_t rows,
-                                cudaMemcpyKind) {
+CUDA_ON_CPU_INLINE cudaError_t copy(const char* call, int line, void* to, std::size_t to_pitch,
+                                    const void* from, std::size_t from_pitch, std::size_t width,
+                                    std::size_t rows, cudaMemcpyKind kind) {
+    if (!width || !rows) return cudaSuccess;
+    bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+    if (!may_access({call, line, true, to_device}, to, (rows - 1) * to_pitch + width) ||
+        !may_access({call, line, false, from_device}, from, (rows - 1) * from_pitch + width))
+        return result(cudaErrorInvalidValue);
     for (std::size_t row = 0; row < rows; row++)
         memmove(static_cast<char*>(to) + row * to_pitch,
                 static_cast<const char*>(from) + row * from_pitch, width);
     return cudaSuccess;
 }
-inline cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
-                                     std::size_t from_pitch, std::size_t width, std::size_t rows,
-                                     cudaMemcpyKind kind, cudaStream_t = nullptr) {
-    return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, rows, kind);
+}  // namespace cuda_on_cpu
+
+CUDA_ON_CPU_INLINE cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes,
+                                          cudaMemcpyKind kind, int line = __builtin_LINE()) {
+    return cuda_on_cpu::copy("cudaMemcpy", line, to, bytes, from, bytes, bytes, 1, kind);
+}
+CUDA_ON_CPU_INLINE cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes,
+                                               cudaMemcpyKind kind, cudaStream_t = nullptr,
+                                               int line = __builtin_LINE()) {
+    return cuda_on_cpu::copy("cudaMemcpyAsync", line, to, bytes, from, bytes, bytes, 1, kind);
+}
+CUDA_ON_CPU_INLINE cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from,
+                                            std::size_t from_pitch, std::size_t width,
+                                            std::size_t rows, cudaMemcpyKind kind,
+                                            int line = __builtin_LINE()) {
+    return cuda_on_cpu::copy("cudaMemcpy2D", line, to, to_pitch, from, from_pitch, width, rows,
+                             kind);
+}
+CUDA_ON_CPU_INLINE cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
+                                                 std::size_t from_pitch, std::size_t width,
+                                                 std::size_t rows, cudaMemcpyKind kind,
+                                                 cudaStream_t = nullptr,
+                                                 int line = __builtin_LINE()) {
+    return cuda_on_cpu::copy("cudaMemcpy2DAsync", line, to, to_pitch, from, from_pitch, width, rows,
+                             kind);
 }
 // Rows that begin at multiples of 512 bytes.
 template <class T>
@@ -132,16 +161,17 @@ inline cudaError_t cudaMallocPitch(T** pointer, std::size_t* pitch, std::size_t 
     *pitch = (width + 511) / 512 * 512;
     return cudaMalloc(pointer, *pitch * rows);
 }
-inline cudaError_t cudaMemset(void* pointer, int byte, std::size_t bytes) {
-    if (!cuda_on_cpu::fits(pointer, bytes)) return cuda_on_cpu::result(cudaErrorInvalidValue);
-    if (!cuda_on_cpu::stays_inside(pointer, bytes))
+CUDA_ON_CPU_INLINE cudaError_t cudaMemset(void* pointer, int byte, std::size_t bytes,
+                                          int line = __builtin_LINE()) {
+    if (!cuda_on_cpu::may_access({"cudaMemset", line, true, true}, pointer, bytes))
         return cuda_on_cpu::result(cudaErrorInvalidValue);
     memset(pointer, byte, bytes);
     return cudaSuccess;
 }
-inline cudaError_t cudaMemsetAsync(void* pointer, int byte, std::size_t bytes,
-                                   cudaStream_t = nullptr) {
-    return cudaMemset(pointer, byte, bytes);
+CUDA_ON_CPU_INLINE cudaError_t cudaMemsetAsync(void* pointer, int byte, std::size_t bytes,
+                                               cudaStream_t = nullptr,
+                                               int line = __builtin_LINE()) {
+    return cudaMemset(pointer, byte, bytes, line);
 }
 inline cudaError_t cudaHostRegister(void*, std::size_t, unsigned) { return cudaSuccess; }
 inline cudaError_t cudaHostUnregister(void*) { return cudaSuccess; }

@@ -58,7 +58,7 @@ struct Pack<First, Others...> {
 
 class Configuration {
     Launch launch_;
-    std::initializer_list<Declared> declared_;  // the kernel's parameters, in a checked build
+    std::initializer_list<Declared> declared_;  // the kernel's parameters
 
 public:
     explicit Configuration(const Launch& launch) : launch_(launch) {}
@@ -76,14 +76,16 @@ public:
         auto call = [&]() CUDA_ON_CPU_UNCHECKED { copies.pass_to(kernel); };
         launch_.run_threads = &run_threads<decltype(call)>;
         launch_.arguments = &call;
-#if defined(CUDA_ON_CPU_CHECK)
+        launch_.copies = &copies;
+        launch_.copies_bytes = sizeof copies;
         auto parameter = declared_.begin();
         auto next = [&] { return parameter != declared_.end() ? *parameter++ : Declared{"", false}; };
         const Parameter parameters[] = {
             describe_parameter<std::decay_t<const Arguments&>>(next(), arguments)..., {}};
-        launch_.checked = true;
         launch_.parameters = parameters;
         launch_.parameter_count = sizeof...(Arguments);
+#if defined(CUDA_ON_CPU_CHECK)
+        launch_.checked = true;
 #endif
         launch(launch_);
     }

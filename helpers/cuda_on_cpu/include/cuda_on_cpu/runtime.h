@@ -50,7 +50,7 @@ struct Position {
 };
 extern CUDA_ON_CPU_BUILT_IN Position position;
 
-// A pointer that a kernel was given. Only checked builds tell.
+// A pointer that a kernel was given.
 struct Parameter {
     const char* name;        // "" if unknown
     const void* pointer;     // null if the parameter is none
@@ -71,6 +71,8 @@ struct Launch {
     const Parameter* parameters;
     unsigned parameter_count;
     bool may_allocate = false;      // memory of its own, by new or malloc
+    const void* copies = nullptr;   // of the kernel's arguments
+    std::size_t copies_bytes = 0;
 };
 
 // Runs a grid to its end. Throws std::runtime_error for a bad configuration or a fault in the kernel.
@@ -90,9 +92,23 @@ CUDA_ON_CPU_API void catch_faults();
 // owner names it in the error: "a tensor". Returns null if there is no memory.
 CUDA_ON_CPU_API void* allocate(std::size_t bytes, const char* owner);
 CUDA_ON_CPU_API void release(void*);
-CUDA_ON_CPU_API bool fits(const void* array, std::size_t bytes);  // or is no array from here
-// False if `bytes` from `start` on leave the array that `start` lies in, as far as it is known.
-CUDA_ON_CPU_API bool stays_inside(const void* start, std::size_t bytes);
+// Likewise, but false if no array of this owner begins there.
+CUDA_ON_CPU_API bool release_from(const char* owner, void*);
+constexpr char FROM_CUDA_MALLOC[] = "an array from cudaMalloc";
+
+// What a call of the host is about to do to memory.
+struct HostAccess {
+    const char* call;  // "cudaMemcpy"
+    int line;
+    bool writes, on_device;
+};
+// Whether `bytes` from `start` on stay inside the array that `start` lies in, as far as it is
+// known. host_bytes: that an array of the host has from there on, or the largest number.
+CUDA_ON_CPU_API bool stays_inside(const void* start, std::size_t bytes, std::size_t host_bytes);
+// Throws std::runtime_error, if a call does not stay inside or takes the host's memory for the device's.
+CUDA_ON_CPU_API void check_access(const HostAccess&, const void* start, std::size_t bytes,
+                                  std::size_t host_bytes);
+CUDA_ON_CPU_API void report_bad_free(const void*);  // when the function of the host has returned
 CUDA_ON_CPU_API std::size_t memory_bytes(bool free_only);  // of this machine
 
 // A __device__ variable was given a pointer: a kernel may reach more than its parameters point to.

@@ -1,0 +1,101 @@
+"""What new memory holds on the CPU backend, and results that were not written."""
+
+import warnings
+
+import pytest
+import torch
+
+from helpers.compiler import compile_cuda
+from helpers.device import BACKEND
+
+pytestmark = pytest.mark.skipif(BACKEND != "cpu", reason="a GPU's memory is not filled")
+
+SRC = r"""
+template <class T> __global__ void fill_kernel(T* out, int first, int end) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= first && i < end) out[i] = T(i);
+}
+torch::Tensor fill(torch::Tensor like, int first, int end) {
+    auto out = torch::empty_like(like);
+    AT_DISPATCH_ALL_TYPES_AND2(torch::kHalf, torch::kBFloat16, out.scalar_type(), "fill", [&] {
+        fill_kernel<<<end / 64 + 1, 64>>>(out.data_ptr<scalar_t>(), first, end);
+    });
+    return out;
+}
+std::tuple<torch::Tensor, torch::Tensor> fill_given(torch::Tensor out) {
+    return {out, torch::zeros_like(out)};
+}
+__global__ void sum_kernel(const float* x, float* out, int first, int last) {
+    float sum = 0;
+    for (int i = first; i <= last; i++) sum += x[i];
+    out[0] = sum;
+}
+torch::Tensor sum(torch::Tensor x, int first, int last) {
+    auto out = torch::empty({1}, x.options());
+    sum_kernel<<<1, 1>>>(x.data_ptr<float>(), out.data_ptr<float>(), first, last);
+    return out;
+}
+__global__ void add_kernel(const float* x, float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] += x[i];
+}
+torch::Tensor add(torch::Tensor x) {
+    auto out = torch::empty_like(x);
+    int n = x.numel();
+    add_kernel<<<(n + 63) / 64, 64>>>(x.data_ptr<float>(), out.data_ptr<float>(), n);
+    return out;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def cu():
+    return compile_cuda(SRC)
+
+
+@pytest.mark.parametrize("dtype", [torch.float, torch.double, torch.half, torch.bfloat16])
+def test_new_memory_is_nan(cu, dtype):
+    assert torch.empty(100, dtype=dtype).isnan().all()
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float, torch.double, torch.half, torch.bfloat16, torch.long]
+)
+def test_elements_that_were_not_written_are_reported(cu, dtype):
+    for size, first, end in (1, 0, 0), (255, 0, 254), (255, 1, 255), (1823, 0, 1820):
+        missing = size - (end - first)
+        where = 0 if first else end
+        said = f"of which {missing} of {size} elements were never written; the first is .{where}.."
+        with pytest.warns(RuntimeWarning, match=f"^fill returns a tensor {said}$"):
+            cu.fill(torch.zeros(size, dtype=dtype), first, end)
+    with pytest.warns(RuntimeWarning, match=r"6 of 30 .* the first is \[2, 4\]"):
+        cu.fill(torch.zeros(3, 10, dtype=dtype), 0, 24)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_small_integers_are_reported_where_eight_bytes_are_missing(cu, dtype):
+    with pytest.warns(RuntimeWarning, match="16 of 256 .* the first is .240."):
+        cu.fill(torch.zeros(256, dtype=dtype), 0, 240)
+
+
+def test_accumulating_into_empty_is_reported(cu):
+    with pytest.warns(RuntimeWarning, match="255 of 255 elements were never written"):
+        cu.add(torch.ones(255))
+
+
+def test_what_is_written_or_was_given_is_not_reported(cu):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for dtype in (torch.float, torch.half, torch.uint8, torch.long):
+            for size in (1, 7, 255, 1823):
+                cu.fill(torch.zeros(size, dtype=dtype), 0, size)
+        cu.fill_given(torch.empty(100))
+        nan = torch.full((100,), torch.nan)
+        assert cu.sum(nan, 0, 99).isnan()
+
+
+@pytest.mark.parametrize("first, last", [(0, 255), (0, 1), (0, 1823), (-1, 254)])
+def test_a_sum_of_what_lies_beside_an_array_is_an_error(cu, first, last):
+    x = torch.ones(last - first)
+    with pytest.raises(RuntimeError, match=r"^sum returns a tensor whose element \[0\] was comp"):
+        cu.sum(x, first, last)
