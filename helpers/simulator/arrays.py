@@ -148,10 +148,11 @@ class Array(NoNumber):
             return self._name
         code, offset = self._name  # made in the kernel: the name is in the source
         line, _, column, _ = list(code.co_positions())[offset // 2]
-        source = linecache.getline(code.co_filename, line)
+        before = linecache.getline(code.co_filename, line)[: column or 0]
+        source = before[before.rfind(";") + 1 :]  # a = shared_array(…); b = shared_array(…)
         found = re.match(r"\s*(\w+(?:\s*,\s*\w+)*)\s*(?::[^=]+)?=", source)
         names = re.split(r"\s*,\s*", found[1]) if found else ["array"]
-        number = _commas(source[found.end() : column or 0]) if len(names) > 1 else 0
+        number = _commas(source[found.end() :]) if len(names) > 1 else 0
         self._name = names[number] if number < len(names) else "array"
         return self._name
 

@@ -939,3 +939,16 @@ def test_speed_of_a_tiled_matmul(TILE):
     time_s = best_of(3, lambda: launch(matmul_kernel, grid, (TILE, TILE), *args))
     torch.testing.assert_close(C, A @ B, rtol=1e-5, atol=1e-5)
     assert time_s < 1  # measured: 0.04 s
+
+
+def test_arrays_declared_in_one_line_have_their_own_names():
+    names = []
+
+    def kernel():
+        # fmt: off
+        first = shared_array(4); second, third = shared_array(4), local_array(4)  # noqa: E702
+        # fmt: on
+        names.append([first.name, second.name, third.name])
+
+    launch(kernel, 1, 1)
+    assert names == [["first", "second", "third"]]

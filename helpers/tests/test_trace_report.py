@@ -303,8 +303,8 @@ def test_to_show_a_report_runs_no_compiler(monkeypatch):
 @pytest.mark.parametrize(
     ("widest", "remark"),
     [
-        (None, "at most: nvcc may join neighbouring loads, then 8"),
-        (16, "8 on the GPU: nvcc joins neighbouring loads"),
+        (None, "at most: nvcc may join neighbouring loads, down to 8"),
+        (16, "at most: nvcc joins neighbouring loads, down to 8"),
         (4, ""),
     ],
 )

@@ -75,7 +75,7 @@ def _legend(accesses: list[Access]) -> list[str]:
     units = [unit for space, unit in UNITS.items() if any(a.space == space for a in accesses)]
     if not units:
         return []
-    return [f"each: {' or '.join(units)} a request, ideal: as few as could be · lanes active of 32"]
+    return [f"each: {' or '.join(units)} a request · ideal: the fewest · lanes: active"]
 
 
 def bytes_moved(accesses: Iterable[Access]) -> int:
@@ -144,14 +144,16 @@ def _complaints(access: Access) -> str:
 
 
 def _joins(access: Access) -> list[str]:
-    """Say whether the GPU takes fewer wavefronts, because nvcc makes one access of several."""
+    """Say whether the GPU takes fewer wavefronts, because nvcc makes one access of several.
+
+    How many it joins depends on the iterations of loops that it unrolls.
+    """
     is_wide = access.widest is None or access.widest > access.bytes
     if not (0 < access.joined_requests < access.requests and is_wide):
         return []
+    joins = "may join" if access.widest is None else "joins"
     each = f"{access.joined_wavefronts / access.requests:.3g}"
-    if access.widest is None:
-        return [f"at most: nvcc may join neighbouring {access.operation}s, then {each}"]
-    return [f"{each} on the GPU: nvcc joins neighbouring {access.operation}s"]
+    return [f"at most: nvcc {joins} neighbouring {access.operation}s, down to {each}"]
 
 
 def _fit(fit: Occupancy, blocks: int) -> str:
