@@ -1,32 +1,34 @@
 """What exists on a GPU only: found before the compiler sees it, and said in one sentence."""
 
 import re
+from pathlib import Path
 
 from .scanner import Source, blank
 
 ARCHITECTURE = 800  # __CUDA_ARCH__ in include/cuda_runtime.h
 
+_INCLUDE = Path(__file__).resolve().parent / "include"
+
 # (what to look for in code, what to say). The first in the source counts.
 _UNSUPPORTED = [
     (r"\bwgmma\w*", "wgmma (warp-group matrix instructions) runs on a GPU only."),
     (r"\bCUtensorMap\b|\bcuTensorMap\w+", "TMA (tensor maps) runs on a GPU only."),
-    (r"\bnvcuda\b|\bwmma\s*::", "wmma (tensor cores) runs on a GPU only."),
     (r"\b__cluster_dims__\b|\bthis_cluster\b|\bcluster_group\b|\bcudaLaunchKernelEx\w*",
      "thread block clusters run on a GPU only."),
     (r"\btex(?:1D|2D|3D|Cubemap)\w*\s*[<(]|\bcudaTextureObject_t\b|\btexture\s*<|\bsurf[123]D\w*",
      "textures and surfaces exist on a GPU only; load from the array itself."),
     (r"\bcudaGraph\w*|\bcudaStreamBeginCapture\b", "CUDA graphs exist on a GPU only."),
-    (r"\bcurand\w*|\bcublas\w*|\bcufft\w*|\bcudnn\w*|\bcusparse\w*|\bcusolver\w*|\bnccl\w*",
+    (r"\bcublas\w*|\bcufft\w*|\bcudnn\w*|\bcusparse\w*|\bcusolver\w*|\bnccl\w*",
      "CUDA's libraries (cuBLAS, cuRAND, cuDNN ...) run on a GPU only."),
-    (r"\bcuda\s*::\s*(?:std|barrier|pipeline|atomic\w*|memcpy_async|ptx)\b",
-     "libcu++ (cuda::...) is not part of the CPU backend."),
+    (r"\bcuda\s*::\s*(?:ptx|device|experimental)\b|\bcp_async_bulk\w*",
+     "cuda::ptx, cuda::device and TMA's copies run on a GPU only."),
     (r"\b(?:cub|thrust|cutlass|cute)\s*::", "CUB, Thrust and CUTLASS run on a GPU only."),
 ]  # fmt: skip
 
 _HEADERS = (
     r"^[ \t]*\#[ \t]*include[ \t]*[<\"](?P<header>(?:cub|thrust|cutlass|cute|cuda|nv)/[^>\"]+"
-    r"|(?:mma|cublas\w*|cufft\w*|curand\w*|cudnn\w*|cusparse\w*|cusolver\w*|nccl|cuda_fp8|cuda_fp4"
-    r"|cuda_pipeline\w*|cudaTypedefs|nvrtc|cuda_texture_types)\.h)[>\"]"
+    r"|(?:cublas\w*|cufft\w*|curand\w*|cudnn\w*|cusparse\w*|cusolver\w*|nccl|cuda_fp[46]"
+    r"|cudaTypedefs|nvrtc|cuda_texture_types)\.h)[>\"]"
 )
 
 
@@ -44,7 +46,8 @@ def find_unsupported(source: Source) -> tuple[int, str] | None:
                 found.append((match.start(), sentence))
                 break
     for match in re.finditer(_HEADERS, src, re.MULTILINE):
-        if code[match.start() : match.end()].strip():  # neither a comment nor left out
+        exists = (_INCLUDE / match["header"]).exists()
+        if not exists and code[match.start() : match.end()].strip():  # no comment, not left out
             sentence = f"<{match['header']}> is for a GPU; the CPU backend has nothing like it."
             found.append((match.start(), sentence))
             break

@@ -62,17 +62,29 @@ def need(tool: str) -> str:
 
 
 def compile_string(
-    src: str, folder: Path, cxx: str = "g++", runtime: Path | None = None, std: str = "c++17"
+    src: str,
+    folder: Path,
+    cxx: str = "g++",
+    runtime: Path | None = None,
+    std: str = "c++17",
+    check: bool = False,
 ) -> Library:
     runtime = runtime or cpu_backend().runtime_library()
     source, library = folder / "cell.cpp", folder / "cell.so"
-    source.write_text(PRELUDE + translate(src))
-    flags = CpuBackend(need(cxx), BUILDS).flags()
-    command = [cxx, f"-std={std}", "-shared", "-fPIC", *flags, str(source), str(runtime)]
-    command += [f"-I{INCLUDE_TORCH}", f"-Wl,-rpath,{runtime.parent}", "-o", str(library)]
+    source.write_text(PRELUDE + translate(src, check, check))
+    flags = CpuBackend(need(cxx), BUILDS).flags(check, check)
+    compiled = folder / "cell.o"
+    command = [cxx, f"-std={std}", "-fPIC", *flags, f"-I{INCLUDE_TORCH}"]
+    _run([*command, "-c", str(source), "-o", str(compiled)])
+    # Without the flags, or the linker would bring the sanitizer's runtime.
+    link = [cxx, "-shared", str(compiled), str(runtime), f"-Wl,-rpath,{runtime.parent}"]
+    _run([*link, "-o", str(library)])
+    return Library(library)
+
+
+def _run(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return Library(library)
 
 
 def build_portable_runtime(folder: Path) -> Path:

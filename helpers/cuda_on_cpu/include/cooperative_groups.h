@@ -1,5 +1,8 @@
 // Cooperative groups: a block, a grid, or a part of a warp as an object to synchronise.
 #pragma once
+#include "cuda_on_cpu/aligned_size.h"
+#include "cuda_on_cpu/async_copy.h"
+#include "cuda_on_cpu/block_barrier.h"
 #include "cuda_runtime.h"
 
 namespace cooperative_groups {
@@ -43,6 +46,12 @@ public:
     static dim3 dim_threads() { return blockDim; }
 };
 inline thread_block this_thread_block() { return {}; }
+
+// What tiles of more than a warp need in shared memory on a GPU; here the runtime has it.
+template <unsigned MaxThreads>
+struct block_tile_memory {};
+template <unsigned MaxThreads>
+inline thread_block this_thread_block(block_tile_memory<MaxThreads>&) { return {}; }
 
 // Some lanes of a warp. The operations are those of a warp, under the group's mask.
 class lanes_group {
@@ -133,7 +142,7 @@ inline unsigned part_mask(unsigned size) {
 // Parent: what was divided; void where that does not matter.
 template <unsigned Size, class Parent = void>
 class thread_block_tile : public lanes_group {
-    static_assert(Size && !(Size & (Size - 1)) && Size <= 32, "a tile has 1, 2, 4 ... 32 threads");
+    static_assert(Size && !(Size & (Size - 1)) && Size <= 512, "a tile has 1, 2, 4 ... 512 threads");
 
 public:
     thread_block_tile() : lanes_group(detail::part_mask(Size)) {}
@@ -161,8 +170,63 @@ private:
             return Parent::num_threads();
     }
 };
+
+// A tile of several warps. Its threads exchange values through memory.
+template <unsigned Size>
+class large_tile {
+    static_assert(!(Size & (Size - 1)) && Size <= 512, "a tile has 1, 2, 4 ... 512 threads");
+
+public:
+    void sync(int line = __builtin_LINE()) const {
+        cuda_on_cpu::meet_with_tile(first_thread() / 64, Size, line);
+    }
+    static constexpr unsigned num_threads() { return Size; }
+    static constexpr unsigned size() { return Size; }
+    unsigned thread_rank() const { return cuda_on_cpu::position.thread % Size; }
+    unsigned meta_group_rank() const { return cuda_on_cpu::position.thread / Size; }
+    unsigned meta_group_size() const { return thread_block::num_threads() / Size; }
+    template <class T>
+    CUDA_ON_CPU_UNCHECKED T shfl(T value, int rank, int line = __builtin_LINE()) const {
+        T result = exchanged(value, line)[unsigned(rank) % Size];
+        sync(line);
+        return result;
+    }
+    int any(int predicate, int line = __builtin_LINE()) const {
+        return reduce_all(predicate != 0, [](int a, int b) { return a | b; }, line);
+    }
+    int all(int predicate, int line = __builtin_LINE()) const {
+        return reduce_all(predicate != 0, [](int a, int b) { return a & b; }, line);
+    }
+    // The combination of the values of the threads `first` to `last`.
+    template <class T, class Combine>
+    CUDA_ON_CPU_UNCHECKED T combine(T value, unsigned first, unsigned last, Combine combine,
+                                    int line) const {
+        const T* values = exchanged(value, line);
+        T total = values[first];
+        for (unsigned i = first + 1; i <= last; i++) total = combine(total, values[i]);
+        sync(line);
+        return total;
+    }
+    template <class T, class Combine>
+    T reduce_all(T value, Combine by, int line) const { return combine(value, 0, Size - 1, by, line); }
+
+private:
+    unsigned first_thread() const { return cuda_on_cpu::position.thread / Size * Size; }
+    template <class T>
+    CUDA_ON_CPU_UNCHECKED const T* exchanged(T value, int line) const {
+        static thread_local T values[1024];
+        values[cuda_on_cpu::position.thread] = value;
+        sync(line);
+        return values + first_thread();
+    }
+};
+
+namespace detail {
 template <unsigned Size, class Parent>
-thread_block_tile<Size, Parent> tiled_partition(const Parent&) {
+using Tile = std::conditional_t<(Size > 32), large_tile<Size>, thread_block_tile<Size, Parent>>;
+}
+template <unsigned Size, class Parent>
+detail::Tile<Size, Parent> tiled_partition(const Parent&) {
     return {};
 }
 
@@ -215,14 +279,28 @@ inline void sync(const Group& group, int line = __builtin_LINE()) {
     group.sync(line);
 }
 
-// Copies with all threads of the group; wait() tells when the copy is there.
-template <class Group>
-inline void memcpy_async(const Group& group, void* to, const void* from, std::size_t bytes) {
-    for (std::size_t i = group.thread_rank(); i < bytes; i += group.num_threads())
-        static_cast<char*>(to)[i] = static_cast<const char*>(from)[i];
+// Copies with all threads of the group; wait() tells when all copies are there.
+template <class Group, class Size>
+CUDA_ON_CPU_INLINE void memcpy_async(const Group& group, void* to, const void* from, Size bytes) {
+    cuda_on_cpu::copy_share_async(group, to, from, std::size_t(bytes));
+    cuda_on_cpu::commit_copies();
+}
+// Sizes in elements: what the target has room for, what the source has; the rest becomes zeros.
+template <class Group, class T>
+CUDA_ON_CPU_INLINE void memcpy_async(const Group& group, T* to, std::size_t room, const T* from,
+                                     std::size_t elements) {
+    std::size_t copied = elements < room ? elements : room;
+    for (std::size_t i = copied + group.thread_rank(); i < room; i += group.size()) to[i] = T{};
+    memcpy_async(group, to, from, copied * sizeof(T));
 }
 template <class Group>
 inline void wait(const Group& group, int line = __builtin_LINE()) {
+    cuda_on_cpu::wait_for_copies(0);
+    group.sync(line);
+}
+template <unsigned Prior, class Group>
+inline void wait_prior(const Group& group, int line = __builtin_LINE()) {
+    cuda_on_cpu::wait_for_copies(Prior);
     group.sync(line);
 }
 
@@ -248,6 +326,24 @@ template <class Group, class T, class Combine = plus<T>>
 T exclusive_scan(const Group& group, T value, Combine combine = {}, int line = __builtin_LINE()) {
     T before = group.shfl_up(inclusive_scan(group, value, combine, line), 1, line);
     return group.thread_rank() ? before : T{};
+}
+
+// A tile of several warps.
+template <unsigned Size, class T, class Combine = plus<T>>
+T inclusive_scan(const large_tile<Size>& tile, T value, Combine combine = {},
+                 int line = __builtin_LINE()) {
+    return tile.combine(value, 0, tile.thread_rank(), combine, line);
+}
+template <unsigned Size, class T, class Combine = plus<T>>
+T exclusive_scan(const large_tile<Size>& tile, T value, Combine combine = {},
+                 int line = __builtin_LINE()) {
+    unsigned rank = tile.thread_rank();
+    T before = tile.combine(value, 0, rank ? rank - 1 : 0, combine, line);
+    return rank ? before : T{};
+}
+template <unsigned Size, class T, class Combine>
+T reduce(const large_tile<Size>& tile, T value, Combine combine, int line = __builtin_LINE()) {
+    return tile.reduce_all(value, combine, line);
 }
 
 // Every thread gets the combination of all values.

@@ -24,7 +24,7 @@ AsyncCopies::Queue& AsyncCopies::queue(unsigned thread) {
 
 void AsyncCopies::add(unsigned thread, void* to, const void* value, std::size_t bytes) {
     Queue& its = queue(thread);
-    Copy copy{to, unsigned(bytes), its.group, {}};
+    Copy copy{to, nullptr, unsigned(bytes), its.group, {}};
     std::memcpy(copy.value, value, bytes);
     its.copies.push_back(copy);
 }
@@ -33,19 +33,33 @@ void AsyncCopies::commit(unsigned thread) { queue(thread).group++; }
 
 void AsyncCopies::wait(unsigned thread, unsigned groups) {
     Queue& its = queue(thread);
-    if (its.group > groups) deliver(its, its.group - groups);
+    deliver(its, [&](const Copy& copy) { return !copy.barrier && copy.group + groups < its.group; });
 }
 
 void AsyncCopies::wait_for_all(unsigned thread) {
-    Queue& its = queue(thread);
-    deliver(its, its.group + 1);
+    deliver(queue(thread), [](const Copy& copy) { return !copy.barrier; });
 }
 
-void AsyncCopies::deliver(Queue& queue, unsigned end) {
-    auto copy = queue.copies.begin();
-    for (; copy != queue.copies.end() && copy->group < end; ++copy)
-        std::memcpy(copy->to, copy->value, copy->bytes);
-    queue.copies.erase(queue.copies.begin(), copy);
+void AsyncCopies::bind(unsigned thread, const void* barrier) {
+    Queue& its = queue(thread);
+    for (Copy& copy : its.copies)
+        if (!copy.barrier && copy.group == its.group) copy.barrier = barrier;
+}
+
+void AsyncCopies::deliver_bound(unsigned thread, const void* barrier) {
+    if (used_) deliver(queue(thread), [=](const Copy& copy) { return copy.barrier == barrier; });
+}
+
+template <class Which>
+void AsyncCopies::deliver(Queue& queue, Which which) {
+    std::size_t kept = 0;
+    for (const Copy& copy : queue.copies) {
+        if (which(copy))
+            std::memcpy(copy.to, copy.value, copy.bytes);
+        else
+            queue.copies[kept++] = copy;
+    }
+    queue.copies.resize(kept);
 }
 
 // ---------------------------------------------------------------- entry points
@@ -59,6 +73,12 @@ void wait_for_copies(unsigned groups) {
 }
 void wait_for_all_copies() {
     in_kernel("an asynchronous copy").copies().wait_for_all(position.thread);
+}
+void bind_copies(const void* barrier) {
+    in_kernel("an asynchronous copy").copies().bind(position.thread, barrier);
+}
+void deliver_bound_copies(const void* barrier) {
+    in_kernel("a barrier").copies().deliver_bound(position.thread, barrier);
 }
 
 }  // namespace cuda_on_cpu

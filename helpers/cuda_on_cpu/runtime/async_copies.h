@@ -12,10 +12,13 @@ public:
     void commit(unsigned thread);
     void wait(unsigned thread, unsigned groups);  // until at most so many are under way
     void wait_for_all(unsigned thread);
+    void bind(unsigned thread, const void* barrier);
+    void deliver_bound(unsigned thread, const void* barrier);
 
 private:
     struct Copy {
         void* to;
+        const void* barrier;  // whose opening stands for the copy, or null
         unsigned bytes, group;
         unsigned char value[16];
     };
@@ -25,7 +28,8 @@ private:
     };
 
     Queue& queue(unsigned thread);
-    static void deliver(Queue& queue, unsigned end);  // the groups before it
+    template <class Which>
+    static void deliver(Queue& queue, Which which);
     std::vector<Queue> of_thread_;
     bool used_ = false;                               // in this block
 };

@@ -59,6 +59,10 @@ void arrive_and_drop(BlockBarrier& barrier, int line) {
     arrive(barrier, 1, line);
 }
 
+std::uint32_t phase_of(const BlockBarrier& barrier, bool odd) {
+    return (barrier.phase & 1) == odd ? barrier.phase : barrier.phase - 1;
+}
+
 bool is_over(BlockBarrier& barrier, std::uint32_t phase) {
     Multiprocessor& here = in_kernel("a barrier");
     if (barrier.phase == phase) here.yield();
@@ -73,16 +77,25 @@ void wait(BlockBarrier& barrier, std::uint32_t phase, const char* name, int line
     if (here.grid().checks) here.checker()->acquire();
 }
 
+// A barrier that the threads which come make.
+static void meet(BlockBarrier& barrier, unsigned count, bool waits, const char* name, int line) {
+    if (barrier.pending == barrier.expected)
+        barrier.expected = barrier.pending = std::uint16_t(count);
+    std::uint32_t phase = arrive(barrier, 1, line);
+    if (waits) wait(barrier, phase, name, line);
+}
+
 void meet_at_named_barrier(unsigned id, unsigned count, bool waits, int line) {
     Multiprocessor& here = in_kernel("a barrier");
     if (id >= NAMED_BARRIERS || !count || count % WARP_SIZE)
         here.fail_at(line, nullptr, "bar.sync " + std::to_string(id) + ", " + std::to_string(count) +
                      ": there are barriers 0 to 15, and whole warps of threads meet at them.");
-    BlockBarrier& barrier = here.named_barrier(id);
-    if (barrier.pending == barrier.expected)
-        barrier.expected = barrier.pending = std::uint16_t(count);
-    std::uint32_t phase = arrive(barrier, 1, line);
-    if (waits) wait(barrier, phase, "bar.sync", line);
+    meet(here.named_barrier(id), count, waits, "bar.sync", line);
+}
+
+void meet_with_tile(unsigned first, unsigned threads, int line) {
+    BlockBarrier& barrier = in_kernel("a tile").tile_barrier(first);
+    meet(barrier, threads, true, "a tile's sync()", line);
 }
 
 }  // namespace cuda_on_cpu

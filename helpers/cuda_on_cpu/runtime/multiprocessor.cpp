@@ -130,6 +130,7 @@ void Multiprocessor::run_block(std::uint64_t block) {
     arrived_ = returned_ = 0;
     copies_.begin_block();
     for (BlockBarrier& barrier : named_barrier_) barrier = {};
+    for (BlockBarrier& barrier : tile_barrier_) barrier = {};
 
     running_ = &free_fiber();
     expelled_.store(false, std::memory_order_relaxed);

@@ -100,6 +100,7 @@ public:
     void park(const void* at, const char* name, int line);
     void wake(const void* at);
     BlockBarrier& named_barrier(unsigned id) { return named_barrier_[id]; }
+    BlockBarrier& tile_barrier(unsigned first) { return tile_barrier_[first]; }
     unsigned threads() const { return threads_; }         // of a block
     AsyncCopies& copies() { return copies_; }
     [[noreturn]] void fail(const std::string& sentence);  // stops the grid with an error
@@ -170,7 +171,7 @@ private:
     Thread thread_[MAX_THREADS];
     Warp warp_[MAX_WARPS];
 
-    BlockBarrier named_barrier_[NAMED_BARRIERS];
+    BlockBarrier named_barrier_[NAMED_BARRIERS], tile_barrier_[MAX_THREADS / 64];
     AsyncCopies copies_;
     unsigned arrived_ = 0;                  // threads that wait at the barrier
     Barrier barrier_kind_{};

@@ -12,6 +12,9 @@ CUDA_ON_CPU_API void deliver_later(void* to, const void* value, std::size_t byte
 CUDA_ON_CPU_API void commit_copies();                   // those of this thread: a group
 CUDA_ON_CPU_API void wait_for_copies(unsigned groups);  // all but the latest so many
 CUDA_ON_CPU_API void wait_for_all_copies();             // also those in no group
+// The copies that are in no group yet come with the thread's next arrival at this barrier.
+CUDA_ON_CPU_API void bind_copies(const void* barrier);
+CUDA_ON_CPU_API void deliver_bound_copies(const void* barrier);
 
 // Chunk: what moves in one access. Without a read, zeros are copied.
 template <class Chunk>
@@ -54,6 +57,16 @@ CUDA_ON_CPU_INLINE void copy_all_async(void* to, const void* from, std::size_t b
         else
             copy_async(target + i, source + i, unsigned(wide), unsigned(wide));
     }
+}
+
+// The part of one thread of a group that copies together: every so many pieces of 16 bytes.
+template <class Group>
+CUDA_ON_CPU_INLINE void copy_share_async(const Group& group, void* to, const void* from,
+                                         std::size_t bytes) {
+    std::size_t step = 16 * std::size_t(group.size());
+    for (std::size_t i = 16 * std::size_t(group.thread_rank()); i < bytes; i += step)
+        copy_all_async(static_cast<char*>(to) + i, static_cast<const char*>(from) + i,
+                       bytes - i < 16 ? bytes - i : 16);
 }
 
 }  // namespace cuda_on_cpu

@@ -19,8 +19,12 @@ CUDA_ON_CPU_API void arrive_and_drop(BlockBarrier&, int line);
 // Until that phase is over. name: what the program calls the barrier, for errors.
 CUDA_ON_CPU_API void wait(BlockBarrier&, std::uint32_t phase, const char* name, int line);
 CUDA_ON_CPU_API bool is_over(BlockBarrier&, std::uint32_t phase);  // and lets others run if not
+// The latest phase of this parity, odd or even.
+CUDA_ON_CPU_API std::uint32_t phase_of(const BlockBarrier&, bool odd);
 
 // bar.sync id, count and bar.arrive id, count.
 CUDA_ON_CPU_API void meet_at_named_barrier(unsigned id, unsigned count, bool waits, int line);
+// Tiles of cooperative groups with more threads than a warp; first: the tile's first thread / 64.
+CUDA_ON_CPU_API void meet_with_tile(unsigned first, unsigned threads, int line);
 
 }  // namespace cuda_on_cpu

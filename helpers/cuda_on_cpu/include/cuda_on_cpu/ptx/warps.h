@@ -41,9 +41,7 @@ inline void mbarrier_init(char* at, B32 count) { init(mbarrier(at), count); }
 inline B64 mbarrier_arrive(char* at, B32 count, int line) { return arrive(mbarrier(at), count, line); }
 inline bool mbarrier_test_wait(char* at, B64 state) { return is_over(mbarrier(at), B32(state)); }
 inline bool mbarrier_test_wait_parity(char* at, B32 parity) {
-    BlockBarrier& barrier = mbarrier(at);
-    return (barrier.phase & 1) != parity ? is_over(barrier, barrier.phase - 1)
-                                         : is_over(barrier, barrier.phase);
+    return is_over(mbarrier(at), phase_of(mbarrier(at), parity & 1));
 }
 
 }  // namespace cuda_on_cpu::ptx
