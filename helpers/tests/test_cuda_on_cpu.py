@@ -851,7 +851,7 @@ def test_host_calls(lib):
     lib.run("host", x, out)
     np.testing.assert_array_equal(x, expected)
     assert 0 <= out[0] < 1e4
-    np.testing.assert_array_equal(out[1:], [1, 32, 7, 1024, np.inf, 101, 101, 0])
+    np.testing.assert_array_equal(out[1:], [1, 32, 8, 1024, np.inf, 101, 101, 0])
     with pytest.raises(RuntimeError, match="CUDA error: invalid device ordinal"):
         lib.run("refused_call")
     with pytest.raises(RuntimeError, match="CUDA error: invalid argument"):
