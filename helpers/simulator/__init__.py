@@ -24,10 +24,14 @@ How it works, in the order to read it:
     order      which accesses come before which: barriers, syncwarp, fences
     watch      who touched each element of an array: data races, undefined elements
     meeting    barriers, shuffles, votes: where threads wait for each other
-    rewrite    turns those calls into `yield`, so that a thread can be paused there
+    undefined  what a shuffle gives for a lane that did not come
+    source     looks through a kernel and its device functions, and refuses what only Python can do
+    division   remarks on // and % of negative numbers, which C divides otherwise
+    rewrite    turns calls at which threads meet into `yield`, so that a thread can be paused there
     block      runs the threads of a block and lets them meet
     running    launch: checks what it is given and runs the blocks
     watchdog   ends what would never end
+    explain    what a learner sees of an error
     errors     what can go wrong; `current` says where it did
 
 Where it differs from a GPU: numbers are Python's (ints do not overflow, floats have 64 bits) until

@@ -2,7 +2,6 @@
 
 import inspect
 import types
-from contextlib import contextmanager
 from itertools import count
 from numbers import Number
 
@@ -13,19 +12,17 @@ from helpers.simulator.arguments import Arguments
 from helpers.simulator.block import Block
 from helpers.simulator.current import current, returned_error
 from helpers.simulator.errors import LaunchError, SimulatorError
+from helpers.simulator.explain import cut_to_kernel, explain
 from helpers.simulator.geometry import (
     blockDim,
     blockIdx,
     gridDim,
     launch_shape,
-    thread_name,
     threadIdx,
 )
 from helpers.simulator.order import order
 from helpers.simulator.rewrite import prepare
 from helpers.simulator.watchdog import watchdog
-
-_STOPPED = ("float division by zero", "math domain error")  # where Python raises, C does not
 
 
 def launch(kernel, grid, block, *args):
@@ -36,7 +33,11 @@ def launch(kernel, grid, block, *args):
     afterwards; numbers and functions reach it as they are. Raises a SimulatorError that names
     kernel, line, block and thread.
     """
-    observed_launch(None, kernel, grid, block, *args)
+    try:
+        observed_launch(None, kernel, grid, block, *args)
+    except (Exception, KeyboardInterrupt) as error:
+        cut_to_kernel(error)
+        raise
 
 
 def observed_launch(observer, kernel, grid, block, *args):
@@ -58,12 +59,17 @@ def observed_launch(observer, kernel, grid, block, *args):
         current.observe(observer)
         values = _bind(kernel, args, arguments)
         arguments.watch()
-        prepared = prepare(kernel, observer)
+        prepared = prepare(
+            kernel, dict(zip(kernel.__code__.co_varnames, values, strict=False)), observer
+        )
         order.remember_readers(prepared.meetings)
     except SimulatorError as error:
         raise type(error)(f"{kernel.__name__}: {error}") from None
+    current.kernel = kernel.__name__
+    gridDim.set(grid)
+    blockDim.set(block)
     try:
-        with _running(kernel, grid, block), watchdog() as wind_up:
+        with watchdog() as wind_up:
             for blockIdx.z in range(grid.z):
                 for blockIdx.y in range(grid.y):
                     for blockIdx.x in range(grid.x):
@@ -77,7 +83,14 @@ def observed_launch(observer, kernel, grid, block, *args):
                         order.end_thread()
                         if observer is not None:
                             observer.end_block()
+    except (Exception, KeyboardInterrupt) as error:
+        explain(error)
+        raise
     finally:
+        current.kernel = current.shared = None
+        current.observe(None)
+        for place in (threadIdx, blockIdx, blockDim, gridDim):
+            place.clear()
         arguments.write_back()
 
 
@@ -105,28 +118,6 @@ def _bind(kernel, args, arguments):
             )
         values.append(value)
     return values
-
-
-@contextmanager
-def _running(kernel, grid, block):
-    """Set what kernels and errors look at, and clear it afterwards."""
-    current.kernel = kernel.__name__
-    gridDim.set(grid)
-    blockDim.set(block)
-    try:
-        yield
-    except SimulatorError:
-        raise
-    except Exception as error:
-        error.add_note(f"in kernel {kernel.__name__}, {thread_name()}")
-        if isinstance(error, OverflowError) or str(error) in _STOPPED:
-            error.add_note("CUDA's floats would go on with inf or nan here, Python's do not")
-        raise
-    finally:
-        current.kernel = current.shared = None
-        current.observe(None)
-        for place in (threadIdx, blockIdx, blockDim, gridDim):
-            place.clear()
 
 
 def _run_threads(kernel, values, block):

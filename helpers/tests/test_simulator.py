@@ -719,17 +719,14 @@ def test_closures_stay_live():
     step = 1
 
     def closure_kernel(out):
-        nonlocal calls
-        calls += 1
         syncthreads()
         out[threadIdx.x] += step
 
-    out, calls = torch.zeros(2), 0
+    out = torch.zeros(2)
     launch(closure_kernel, 1, 2, out)
     step = 10
     launch(closure_kernel, 1, 2, out)
     assert out.tolist() == [11.0, 11.0]
-    assert calls == 4
 
 
 def test_globals_stay_live(monkeypatch):
@@ -828,40 +825,6 @@ b"""
     out = torch.zeros(2)
     launch(text_kernel, 1, 2, out)
     assert out.tolist() == [3.0, 3.0]
-
-
-def test_python_errors_keep_their_line_and_name_the_thread():
-    def dividing_kernel(out):
-        syncthreads()
-        out[threadIdx.x] = 1 / (2 - threadIdx.x)
-
-    with pytest.raises(ZeroDivisionError) as caught:
-        launch(dividing_kernel, 1, 4, torch.zeros(4))
-    assert caught.value.__notes__ == ["in kernel dividing_kernel, block 0, thread 2"]
-    last = caught.traceback[-1]
-    assert str(last.path) == __file__
-    assert str(last.statement).strip() == "out[threadIdx.x] = 1 / (2 - threadIdx.x)"
-
-
-@pytest.mark.parametrize(
-    "compute",
-    [
-        lambda x: 1.0 / (x - x),
-        lambda x: math.exp(1000 * x),
-        lambda x: math.log(x - x),
-        lambda x: (1e300 * x) ** 2,
-    ],
-)
-def test_where_a_gpu_goes_on_with_inf_or_nan(compute):
-    def inf_kernel(out, compute):
-        out[0] = compute(out[0])
-
-    with pytest.raises((ArithmeticError, ValueError)) as caught:
-        launch(inf_kernel, 1, 1, torch.ones(1), compute)
-    assert caught.value.__notes__ == [
-        "in kernel inf_kernel, block 0, thread 0",
-        "CUDA's floats would go on with inf or nan here, Python's do not",
-    ]
 
 
 def test_kernels_in_notebook_cells(tmp_path):

@@ -511,7 +511,9 @@ def test_a_warp_operation_without_an_argument():
 
     with pytest.raises(TypeError, match=r"shfl_sync\(\) missing 1 .* 'source_lane'") as caught:
         launch(missing_kernel, 1, 32, torch.zeros(1))
-    assert caught.value.__notes__ == ["in kernel missing_kernel, block 0, thread 0"]
+    assert notes(caught) == [
+        "in missing_kernel, line +1 (block 0, thread 0)\n    shfl_sync(FULL, 1)"
+    ]
 
 
 # ---- shared memory
@@ -803,6 +805,75 @@ def test_a_kernel_that_reads_a_tensor_of_the_host():
     assert out.item() == 6
 
 
+# ---- errors of Python's own
+
+
+def notes(caught):
+    """Return an error's notes with lines counted from the kernel's `def`."""
+    kernel = caught.traceback[-1].frame.code
+    return [
+        re.sub(r"\bline (\d+)", lambda n: f"line +{int(n[1]) - kernel.firstlineno - 1}", note)
+        for note in caught.value.__notes__
+    ]
+
+
+def test_python_errors_keep_their_line_and_name_the_thread():
+    def dividing_kernel(out):
+        syncthreads()
+        out[threadIdx.x] = 1 / (2 - threadIdx.x)
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        launch(dividing_kernel, 1, 4, torch.zeros(4))
+    source = "out[threadIdx.x] = 1 / (2 - threadIdx.x)"
+    note = f"in dividing_kernel, line +2 (block 0, thread 2)\n    {source}"
+    assert notes(caught) == [note]
+    assert [str(step.path) for step in caught.traceback] == [__file__, __file__]
+    assert str(caught.traceback[-1].statement).strip() == source
+    shown = caught.value._render_traceback_()  # all that there is in a notebook
+    assert shown[0] == "ZeroDivisionError: division by zero"
+    assert shown[2] == f"    {source}" and len(shown) == 3
+
+
+GOES_ON = "CUDA's floats would go on with inf or nan here, Python's do not"
+
+
+@pytest.mark.parametrize(
+    ("compute", "advice"),
+    [
+        (lambda x: 1.0 / (x - x), GOES_ON),
+        (lambda x: math.exp(1000 * x), GOES_ON),
+        (lambda x: math.log(x - x), GOES_ON),
+        (lambda x: (1e300 * x) ** 2, GOES_ON),
+        (lambda x: x + print(end=""), "is a return missing in a function?"),
+        (lambda x: x[0], "are the arguments of the launch in the kernel's order?"),
+    ],
+)
+def test_advice_on_python_errors(compute, advice):
+    def computing_kernel(out, compute):
+        out[0] = compute(out[0])
+
+    with pytest.raises((ArithmeticError, ValueError, TypeError)) as caught:
+        launch(computing_kernel, 1, 1, torch.ones(1), compute)
+    assert "in computing_kernel, line" in caught.value.__notes__[0]
+    assert caught.value.__notes__[1:] == [advice]
+
+
+def test_a_traceback_is_short():
+    script = """
+import torch
+from helpers.simulator import launch
+def kernel(out):
+    out[9] = 1
+launch(kernel, 1, 1, torch.zeros(1))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, timeout=60
+    )
+    lines = done.stderr.splitlines()
+    assert lines[-1].startswith("helpers.simulator.errors.OutOfRangeError: kernel, line 5: out[9]")
+    assert len(lines) <= 6, done.stderr
+
+
 # ---- never a hang
 
 
@@ -866,11 +937,14 @@ def endless_kernel(out):
 threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
     launch(endless_kernel, 1, 1, torch.zeros(1))
-except KeyboardInterrupt:
+except KeyboardInterrupt as error:
     launch(lambda out: None, 1, 1, torch.zeros(1))
-    print("interrupted")
+    print("\\n".join(error._render_traceback_()))
 """
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, timeout=60
     )
-    assert done.stdout == "interrupted\n", done.stderr
+    assert re.fullmatch(
+        r"KeyboardInterrupt: stopped in endless_kernel, line [56] \(block 0, thread 0\)\n",
+        done.stdout,
+    ), done.stdout + done.stderr

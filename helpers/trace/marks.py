@@ -18,7 +18,7 @@ import itertools
 import math
 
 from helpers.simulator.meeting import Meeting
-from helpers.simulator.rewrite import closure
+from helpers.simulator.source import closure
 
 # As floating-point operations. A minus sign is none: instructions take their operands negated.
 _COUNTED = ast.Add | ast.Sub | ast.Mult | ast.Div | ast.Pow
