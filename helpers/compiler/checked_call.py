@@ -1,6 +1,7 @@
 """Call a function of a checked build with tensors from anywhere."""
 
 import functools
+import warnings
 
 import torch
 
@@ -13,15 +14,20 @@ def checked_call(function):
 
     A tensor elsewhere, or in memory whose end the CPU backend does not know (torch.from_numpy), is
     copied with the whole storage that it is a view of; tensors that share one still do. After the
-    call the storages are copied back. Results are on the device of the first tensor argument.
+    call the storages are copied back. Results are on the device of the first tensor argument. What
+    a kernel does that is no error but worth a word becomes a warning.
     """
 
     @functools.wraps(function, assigned=["__name__", "__doc__"])
     def call(*args, **kwargs):
         copies = _Copies()
         args, kwargs = copies.bring(args), copies.bring(kwargs)
-        with tools.cpu_backend().freed_memory_unused():
-            result = function(*args, **kwargs)
+        try:
+            with tools.cpu_backend().freed_memory_unused():
+                result = function(*args, **kwargs)
+        finally:
+            for remark in tools.cpu_backend().take_remarks():
+                warnings.warn(remark, stacklevel=2)
         copies.write_back()
         return copies.give(result)
 

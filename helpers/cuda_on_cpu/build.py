@@ -118,6 +118,12 @@ class CpuBackend:
         finally:
             runtime.cuda_on_cpu_keep_freed(False)
 
+    def take_remarks(self) -> list[str]:
+        """Return what checked kernels have done, since the last call, that is worth a word."""
+        take = _load(self.runtime_library()).cuda_on_cpu_take_remarks
+        take.restype = ctypes.c_char_p
+        return take().decode(errors="replace").splitlines()
+
     def set_time_limit(self, seconds: float) -> None:
         """Stop a kernel when no thread of a block has come to an end for so long."""
         _load(self.runtime_library()).cuda_on_cpu_set_time_limit(ctypes.c_double(seconds))
@@ -180,7 +186,10 @@ def _is_clang(compiler: str) -> bool:
 @lru_cache
 def _runtime_library(backend: CpuBackend) -> Path:
     sources = [*HERE.glob("runtime/*"), *INCLUDE.glob("cuda_on_cpu/*.h")]
-    linked = ["-ldl"] if sys.platform.startswith("linux") else []
+    linked = []
+    if sys.platform.startswith("linux"):
+        # Its std::string is its own, not a checked string's, which would tell of each access.
+        linked = ["-ldl", "-Wl,-Bsymbolic-functions"]
     main = HERE / "runtime" / "runtime.cpp"
     return backend.build("libcuda_on_cpu", main, sources, linked=linked)
 

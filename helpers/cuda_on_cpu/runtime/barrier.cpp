@@ -18,9 +18,10 @@ int Multiprocessor::wait_at_barrier(Barrier kind, int predicate, int line) {
     }
     votes_ += predicate != 0;
     thread_[thread].line = line;
-    if (++arrived_ == threads_) {
+    arrived_++;
+    if (is_barrier_complete()) {
         open_barrier();
-        suspend(0);  // on in the same order as before
+        suspend(returned_ ? NOBODY : 0);  // on in the same order as before
     } else {
         suspend();
     }
@@ -28,22 +29,39 @@ int Multiprocessor::wait_at_barrier(Barrier kind, int predicate, int line) {
 }
 
 void Multiprocessor::report_other_barrier(int line) {
+    Quiet quiet;
     fail("two different barriers: thread " + index_text(position.thread) + " is at the one in line " +
          std::to_string(line) + " while " + std::to_string(arrived_) +
          " others wait at the one in line " + std::to_string(barrier_line_) +
          ". Every thread of the block has to reach the same barrier.");
 }
 
+// Threads that have left the kernel count as arrived, as on GPUs since compute capability 7.0.
 void Multiprocessor::open_barrier() {
+    if (grid_->checks && returned_) remark_left_threads();
     if (barrier_kind_ == Barrier::grid) wait_for_the_grid();
     switch (barrier_kind_) {
-        case Barrier::all: barrier_result_ = votes_ == int(threads_); break;
+        case Barrier::all: barrier_result_ = votes_ == int(arrived_); break;
         case Barrier::any: barrier_result_ = votes_ > 0; break;
         default: barrier_result_ = votes_;
     }
-    for (unsigned w = 0; w < warps_; w++) warp_[w].ready = warp_[w].lanes;
+    for (unsigned w = 0; w < warps_; w++) warp_[w].ready = warp_[w].lanes & ~warp_[w].returned;
     arrived_ = 0;
     if (grid_->checks) checker_->barrier();
+}
+
+void Multiprocessor::remark_left_threads() const {
+    if (!grid_->checks->remark_once(0, unsigned(barrier_line_))) return;
+    Quiet quiet;
+    unsigned waits = NOBODY, left = NOBODY;  // the first of each
+    for (unsigned t = threads_; t--;)
+        (warp_[t / WARP_SIZE].returned >> t % WARP_SIZE & 1 ? left : waits) = t;
+    remark(place() + ", line " + std::to_string(barrier_line_) + ": " +
+           threads_text(arrived_, waits) + (arrived_ > 1 ? " wait" : " waits") + " at " +
+           barrier_name() + ", " + threads_text(returned_, left) +
+           (returned_ > 1 ? " have" : " has") +
+           " left the kernel. Every thread of the block has to reach the same barrier; GPUs since "
+           "compute capability 7.0 let it pass, older ones wait for ever.");
 }
 
 // The blocks of a cooperative launch have an operating-system thread each, so one may stop here.

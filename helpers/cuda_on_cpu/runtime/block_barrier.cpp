@@ -47,7 +47,7 @@ std::uint32_t arrive(BlockBarrier& barrier, unsigned count, int line) {
     if (count > barrier.pending)
         here.fail_at(line, nullptr, "more threads arrive at a barrier than the " +
                      std::to_string(barrier.expected) + " that it expects.");
-    if (here.grid().checks) here.checker()->arrive();
+    if (here.grid().checks) here.checker()->arrive(&barrier);
     std::uint32_t phase = barrier.phase;
     barrier.pending = std::uint16_t(barrier.pending - count);
     if (!barrier.pending) open(barrier);
@@ -67,14 +67,14 @@ bool is_over(BlockBarrier& barrier, std::uint32_t phase) {
     Multiprocessor& here = in_kernel("a barrier");
     if (barrier.phase == phase) here.yield();
     if (barrier.phase == phase) return false;
-    if (here.grid().checks) here.checker()->acquire();
+    if (here.grid().checks) here.checker()->pass(&barrier);
     return true;
 }
 
 void wait(BlockBarrier& barrier, std::uint32_t phase, const char* name, int line) {
     Multiprocessor& here = in_kernel("a barrier");
     while (barrier.phase == phase) here.park(&barrier, name, line);
-    if (here.grid().checks) here.checker()->acquire();
+    if (here.grid().checks) here.checker()->pass(&barrier);
 }
 
 // A barrier that the threads which come make.

@@ -17,6 +17,7 @@ void Checker::begin_launch(Checks& checks, const Launch& launch) {
     shared_.clear();
     static_shared_ = {};
     std::memset(recent_, 0, sizeof recent_);
+    order_.begin_launch(checks.addresses, launch.block.x * launch.block.y * launch.block.z);
     counting_ = Counter::is_on();
 }
 
@@ -30,66 +31,35 @@ void Checker::begin_block(std::uint64_t block, uint3 index) {
     if (block / Mark::BLOCKS != block_ / Mark::BLOCKS)
         for (KnownArray& array : shared_) array.shadow->forget();
     block_ = block;
+    block_bits_ = Mark::bits_of_block(block);
     clocks_.begin_block();
-    if (used_orders_) {
-        used_orders_ = fenced_ = false;
-        acquired_by_all_ = acquired_by_any_ = 0;
-        std::memset(acquired_, 0, sizeof acquired_);
-        std::memset(released_, 0, sizeof released_);
-        std::memset(thread_fenced_, 0, sizeof thread_fenced_);
-    }
+    order_.begin_block(unsigned(block % Mark::BLOCKS));
+    if (any_swapped_) std::memset(swapped_, 0, sizeof swapped_);
+    any_swapped_ = false;
     if (counting_) counter_.begin_block(index);
 }
 
 void Checker::end_block() {
+    if (!multiprocessor_.grid().stopped) {
+        settle(false);
+        check_rereads(false);
+    }
+    unsettled_.bytes = 0;
+    rereads_.clear();
     if (counting_) counter_.end_block();
 }
 
 void Checker::barrier() {
+    settle(true);
+    check_rereads(true);
+    order_.barrier();
     clocks_.barrier();
-    acquired_by_all_ = acquired_by_any_;
     if (counting_) counter_.barrier();
 }
 
-void Checker::fence() { used_orders_ = fenced_ = thread_fenced_[position.thread] = true; }
-
-// After a fence an atomic releases what its thread wrote, and what lanes wrote that it met.
-void Checker::order(bool stores) {
-    unsigned thread = position.thread;
-    used_orders_ = true;
-    if (stores && fenced_) {
-        Releases::Number number = checks_->releases.release(block_);
-        if (thread_fenced_[thread]) note_released(number);
-    }
-}
-
-void Checker::note_released(Releases::Number number) {
-    unsigned thread = position.thread;
-    unsigned first = clocks_.lanes_met() ? thread - thread % WARP_SIZE : thread;
-    unsigned end = clocks_.lanes_met() ? first + WARP_SIZE : thread + 1;
-    for (unsigned lane = first; lane < end; lane++)
-        if (!released_[lane]) released_[lane] = number;
-}
-
-void Checker::arrive() {
-    used_orders_ = true;
-    note_released(checks_->releases.count());
-}
-
-// It sees what others have released until now: before it, they may not have.
-void Checker::acquire() {
-    used_orders_ = true;
-    acquired_[position.thread] = acquired_by_any_ = checks_->releases.acquire();
-}
-
-// What a lane has seen, it may tell the others.
-void Checker::share_acquired(unsigned warp, std::uint32_t lanes) {
-    if (!used_orders_) return;
-    Releases::Number* acquired = acquired_ + warp * WARP_SIZE;
-    Releases::Number latest = 0;
-    for (std::uint32_t rest = lanes; rest; rest &= rest - 1)
-        latest = std::max(latest, acquired[__builtin_ctz(rest)]);
-    for (std::uint32_t rest = lanes; rest; rest &= rest - 1) acquired[__builtin_ctz(rest)] = latest;
+void Checker::order(std::uintptr_t address, bool stores) {
+    order_.note_address(position.thread, address);
+    if (stores) order_.release(position.thread, address);
 }
 
 // ---------------------------------------------------------------- arrays
@@ -193,10 +163,8 @@ bool Checker::ordered(Mark earlier, Mark mine, bool shared) const {
     bool same_block = earlier.same_block(mine);
     if (same_block && clocks_.ordered(earlier.thread(), earlier.time(), mine.thread())) return true;
     if (!same_block && shared) return true;  // the block before this one, on this multiprocessor
-    if (!checks_->releases.now()) return false;
-    Releases::Number released = same_block ? released_[earlier.thread()]
-                                           : checks_->releases.of_block(earlier.block());
-    return released && released <= std::max(acquired_by_all_, acquired_[mine.thread()]);
+    return order_.is_done(earlier, mine.thread(), same_block ? Scope::block : Scope::device,
+                          mine.atomic());
 }
 
 bool Checker::races(Mark earlier, Mark mine, bool shared) const {
@@ -205,35 +173,95 @@ bool Checker::races(Mark earlier, Mark mine, bool shared) const {
 }
 
 void Checker::check_cell(Cell& cell, Mark mine, const KnownArray& array, std::uintptr_t address,
-                         AccessKind kind) {
+                         AccessKind kind, bool may_be_equal) {
     Mark write = load(cell.write), read = load(cell.read), other = load(cell.other_read);
+    unsigned thread = mine.thread();
+    bool is_load = kind == AccessKind::load;
     // To read a value and then to compare and swap it is right: if it has changed, that fails.
-    bool will_compare = kind == AccessKind::load && write.compares();
-    if (!will_compare && races(write, mine, array.shared))
+    bool will_compare = is_load && write.compares();
+    if (will_compare && !mine.atomic() && swapped_[thread] == address)
+        rereads_.push_back({&array, address, mine});
+    bool conflicts = !will_compare && races(write, mine, array.shared);
+    if (conflicts && (is_load || !may_be_equal || write.atomic()))
         report_race(array, address, kind, mine, write, true);
-    if (kind == AccessKind::load) {
+    if (is_load) {
         // A reader that comes before this one is not needed any more. Of several that are not
         // ordered, the first and the latest are kept.
         bool replaces = !read.exists() || ordered(read, mine, array.shared);
         if (replaces && read.same_moment(mine)) mine = mine.with_bytes(read.bytes());
         store(replaces ? cell.read : cell.other_read, mine);
-    } else {
-        for (Mark reader : {read, other})
-            if (!mine.compares() && races(reader, mine, array.shared))
-                report_race(array, address, kind, mine, reader, false);
-        if (write.same_moment(mine)) mine = mine.with_bytes(write.bytes());
-        // A thread's plain write says more than its atomic that follows.
-        bool says_less = mine.atomic() && write.exists() && !write.atomic() &&
-                         write.same_thread(mine) && write.when() == mine.when() &&
-                         !(mine.bytes() & ~write.bytes());
-        if (!says_less) store(cell.write, mine);
+        return;
     }
+    for (Mark reader : {read, other})
+        if (!mine.compares() && races(reader, mine, array.shared))
+            report_race(array, address, kind, mine, reader, false);
+    if (conflicts) unsettled_.element = address, unsettled_.earlier = write;
+    if (mine.compares()) {
+        swapped_[thread] = address;
+        any_swapped_ = true;
+        rereads_.erase(std::remove_if(rereads_.begin(), rereads_.end(),
+                                      [&](const Reread& reread) {
+                                          return reread.address == address &&
+                                                 reread.mine.thread() == thread;
+                                      }),
+                       rereads_.end());
+    }
+    if (write.same_moment(mine)) mine = mine.with_bytes(write.bytes());
+    // A thread's plain write says more than its atomic that follows.
+    bool says_less = mine.atomic() && write.exists() && !write.atomic() &&
+                     write.same_thread(mine) && write.when() == mine.when() &&
+                     !(mine.bytes() & ~write.bytes());
+    if (!says_less) store(cell.write, mine);
+}
+
+// The write that was about to be done is done by now.
+void Checker::settle(bool in_kernel) {
+    if (!unsettled_.bytes) return;
+    const Unsettled last = unsettled_;
+    unsettled_.bytes = 0;
+    Mark mine = last.mine, earlier = last.earlier;
+    if (std::memcmp(reinterpret_cast<void*>(last.address), last.before, last.bytes))
+        return report_race(*last.array, last.element, AccessKind::store, mine, earlier, true,
+                           in_kernel);
+    bool one_instruction = mine.same_block(earlier) && mine.site() == earlier.site() &&
+                           mine.thread() / WARP_SIZE == earlier.thread() / WARP_SIZE;
+    if (one_instruction || !checks_->remark_once(mine.site(), earlier.site())) return;
+    Quiet quiet;
+    bool one_block = mine.same_block(earlier);
+    std::string other = "thread " + multiprocessor_.index_text(earlier.thread());
+    if (!one_block)
+        other += " of block " + text(multiprocessor_.grid().block_index(earlier.block()));
+    if (int line = checks_->line(earlier.site())) other += " in line " + std::to_string(line);
+    remark(multiprocessor_.place(mine.thread(), checks_->line(mine.site())) + "writes " +
+           element_text(checks_->named(*last.array, last.element), last.element) +
+           ", written by " + other +
+           (one_block ? ", with no barrier between." : "; nothing orders the blocks of a launch.") +
+           " Both write the same value, so it does no harm.");
+}
+
+void Checker::check_rereads(bool in_kernel) {
+    for (std::size_t i = 0; i < rereads_.size(); i++) {
+        const Reread reread = rereads_[i];
+        const Shadow& shadow = *reread.array->shadow;
+        Mark write = load(
+            shadow.cells()[(reread.address - reread.array->begin) >> shadow.shift()].write);
+        bool is_open = write.exists() && !write.same_thread(reread.mine) &&
+                       !(write.same_block(reread.mine) &&
+                         write.time() < clocks_.last_barrier());
+        if (!is_open || ordered(write, reread.mine, reread.array->shared)) continue;
+        rereads_.clear();
+        return report_race(*reread.array, reread.address, AccessKind::load, reread.mine, write,
+                           true, in_kernel);
+    }
+    rereads_.clear();
 }
 
 void Checker::check_cells(const Recent& recent, std::uintptr_t address, unsigned bytes,
                           AccessKind kind, bool orders, AtomicKind atomic) {
     code_ = recent.code;
     Mark mine = mark(recent, orders, atomic);
+    bool may_be_equal = kind == AccessKind::store && !orders && bytes <= sizeof unsettled_.before;
+    unsettled_.element = 0;
     bool needs_value =
         recent.shared && kind != AccessKind::store && atomic != AtomicKind::exchange;
     unsigned cell_bytes = 1u << recent.shift, unwritten = 0, cells = 0;
@@ -247,7 +275,14 @@ void Checker::check_cells(const Recent& recent, std::uintptr_t address, unsigned
         unwritten += needs_value && !(write.exists() && write.same_block(mine));
         cells++;
         check_cell(*cell, mine.with_bytes(mask), *recent.array,
-                   std::max(address, recent.begin + at), kind);
+                   std::max(address, recent.begin + at), kind, may_be_equal);
+    }
+    if (unsettled_.element) {
+        unsettled_.array = recent.array;
+        unsettled_.address = address;
+        unsettled_.bytes = bytes;
+        unsettled_.mine = mine;
+        std::memcpy(unsettled_.before, reinterpret_cast<void*>(address), bytes);
     }
     // A structure's padding need not have been written.
     bool is_vector = recent.array->of_numbers && (bytes <= 8 || bytes == 16);
@@ -264,6 +299,7 @@ const void* const* Checker::callers() {
 }
 
 void Checker::fail(const std::string& sentence, const void* code) {
+    Quiet quiet;
     multiprocessor_.fail_at(Checks::line(code, callers(), known_depth()), nullptr, sentence);
 }
 
@@ -274,6 +310,7 @@ static const char* present(AccessKind kind) {
 
 void Checker::report_range(const KernelArray& array, std::uintptr_t address, unsigned bytes,
                            AccessKind kind, const void* code) {
+    Quiet quiet;
     KernelArray named = checks_->named(array, address);
     bool before = address < named.begin;
     std::string name = *named.name ? named.name : "array", first = element_text(named, address);
@@ -290,7 +327,8 @@ void Checker::report_range(const KernelArray& array, std::uintptr_t address, uns
 }
 
 void Checker::report_race(const KernelArray& array, std::uintptr_t address, AccessKind kind,
-                          Mark mine, Mark earlier, bool wrote) {
+                          Mark mine, Mark earlier, bool wrote, bool in_kernel) {
+    Quiet quiet;
     std::string what = !wrote ? "read" : earlier.atomic() ? "changed by an atomic" : "written";
     std::string sentence = present(kind) + element_text(checks_->named(array, address), address) +
                            ", " + what + " by thread " +
@@ -301,12 +339,31 @@ void Checker::report_race(const KernelArray& array, std::uintptr_t address, Acce
     if (int line = checks_->line(earlier.site())) sentence += " in line " + std::to_string(line);
     sentence += one_block ? ", with no barrier between."
                           : "; nothing orders the blocks of a launch.";
-    if (wrote && kind == AccessKind::store)
-        sentence += " It is a race even if both write the same value.";
-    fail(sentence, code_);
+    if (wrote && kind == AccessKind::store && mine.site() == earlier.site())
+        sentence += " Often it is a missing guard, or an index that is the same for all threads.";
+    else
+        sentence += missing_fence(mine, earlier);
+    multiprocessor_.stop(mine.thread(), checks_->line(mine.site()), sentence);
+    if (in_kernel) multiprocessor_.abandon();
+}
+
+// What to say of a race between threads that tell each other by atomics when something is done.
+std::string Checker::missing_fence(Mark mine, Mark earlier) const {
+    bool one_block = earlier.same_block(mine);
+    Scope scope = one_block ? Scope::block : Scope::device;
+    if (order_.is_done(earlier, mine.thread(), scope, true))
+        return " The thread has seen that this is done, but a __threadfence() is missing between "
+               "that and the access.";
+    if (!one_block && order_.is_done(earlier, mine.thread(), Scope::block, true))
+        return " A __threadfence_block() orders nothing for other blocks: it takes __threadfence().";
+    if (order_.is_used())
+        return " Is a __threadfence() missing, after the first access and before the atomic or "
+               "volatile write that tells of it?";
+    return "";
 }
 
 void Checker::report_unwritten(const Recent& recent, std::uintptr_t address, Mark mine) {
+    Quiet quiet;
     std::string sentence = "reads " + element_text(*recent.array, address) +
                            " before any thread of the block has written it";
     Mark last = {};  // write to the array since the barrier
@@ -325,6 +382,7 @@ void Checker::report_unwritten(const Recent& recent, std::uintptr_t address, Mar
 
 // type: 'float [16][17]', with the quotation marks. Its first extent is the index's.
 void Checker::index_out_of_bounds(int line, std::intptr_t index, const std::string& type) {
+    Quiet quiet;
     std::size_t extents = type.find('[');
     std::string element = type.substr(1, extents - 1);
     if (element.size() && element.back() != ' ') element += ' ';  // clang leaves it out

@@ -26,11 +26,17 @@ public:
 
     // What orders accesses.
     void barrier();
-    void sync_lanes(unsigned warp, std::uint32_t lanes) { clocks_.sync_lanes(warp, lanes); }
-    void share_acquired(unsigned warp, std::uint32_t lanes);  // any warp operation
-    void fence();
-    void acquire();  // after an atomic or a volatile read, or a barrier of some threads
-    void arrive();   // at such a barrier: what the thread wrote is there for who waits at it
+    // Any warp operation; only __syncwarp orders memory.
+    void lanes_meet(unsigned warp, std::uint32_t lanes, bool is_sync) {
+        order_.share(warp, lanes, is_sync);
+        if (is_sync) clocks_.sync_lanes(warp, lanes);
+    }
+    void fence(Scope scope) { order_.fence(position.thread, scope, clocks_); }
+    // At a barrier of some threads: what is done before is done for whoever passes it.
+    void arrive(const void* at) { order_.arrive(position.thread, std::uintptr_t(at), clocks_); }
+    void pass(const void* at) { order_.pass(position.thread, std::uintptr_t(at)); }
+    // After an atomic or a volatile read.
+    void acquire(bool is_ticket) { order_.acquire(position.thread, !is_ticket); }
 
     // orders: it is an atomic or volatile, which do not race with each other and may order others.
     [[gnu::always_inline]] void access(std::uintptr_t address, unsigned bytes, AccessKind kind,
@@ -84,8 +90,7 @@ private:
                                     const void* code) const;
     const KnownArray* nearest_static_shared(std::uintptr_t address) const;
     bool is_astray(std::uintptr_t address) const;
-    [[gnu::noinline]] void order(bool stores);
-    void note_released(Releases::Number number);
+    [[gnu::noinline]] void order(std::uintptr_t address, bool stores);
     [[gnu::noinline]] void check_cells(const Recent& recent, std::uintptr_t address, unsigned bytes,
                                        AccessKind kind, bool orders, AtomicKind atomic);
     [[gnu::noinline]] void count(const Recent& recent, std::uintptr_t address, unsigned bytes,
@@ -94,10 +99,12 @@ private:
             {recent.code, place(), address, bytes, kind, recent.array, position.thread});
     }
     void check_cell(Cell& cell, Mark mine, const KnownArray& array, std::uintptr_t address,
-                    AccessKind kind);
+                    AccessKind kind, bool may_be_equal);
+    void settle(bool in_kernel);
+    void check_rereads(bool in_kernel);
     Mark mark(const Recent& recent, bool orders, AtomicKind atomic) const {
         unsigned thread = position.thread;
-        return Mark::of(block_, clocks_.time(thread), thread, recent.site, orders,
+        return Mark::of(block_bits_, clocks_.time(thread), thread, recent.site, orders,
                         atomic == AtomicKind::compare_and_swap);
     }
     [[gnu::always_inline]] bool passes(Cell& cell, Mark mine, AccessKind kind, bool shared);
@@ -109,9 +116,11 @@ private:
     [[noreturn, gnu::cold, gnu::noinline]] void report_range(const KernelArray& array,
                                                              std::uintptr_t address, unsigned bytes,
                                                              AccessKind kind, const void* code);
-    [[noreturn, gnu::cold, gnu::noinline]] void report_race(const KernelArray& array,
-                                                            std::uintptr_t address, AccessKind kind,
-                                                            Mark mine, Mark earlier, bool wrote);
+    // in_kernel: a thread of the block runs, which ends here. Else only the launch is stopped.
+    [[gnu::cold, gnu::noinline]] void report_race(const KernelArray& array, std::uintptr_t address,
+                                                  AccessKind kind, Mark mine, Mark earlier,
+                                                  bool wrote, bool in_kernel = true);
+    std::string missing_fence(Mark mine, Mark earlier) const;
     [[noreturn, gnu::cold, gnu::noinline]] void report_unwritten(const Recent& recent,
                                                                  std::uintptr_t address, Mark mine);
     unsigned known_depth() const;
@@ -119,7 +128,7 @@ private:
 
     Multiprocessor& multiprocessor_;
     Checks* checks_ = nullptr;
-    std::uint64_t launch_number_ = 0, block_ = 0;
+    std::uint64_t launch_number_ = 0, block_ = 0, block_bits_ = 0;
     const void* code_ = nullptr;             // of the access that is checked
     Counter counter_;
     bool counting_ = false;
@@ -129,11 +138,27 @@ private:
     Recent recent_[RECENT];
 
     Clocks clocks_;
-    bool fenced_ = false;                    // some thread of the block, in this block
-    bool used_orders_ = false;
-    Releases::Number acquired_by_all_ = 0, acquired_by_any_ = 0;
-    Releases::Number acquired_[MAX_THREADS] = {}, released_[MAX_THREADS] = {};
-    bool thread_fenced_[MAX_THREADS] = {};
+    Order order_;
+
+    // A write to what another thread has written: no race if the value is the same, which shows
+    // as soon as it is done.
+    struct Unsettled {
+        const KnownArray* array;
+        std::uintptr_t address, element;  // of the access; where it meets the other write
+        unsigned bytes;                   // 0: there is none
+        Mark mine, earlier;
+        unsigned char before[16];
+    } unsettled_{};
+    // A plain read of what the thread has changed by a compare-and-swap. It is right if another
+    // compare-and-swap follows, which fails if the value has changed.
+    struct Reread {
+        const KnownArray* array;
+        std::uintptr_t address;
+        Mark mine;
+    };
+    std::vector<Reread> rereads_;
+    std::uintptr_t swapped_[MAX_THREADS] = {};  // the address of the latest compare-and-swap
+    bool any_swapped_ = false;
 
     Path path_[MAX_THREADS];
     Call calls_[MAX_THREADS][DEPTH];
@@ -142,6 +167,18 @@ private:
 
 // Of the block that runs on this operating-system thread, if its launch is checked.
 extern CUDA_ON_CPU_THREAD_LOCAL Checker* checker_here;
+
+// While the runtime puts sentences together: its functions of std::string may be those of a checked
+// library, which tell of their accesses.
+class Quiet {
+public:
+    Quiet() : checker_(checker_here) { checker_here = nullptr; }
+    ~Quiet() { checker_here = checker_; }
+    Quiet(const Quiet&) = delete;
+
+private:
+    Checker* const checker_;
+};
 
 inline void Checker::enter_function(const void* call) {
     unsigned thread = position.thread;
@@ -159,7 +196,8 @@ inline void Checker::leave_function() {
 
 inline void Checker::access(std::uintptr_t address, unsigned bytes, AccessKind kind,
                             const void* code, bool orders, AtomicKind atomic) {
-    if (orders) order(kind != AccessKind::load);
+    if (unsettled_.bytes) settle(true);
+    if (orders) order(address, kind != AccessKind::load);
     Recent& recent = recent_[slot(code)];
     if (recent.code != code || address - recent.begin >= recent.bytes)
         find(recent, address, bytes, kind, code);
@@ -169,10 +207,12 @@ inline void Checker::access(std::uintptr_t address, unsigned bytes, AccessKind k
 
     if (!recent.only_read || kind != AccessKind::load) {
         Mark mine = mark(recent, orders, atomic);
-        Cell& cell = recent.cells[offset >> recent.shift];
-        bool whole_cell = bytes == 1u << recent.shift && !(offset & (bytes - 1));
-        if (!whole_cell || !passes(cell, mine.with_bytes((1u << bytes) - 1), kind, recent.shared))
-            check_cells(recent, address, bytes, kind, orders, atomic);
+        unsigned cell_bytes = 1u << recent.shift;
+        bool passed = !((offset | bytes) & (cell_bytes - 1));  // whole cells
+        Cell *cell = recent.cells + (offset >> recent.shift), *end = cell + (bytes >> recent.shift);
+        mine = mine.with_bytes((1u << cell_bytes) - 1);
+        for (; passed && cell != end; cell++) passed = passes(*cell, mine, kind, recent.shared);
+        if (!passed) check_cells(recent, address, bytes, kind, orders, atomic);
     }
     if (counting_) count(recent, address, bytes, kind);
 }
@@ -189,8 +229,16 @@ inline bool Checker::passes(Cell& cell, Mark mine, AccessKind kind, bool shared)
     Mark write = load(cell.write), read = load(cell.read);
     if (kind == AccessKind::load) {
         if (!is_over(write) && (write.bits || shared)) return false;
-        if (shared && !write.bits) return false;
-        store(is_over(read) || !read.bits ? cell.read : cell.other_read, mine);
+        if ((shared && !write.bits) || write.compares()) return false;
+        if (is_over(read) || !read.bits) {
+            store(cell.read, mine);
+            return true;
+        }
+        // Two readers of different warps are enough: whoever writes now races with one of them.
+        Mark other = load(cell.other_read);
+        bool enough = read.when() == mine.when() && other.when() == mine.when() &&
+                      (read.thread() ^ other.thread()) >= WARP_SIZE;
+        if (!enough) store(cell.other_read, mine);
         return true;
     }
     Mark other = load(cell.other_read);

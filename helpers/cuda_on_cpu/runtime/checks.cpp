@@ -203,6 +203,35 @@ bool Checks::is_of_no_interest(std::uintptr_t address, Region* region) const {
     return false;
 }
 
+struct Remarks {
+    std::mutex mutex;
+    std::string all;  // one to a line
+};
+
+static Remarks& remarks() {
+    static Remarks remarks;
+    return remarks;
+}
+
+void remark(const std::string& sentence) {
+    std::lock_guard<std::mutex> lock(remarks().mutex);
+    remarks().all += sentence + "\n";
+}
+
+// Valid until the calling thread asks again.
+extern "C" CUDA_ON_CPU_API const char* cuda_on_cpu_take_remarks() {
+    static thread_local std::string taken;
+    std::lock_guard<std::mutex> lock(remarks().mutex);
+    taken = std::move(remarks().all);
+    remarks().all.clear();
+    return taken.c_str();
+}
+
+bool Checks::remark_once(unsigned site, unsigned other) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return remarked_.insert({site, other}).second;
+}
+
 void Checks::forget_accesses() {
     std::lock_guard<std::mutex> lock(mutex_);
     for (KnownArray& array : arrays_) array.shadow->forget();

@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "../include/cuda_on_cpu/check.h"
 #include "access.h"
 #include "memory.h"
+#include "order.h"
 #include "shadow.h"
 
 namespace cuda_on_cpu {
@@ -32,12 +34,15 @@ struct Region {
 
 KernelArray known_as(const DeclaredArray& array, bool shared);
 
+// What is no error but worth a word: whoever called the launching function asks for it.
+void remark(const std::string& sentence);
+
 class Checks {
 public:
     explicit Checks(const Launch& launch);
 
     const std::uint64_t number;  // of this launch, from 1
-    Releases releases;
+    Addresses addresses;
 
     // The tensor or __device__ variable that the address lies in; null if none is known, or if the
     // kernel has no pointer to it. bytes: of the access, and so of an element if no parameter
@@ -51,6 +56,9 @@ public:
     static int line(const void* code, const void* const* callers, unsigned depth);
 
     void forget_accesses();  // at a barrier of the grid
+
+    // Whether nothing has been said yet about accesses of these two sites.
+    bool remark_once(unsigned site, unsigned other);
 
     bool all_is_known() const { return all_is_known_; }
     const KnownArray* nearest_tensor(std::uintptr_t address);  // null if there is none
@@ -76,6 +84,7 @@ private:
     std::size_t variables_ = 0;  // the first of the arrays, which are no tensors
     std::unordered_map<const void*, unsigned> site_numbers_;
     std::vector<Site> sites_;
+    std::set<std::pair<unsigned, unsigned>> remarked_;
 };
 
 // "tile[3][5]"; an index may lie outside the array.

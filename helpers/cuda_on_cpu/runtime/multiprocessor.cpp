@@ -217,6 +217,7 @@ bool Multiprocessor::next_thread() {
     warp.returned |= 1u << thread % WARP_SIZE;
     returned_++;
     if (warp.waiting) complete_warp_groups(thread / WARP_SIZE);
+    if (is_barrier_complete()) open_barrier();  // the others wait there
     // A warp that has begun goes on first: fewer threads are then stopped half-way at a time.
     if (warp.ready || warp.converging || started_ == threads_) return false;
     start_next_thread();
@@ -327,6 +328,11 @@ std::string Multiprocessor::place() const {
     return text(grid_->launch) + ", block " + text(blockIdx);
 }
 
+std::string Multiprocessor::place(unsigned thread, int line) const {
+    return place() + ", thread " + index_text(thread) +
+           (line ? ", line " + std::to_string(line) : "") + ": ";
+}
+
 void Multiprocessor::fail(const std::string& sentence) {
     grid_->stop({place(), 0, nullptr, sentence});
     abandon();
@@ -335,6 +341,10 @@ void Multiprocessor::fail(const std::string& sentence) {
 void Multiprocessor::fail_at(int line, void* code, const std::string& sentence) {
     grid_->stop({place() + ", thread " + text(threadIdx), line, code, sentence});
     abandon();
+}
+
+void Multiprocessor::stop(unsigned thread, int line, const std::string& sentence) {
+    grid_->stop({place() + ", thread " + index_text(thread), line, nullptr, sentence});
 }
 
 void Multiprocessor::abandon() {
@@ -362,6 +372,7 @@ void Multiprocessor::expel() {
 
 // No thread of the block can go on: says who waits where.
 void Multiprocessor::report_stuck() {
+    Quiet quiet;
     struct Group {
         bool barrier, parked;
         int line;

@@ -106,11 +106,13 @@ public:
     [[noreturn]] void fail(const std::string& sentence);  // stops the grid with an error
     // Likewise, naming the running thread and the line.
     [[noreturn]] void fail_at(int line, void* code, const std::string& sentence);
+    void stop(unsigned thread, int line, const std::string& sentence);  // likewise; goes on
     [[noreturn]] void abandon();                          // leaves the block as it is
     const Launch& launch() const { return grid_->launch; }
     const Grid& grid() const { return *grid_; }
     Checker* checker() const { return checker_.get(); }   // null before the first checked launch
     std::string place() const;                            // kernel and block, for messages
+    std::string place(unsigned thread, int line) const;   // "..., thread (3,0,0), line 7: "
     std::string index_text(unsigned thread) const;
     bool is_through(unsigned warp) const;                 // up to the next barrier of the block
     bool in_stacks(const void* address) const { return stacks_.contains(address); }
@@ -140,7 +142,9 @@ private:
     unsigned ready_in_warp(unsigned thread) const;
     unsigned ready_elsewhere(unsigned thread) const;
 
+    bool is_barrier_complete() const { return arrived_ && arrived_ + returned_ == threads_; }
     [[gnu::noinline]] void open_barrier();
+    [[gnu::cold, gnu::noinline]] void remark_left_threads() const;
     void wait_for_the_grid();
     std::string barrier_name() const;
 

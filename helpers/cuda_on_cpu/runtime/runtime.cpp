@@ -13,6 +13,7 @@
 #include "fiber.cpp"
 #include "hooks.cpp"
 #include "memory.cpp"
+#include "order.cpp"
 #include "request_cost.cpp"
 #include "shadow.cpp"
 #include "warp.cpp"

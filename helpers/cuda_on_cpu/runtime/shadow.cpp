@@ -35,10 +35,16 @@ void Shadow::forget() {
 
 void Clocks::begin_block() {
     begin_ = latest_ = 1;
-    if (!lanes_met_) return;
-    lanes_met_ = false;
-    std::memset(time_, 0, sizeof time_);
-    std::memset(known_, 0, sizeof known_);
+    if (ticked_) std::memset(time_, 0, sizeof time_);
+    if (lanes_met_) std::memset(known_, 0, sizeof known_);
+    ticked_ = lanes_met_ = false;
+}
+
+void Clocks::tick(unsigned thread) {
+    ticked_ = true;
+    unsigned now = std::min(time(thread) + 1, Mark::LATEST);
+    time_[thread] = std::uint16_t(now);
+    latest_ = std::max(latest_, now);
 }
 
 void Clocks::sync_lanes(unsigned warp, std::uint32_t lanes) {
@@ -49,9 +55,7 @@ void Clocks::sync_lanes(unsigned warp, std::uint32_t lanes) {
         unsigned lane = unsigned(__builtin_ctz(rest));
         std::uint16_t* known = known_[first + lane];
         for (unsigned i = 0; i < LANES; i++) joined[i] = std::max(joined[i], known[i]);
-        unsigned now = std::min(time(first + lane) + 1, Mark::LATEST);
-        time_[first + lane] = std::uint16_t(now);
-        latest_ = std::max(latest_, now);
+        tick(first + lane);
     }
     for (std::uint32_t rest = lanes; rest; rest &= rest - 1) {
         unsigned lane = unsigned(__builtin_ctz(rest));
@@ -60,10 +64,5 @@ void Clocks::sync_lanes(unsigned warp, std::uint32_t lanes) {
     for (std::uint32_t rest = lanes; rest; rest &= rest - 1)
         std::memcpy(known_[first + unsigned(__builtin_ctz(rest))], joined, sizeof joined);
 }
-
-Releases::Releases()
-    : of_block_(static_cast<std::atomic<Number>*>(map_zeros(Mark::BLOCKS * sizeof(Number)))) {}
-
-Releases::~Releases() { munmap(of_block_, Mark::BLOCKS * sizeof(Number)); }
 
 }  // namespace cuda_on_cpu

@@ -1,10 +1,7 @@
 // The memory of what was accessed: for each element of an array the last write and two reads, by
 // which a later access of another thread is found to race.
 #pragma once
-#include <array>
-#include <atomic>
 #include <cstdint>
-#include <vector>
 
 #include "../include/cuda_on_cpu/limits.h"
 
@@ -17,9 +14,10 @@ struct Mark {
 
     static constexpr unsigned BLOCKS = 1u << 18, SITES = 1u << 13, LATEST = 0xffff;
 
-    static Mark of(std::uint64_t block, unsigned time, unsigned thread, unsigned site,
+    static std::uint64_t bits_of_block(std::uint64_t block) { return (block % BLOCKS) << 46; }
+    static Mark of(std::uint64_t bits_of_block, unsigned time, unsigned thread, unsigned site,
                    bool atomic, bool compares) {
-        return {(block % BLOCKS) << 46 | std::uint64_t{time} << 30 | std::uint64_t{thread} << 20 |
+        return {bits_of_block | std::uint64_t{time} << 30 | std::uint64_t{thread} << 20 |
                 std::uint64_t{site} << 7 | std::uint64_t{compares} << 6 |
                 std::uint64_t{atomic} << 1 | 1};
     }
@@ -78,8 +76,12 @@ public:
     void begin_block();
     void barrier() { begin_ = latest_ = latest_ < Mark::LATEST ? latest_ + 1 : latest_; }
     void sync_lanes(unsigned warp, std::uint32_t lanes);
+    void tick(unsigned thread);  // what the thread does from now on is later
 
-    bool lanes_met() const { return lanes_met_; }
+    // What `other`, a lane of the thread's warp, has done before this time, the thread knows of.
+    unsigned known(unsigned thread, unsigned other) const {
+        return thread == other ? time(thread) : lanes_met_ ? known_[thread][other % LANES] : 0;
+    }
     unsigned last_barrier() const { return begin_; }  // what has an earlier time is over
     unsigned time(unsigned thread) const {
         return time_[thread] > begin_ ? time_[thread] : begin_;
@@ -94,40 +96,9 @@ public:
 private:
     unsigned begin_ = 1, latest_ = 1;    // time of the last barrier; of anything since
     bool lanes_met_ = false;             // in this block
+    bool ticked_ = false;                // likewise, so that some time_ is not 0
     std::uint16_t time_[THREADS] = {};
     std::uint16_t known_[THREADS][LANES] = {};  // what a thread's lanes did before this, it knows of
-};
-
-// Fences and atomics order blocks: what a thread wrote before a fence and an atomic is there for
-// whoever comes later with an atomic. Of each block and thread only the first release is kept, as if
-// it wrote nothing after that: a race may be missed, but none is made up.
-class Releases {
-public:
-    using Number = std::uint32_t;  // counts the atomics that came after a fence
-
-    Releases();
-    ~Releases();
-    Number now() const { return last_.load(std::memory_order_relaxed); }
-    // Called before the kernel's own atomic; acquire() is called after it.
-    Number count() { return last_.fetch_add(1, std::memory_order_relaxed) + 1; }
-    Number release(std::uint64_t block) {
-        Number number = count();
-        std::atomic<Number>& first = of_block_[block % Mark::BLOCKS];
-        if (!first.load(std::memory_order_relaxed)) first.store(number, std::memory_order_relaxed);
-        std::atomic_thread_fence(std::memory_order_release);
-        return number;
-    }
-    Number acquire() const {
-        std::atomic_thread_fence(std::memory_order_acquire);
-        return now();
-    }
-    Number of_block(unsigned block) const {
-        return of_block_[block % Mark::BLOCKS].load(std::memory_order_relaxed);
-    }
-
-private:
-    std::atomic<Number> last_{0};
-    std::atomic<Number>* of_block_;
 };
 
 }  // namespace cuda_on_cpu

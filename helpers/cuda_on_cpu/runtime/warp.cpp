@@ -68,10 +68,7 @@ void Multiprocessor::complete_group(unsigned w, std::uint32_t group) {
         for (unsigned lane = 0; lane < WARP_SIZE; lane++) brought[lane] = &together(lanes[lane].request);
         together(first).work(brought);
     }
-    if (grid_->checks) {
-        if (first.operation == WarpOperation::sync) checker_->sync_lanes(w, group);
-        checker_->share_acquired(w, group);
-    }
+    if (grid_->checks) checker_->lanes_meet(w, group, first.operation == WarpOperation::sync);
     for (std::uint32_t rest = group; rest; rest &= rest - 1) {
         unsigned lane = __builtin_ctz(rest);
         WarpRequest& request = lanes[lane].request;
@@ -131,6 +128,7 @@ bool Multiprocessor::complete_convergence(unsigned w) {
 }
 
 void Multiprocessor::report_mask(unsigned thread) {
+    Quiet quiet;
     fail("thread " + index_text(thread) + " calls " + operation_name(thread) + " in line " +
          std::to_string(thread_[thread].line) + " with a mask that leaves out its own lane " +
          std::to_string(thread % WARP_SIZE) + " (" + hexadecimal(thread_[thread].request.mask) +
@@ -138,6 +136,7 @@ void Multiprocessor::report_mask(unsigned thread) {
 }
 
 void Multiprocessor::report_disagreement(unsigned one, unsigned other) {
+    Quiet quiet;
     auto describe = [&](unsigned thread) {
         return "thread " + index_text(thread) + " at " + operation_name(thread) + " in line " +
                std::to_string(thread_[thread].line) + " with mask " +
@@ -148,6 +147,7 @@ void Multiprocessor::report_disagreement(unsigned one, unsigned other) {
 }
 
 void Multiprocessor::report_left_lane(unsigned thread) {
+    Quiet quiet;
     fail("thread " + index_text(thread) + " reads lane " +
          std::to_string(thread_[thread].request.source) + " in the shuffle of line " +
          std::to_string(thread_[thread].line) + ", but that lane has left the kernel.");

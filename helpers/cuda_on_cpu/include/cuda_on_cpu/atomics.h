@@ -53,21 +53,21 @@ template <class T, class Change>
 CUDA_ON_CPU_INLINE T atomic_change(T* address, Change change) {
     note_atomic(address, sizeof(T), AtomicKind::update);
     T old = change_in_one_step(address, change);
-    note_acquire();
+    note_acquire(true);
     return old;
 }
 template <class T>
 CUDA_ON_CPU_INLINE T atomic_exchange(T* address, T value) {
     note_atomic(address, sizeof(T), AtomicKind::exchange);
     T old = change_in_one_step(address, [value](T) CUDA_ON_CPU_UNCHECKED { return value; });
-    note_acquire();
+    note_acquire(false);
     return old;
 }
 template <class T>
 CUDA_ON_CPU_INLINE T atomic_compare_and_swap(T* address, T expected, T desired) {
     note_atomic(address, sizeof(T), AtomicKind::compare_and_swap);
     T old = compare_and_swap_in_one_step(address, expected, desired);
-    note_acquire();
+    note_acquire(false);
     return old;
 }
 
@@ -147,11 +147,14 @@ CUDA_ON_CPU_ATOMIC_VECTOR(float4, atomicAdd(&address->x, value.x), atomicAdd(&ad
                           atomicAdd(&address->z, value.z), atomicAdd(&address->w, value.w))
 
 // What one thread writes before a fence, another that sees a later write of it sees as well.
-inline void __threadfence() {
+namespace cuda_on_cpu {
+inline void fence(Scope scope) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    cuda_on_cpu::note_fence();
-    if (--cuda_on_cpu::position.patience == 0) cuda_on_cpu::yield();
+    note_fence(scope);
+    if (--position.patience == 0) yield();
 }
-inline void __threadfence_block() { __threadfence(); }
+}  // namespace cuda_on_cpu
+inline void __threadfence() { cuda_on_cpu::fence(cuda_on_cpu::Scope::device); }
+inline void __threadfence_block() { cuda_on_cpu::fence(cuda_on_cpu::Scope::block); }
 inline void __threadfence_system() { __threadfence(); }
 inline void __nanosleep(unsigned) { cuda_on_cpu::yield(); }

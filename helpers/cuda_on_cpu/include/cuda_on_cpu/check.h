@@ -43,8 +43,12 @@ CUDA_ON_CPU_API void name_variable(const DeclaredArray&);
 // An exchange needs no earlier value, and a plain read may precede a compare-and-swap.
 enum class AtomicKind { update, exchange, compare_and_swap };
 CUDA_ON_CPU_API void record_atomic(const void* address, std::size_t bytes, AtomicKind);
-CUDA_ON_CPU_API void record_acquire();  // after an atomic or a volatile read
-CUDA_ON_CPU_API void record_fence();
+// After an atomic or a volatile read. Who reads a flag or takes a lock needs a fence before other
+// memory that it looked at before is seen afresh (is_ticket: false). A ticket, as atomicAdd or
+// atomicInc give it, is the first look.
+CUDA_ON_CPU_API void record_acquire(bool is_ticket);
+enum class Scope { block, device };
+CUDA_ON_CPU_API void record_fence(Scope);
 
 // float[2][3] has elements of float and the extents 2, 3.
 template <class T, class = std::make_index_sequence<std::rank<T>::value>>
@@ -92,15 +96,15 @@ CUDA_ON_CPU_INLINE void note_atomic([[maybe_unused]] const void* address,
 #endif
 }
 
-CUDA_ON_CPU_INLINE void note_acquire() {
+CUDA_ON_CPU_INLINE void note_acquire([[maybe_unused]] bool is_ticket) {
 #if defined(CUDA_ON_CPU_CHECK)
-    record_acquire();
+    record_acquire(is_ticket);
 #endif
 }
 
-inline void note_fence() {
+inline void note_fence([[maybe_unused]] Scope scope) {
 #if defined(CUDA_ON_CPU_CHECK)
-    record_fence();
+    record_fence(scope);
 #endif
 }
 

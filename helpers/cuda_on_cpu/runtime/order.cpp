@@ -1,0 +1,239 @@
+#include "order.h"
+
+#include <algorithm>
+
+namespace cuda_on_cpu {
+
+void merge(Seen& into, const Seen& more) {
+    for (auto [address, count] : more) {
+        std::uint32_t& known = into[address];
+        known = std::max(known, count);
+    }
+}
+
+bool Done::contains(Mark access) const {
+    if (access.time() < before) return true;
+    for (auto [thread, time] : threads)
+        if (thread == access.thread() && access.time() < time) return true;
+    return false;
+}
+
+// ---------------------------------------------------------------- an address
+
+void Address::release(unsigned block, std::array<Done, SCOPES> done, const Seen& seen) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    count_++;
+    of_block_[block].push_back({count_, std::move(done)});
+    for (auto [address, count] : seen) {
+        if (address == this) continue;
+        std::uint32_t& known = behind_[address];
+        if (count <= known) continue;
+        known = count;
+        behind_since_.push_back({count_, {address, count}});
+    }
+}
+
+std::uint32_t Address::releases() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return count_;
+}
+
+bool Address::tells_of(Mark access, std::uint32_t count, Scope scope, Seen& behind) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto found = of_block_.find(access.block());
+    if (found != of_block_.end())
+        for (auto release = found->second.rbegin(); release != found->second.rend(); ++release)
+            if (release->number <= count && release->done[unsigned(scope)].contains(access))
+                return true;
+    for (const auto& [since, seen] : behind_since_) {
+        if (since > count) break;
+        std::uint32_t& known = behind[seen.first];
+        known = std::max(known, seen.second);
+    }
+    return false;
+}
+
+Address* Addresses::find(std::uintptr_t at, bool make) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto found = all_.find(at);
+    if (found != all_.end()) return found->second.get();
+    if (!make) return nullptr;
+    return (all_[at] = std::make_unique<Address>()).get();
+}
+
+// ---------------------------------------------------------------- the threads of a block
+
+void Order::begin_launch(Addresses& addresses, unsigned threads) {
+    addresses_ = &addresses;
+    threads_ = threads;
+}
+
+void Order::begin_block(unsigned block) {
+    block_ = block;
+    if (!used_) return;
+    used_ = false;
+    for (unsigned thread : touched_) thread_[thread] = {}, is_touched_[thread] = false;
+    touched_.clear();
+    seen_by_any_.clear();
+    seen_by_all_.clear();
+    all_before_ = {};
+    for (auto& ready : all_ready_) ready.clear();
+}
+
+Order::Thread& Order::use(unsigned thread) {
+    if (thread_.empty()) thread_.resize(Clocks::THREADS), is_touched_.resize(Clocks::THREADS);
+    if (!is_touched_[thread]) is_touched_[thread] = true, touched_.push_back(thread);
+    used_ = true;
+    return thread_[thread];
+}
+
+void Order::barrier() {
+    if (!used_) return;
+    seen_by_all_ = seen_by_any_;
+    for (unsigned thread : touched_) {
+        Thread& own = thread_[thread];
+        for (unsigned scope = 0; scope < SCOPES; scope++) {
+            const Ready& ready = own.ready[scope];
+            if (ready.is_empty()) continue;
+            all_before_[scope] = std::max(all_before_[scope], ready.before);
+            auto& all = all_ready_[scope];
+            all.resize(threads_);
+            unsigned first = thread - thread % Clocks::LANES;
+            for (unsigned lane = 0; lane < Clocks::LANES && first + lane < threads_; lane++)
+                all[first + lane] = std::max(all[first + lane], ready.lanes[lane]);
+        }
+    }
+    for (unsigned scope = 0; scope < SCOPES; scope++) {  // what all threads have made ready
+        auto& all = all_ready_[scope];
+        if (!all.empty())
+            all_before_[scope] =
+                std::max(all_before_[scope], unsigned(*std::min_element(all.begin(), all.end())));
+    }
+}
+
+void Order::share(unsigned warp, std::uint32_t lanes, bool meets) {
+    if (touched_.empty()) return;
+    unsigned first = warp * Clocks::LANES;
+    Thread joined;
+    bool any = false;
+    for (std::uint32_t rest = lanes; rest; rest &= rest - 1) {
+        unsigned thread = first + unsigned(__builtin_ctz(rest));
+        if (!is_touched_[thread]) continue;
+        any = true;
+        const Thread& own = thread_[thread];
+        merge(joined.pending, own.pending);
+        for (unsigned scope = 0; scope < SCOPES; scope++) {
+            merge(joined.seen[scope], own.seen[scope]);
+            if (!meets) continue;
+            merge(joined.seen[scope], own.pending);
+            Ready& ready = joined.ready[scope];
+            ready.before = std::max(ready.before, own.ready[scope].before);
+            for (unsigned lane = 0; lane < Clocks::LANES; lane++)
+                ready.lanes[lane] = std::max(ready.lanes[lane], own.ready[scope].lanes[lane]);
+        }
+    }
+    if (!any) return;
+    for (std::uint32_t rest = lanes; rest; rest &= rest - 1) {
+        Thread& own = use(first + unsigned(__builtin_ctz(rest)));
+        own.pending = joined.pending;
+        own.seen = joined.seen;
+        if (meets) own.ready = joined.ready, own.released_at = 0;
+    }
+}
+
+void Order::fence(unsigned thread, Scope scope, Clocks& clocks) {
+    addresses_->use_fences();
+    Thread& own = use(thread);
+    clocks.tick(thread);  // what comes later is not made ready
+    for (unsigned s = 0; s <= unsigned(scope); s++) {
+        Ready& ready = own.ready[s];
+        ready.before = clocks.last_barrier();
+        unsigned first = thread - thread % Clocks::LANES;
+        for (unsigned lane = 0; lane < Clocks::LANES; lane++)
+            ready.lanes[lane] =
+                std::max(ready.lanes[lane], std::uint16_t(clocks.known(thread, first + lane)));
+        merge(own.seen[s], own.pending);
+    }
+    if (scope == Scope::device) own.pending.clear();
+    own.released_at = 0;
+}
+
+void Order::note_address(unsigned thread, std::uintptr_t at) {
+    used_ = true;
+    if (addresses_->fences_are_used()) use(thread).address = at;
+}
+
+Seen Order::known(unsigned thread) const {
+    Seen seen = seen_by_all_;
+    if (!thread_.empty()) merge(seen, thread_[thread].seen[unsigned(Scope::device)]);
+    return seen;
+}
+
+void Order::release(unsigned thread, std::uintptr_t at) {
+    if (!addresses_->fences_are_used()) return;
+    Thread& own = use(thread);
+    if (own.released_at == at) return;
+    own.released_at = at;
+    std::array<Done, SCOPES> done;
+    bool any = false;
+    for (unsigned scope = 0; scope < SCOPES; scope++) {
+        const Ready& ready = own.ready[scope];
+        const auto& all = all_ready_[scope];
+        done[scope].before = std::max(ready.before, all_before_[scope]);
+        auto add = [&](unsigned who, unsigned time) {
+            if (time > done[scope].before) done[scope].threads.push_back({who, time});
+        };
+        unsigned first = thread - thread % Clocks::LANES;
+        for (unsigned lane = 0; lane < Clocks::LANES; lane++) add(first + lane, ready.lanes[lane]);
+        for (unsigned who = 0; who < all.size(); who++) add(who, all[who]);
+        any |= done[scope].before || !done[scope].threads.empty();
+    }
+    if (any) addresses_->find(at, true)->release(block_, std::move(done), known(thread));
+}
+
+void Order::acquire(unsigned thread, bool needs_fence) {
+    if (!addresses_->fences_are_used()) return;
+    Thread& own = use(thread);
+    Address* address = addresses_->find(own.address, false);
+    if (!address) return;
+    std::uint32_t count = address->releases();
+    own.pending[address] = seen_by_any_[address] = count;
+    if (!needs_fence)
+        for (Seen& seen : own.seen) seen[address] = count;
+}
+
+void Order::arrive(unsigned thread, std::uintptr_t at, Clocks& clocks) {
+    fence(thread, Scope::block, clocks);
+    release(thread, at);
+}
+
+void Order::pass(unsigned thread, std::uintptr_t at) {
+    use(thread).address = at;
+    acquire(thread, true);
+    Thread& own = thread_[thread];
+    merge(own.seen[unsigned(Scope::block)], own.pending);
+}
+
+bool Order::is_done(Mark access, unsigned thread, Scope scope, bool at_once) const {
+    if (!used_ || !addresses_->fences_are_used()) return false;
+    Seen open = seen_by_all_, visited;
+    if (!thread_.empty()) {
+        merge(open, thread_[thread].seen[unsigned(scope)]);
+        if (at_once) merge(open, thread_[thread].pending);
+    }
+    while (!open.empty()) {
+        Seen behind;
+        for (auto [address, count] : open) {
+            std::uint32_t& known = visited[address];
+            if (count <= known) continue;
+            known = count;
+            if (address->tells_of(access, count, scope, behind)) return true;
+        }
+        open.clear();
+        for (auto [address, count] : behind)
+            if (count > visited[address]) open[address] = count;
+    }
+    return false;
+}
+
+}  // namespace cuda_on_cpu

@@ -1,0 +1,117 @@
+// What fences and atomics order, beside barriers. A fence makes ready what its thread knows to be
+// done; the thread's next atomic or volatile write releases that at its address. Who reads this
+// address later, by an atomic or volatile, and then passes a fence or barrier, knows it as well.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "../include/cuda_on_cpu/check.h"
+#include "shadow.h"
+
+namespace cuda_on_cpu {
+
+class Address;
+
+// Of some addresses, how many of their releases have been seen.
+using Seen = std::unordered_map<Address*, std::uint32_t>;
+void merge(Seen& into, const Seen& more);
+
+// What a release tells of: what was done before these times.
+struct Done {
+    unsigned before = 0;                                 // by all threads of the block
+    std::vector<std::pair<unsigned, unsigned>> threads;  // by this one: thread, time
+    bool contains(Mark access) const;
+};
+
+constexpr unsigned SCOPES = 2;  // Scope::block and Scope::device
+
+// An address through which threads tell each other that something is done.
+class Address {
+public:
+    void release(unsigned block, std::array<Done, SCOPES> done, const Seen& seen);
+    std::uint32_t releases();
+    // Whether one of the first `count` releases tells of an access, itself or by what its thread
+    // had seen: such addresses are added to `behind`.
+    bool tells_of(Mark access, std::uint32_t count, Scope scope, Seen& behind);
+
+private:
+    struct Release {
+        std::uint32_t number;
+        std::array<Done, SCOPES> done;
+    };
+    std::mutex mutex_;
+    std::uint32_t count_ = 0;
+    std::unordered_map<unsigned, std::vector<Release>> of_block_;
+    Seen behind_;  // what releasing threads had seen elsewhere
+    std::vector<std::pair<std::uint32_t, std::pair<Address*, std::uint32_t>>> behind_since_;
+};
+
+// The addresses of a launch. As long as no thread has passed a fence, there are none.
+class Addresses {
+public:
+    bool fences_are_used() const { return used_.load(std::memory_order_relaxed); }
+    void use_fences() { used_.store(true, std::memory_order_relaxed); }
+    Address* find(std::uintptr_t at, bool make);
+
+private:
+    std::atomic<bool> used_{false};
+    std::mutex mutex_;
+    std::unordered_map<std::uintptr_t, std::unique_ptr<Address>> all_;
+};
+
+// What the threads of the running block know.
+class Order {
+public:
+    void begin_launch(Addresses& addresses, unsigned threads);
+    void begin_block(unsigned block);
+    void barrier();
+    void share(unsigned warp, std::uint32_t lanes, bool meets);  // meets: it is a __syncwarp
+    void fence(unsigned thread, Scope scope, Clocks& clocks);
+    void release(unsigned thread, std::uintptr_t at);            // before the atomic
+    void acquire(unsigned thread, bool needs_fence);             // after it
+    void note_address(unsigned thread, std::uintptr_t at);
+    // At a barrier of some threads, which needs no fence: what the thread did is done for whoever
+    // passes it.
+    void arrive(unsigned thread, std::uintptr_t at, Clocks& clocks);
+    void pass(unsigned thread, std::uintptr_t at);
+
+    // Whether `access` is done for the thread. at_once: it need not pass a fence any more, for it
+    // reads by an atomic or volatile itself.
+    bool is_done(Mark access, unsigned thread, Scope scope, bool at_once) const;
+    bool is_used() const { return used_; }  // some thread of the block has made an atomic or fence
+
+private:
+    struct Ready {  // by a fence
+        unsigned before = 0;
+        std::array<std::uint16_t, Clocks::LANES> lanes{};  // of the thread's warp
+        bool is_empty() const { return !before; }
+    };
+    struct Thread {
+        std::array<Ready, SCOPES> ready;
+        Seen pending;                   // seen, but no fence passed since
+        std::array<Seen, SCOPES> seen;  // and a fence passed
+        std::uintptr_t address = 0;     // of its latest atomic
+        std::uintptr_t released_at = 0; // since its latest fence
+    };
+    Thread& use(unsigned thread);
+    Seen known(unsigned thread) const;
+
+    Addresses* addresses_ = nullptr;
+    unsigned threads_ = 0, block_ = 0;
+    bool used_ = false;
+    std::vector<Thread> thread_;
+    std::vector<unsigned> touched_;     // threads that differ from a fresh one
+    std::vector<bool> is_touched_;
+    Seen seen_by_any_, seen_by_all_;
+    // Made ready before the last barrier, so that every thread may release it.
+    std::array<unsigned, SCOPES> all_before_{};
+    std::array<std::vector<std::uint16_t>, SCOPES> all_ready_;
+};
+
+}  // namespace cuda_on_cpu
