@@ -75,18 +75,19 @@ class Build:
 
 
 def set_up() -> None:
-    """Say which machine this is and, without a GPU, make the CPU backend ready: a few seconds once.
+    """Say which machine this is, and build what every string needs: half a minute, once.
 
-    From then on the memory of CPU tensors is guarded: a kernel that runs over the end of one is
-    stopped. compile_cuda does the same when it first builds for the CPU, which leaves tensors made
-    before that unguarded.
+    Without a GPU the memory of CPU tensors is guarded from then on: a kernel that runs over the end
+    of one is stopped. compile_cuda does the same when it first builds for the CPU, which leaves
+    tensors made before that unguarded.
     """
     print(describe_device())
-    if BACKEND == "cpu":
-        try:
-            _guard_tensors()
-        except ToolMissing as problem:  # Python kernels run all the same
-            print(problem)
+    try:
+        _tensor_object(BACKEND)
+        if BACKEND == "cpu":
+            guard_tensors()
+    except ToolMissing as problem:  # Python kernels run all the same
+        print(problem)
 
 
 _loaded: dict[str, CompiledFunctions] = {}
@@ -351,7 +352,7 @@ def _build(library: str, build: Build) -> CompiledFunctions:
 def _compiled(functions, build: Build) -> CompiledFunctions:
     found = {name: getattr(functions, name) for name in build.names}
     if build.backend == "cpu":
-        _guard_tensors()
+        guard_tensors()
         backend = tools.cpu_backend()
         found = {name: reported(function, backend) for name, function in found.items()}
     if build.check:
@@ -410,6 +411,6 @@ def _tensor_object(backend: str) -> Path:
 
 
 @functools.cache  # once is enough
-def _guard_tensors():
+def guard_tensors():
     """Let the CPU backend notice kernels that run over the end of a tensor made from now on."""
     tools.cpu_backend().install_allocator()

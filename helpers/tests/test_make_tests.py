@@ -43,6 +43,8 @@ def test_a_crash_is_a_failure(part):
 
 def test_a_file_without_tests_is_a_failure(part):
     assert part("x = 1\n").failed == 1
+    left_out = part("import pytest\npytest.importorskip('no_such_module')\ndef test(): pass\n")
+    assert (left_out.failed, left_out.skipped) == (0, 1)
 
 
 def test_a_part_that_hangs_is_stopped_with_its_children(part, monkeypatch, tmp_path):
@@ -107,7 +109,8 @@ def test_the_last_line_is_the_sum(monkeypatch, capsys, failed, code):
         "b": run_tests.Result("b", 4, failed, 0, 0.5, "output of b"),
     }
     monkeypatch.setattr(run_tests, "parts", lambda: ["a", "b"])
-    monkeypatch.setattr(run_tests, "set_up", lambda: None)
+    for name in ("set_up", "guard_tensors"):
+        monkeypatch.setattr(run_tests, name, lambda: None)
     monkeypatch.setattr(run_tests, "run_part", lambda part, cores: results[part])
     monkeypatch.setattr(run_tests.signal, "signal", lambda *of: None)
     assert run_tests.main() == code
