@@ -1,29 +1,39 @@
-"""Measurements taken on a GPU, kept as JSON, and shown where there is no GPU."""
+"""Measurements taken on a GPU, kept as JSON, and shown where there is no GPU.
+
+A record knows what it was made for: what the caller says of it, and the versions of the kernels
+that were called. Where the notebook has changed since, it says so; under RECORD=check, which
+`make test` sets, it is an error.
+"""
 
 import datetime
 import json
 import os
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from helpers.base.called_kernels import called_kernels, versions
 from helpers.device import BACKEND
 
 RECORDS = Path(__file__).resolve().parent / "recorded"
 KEY = re.compile(r"\d\d_[a-z0-9_]+")
 
 
+class StaleRecord(AssertionError):
+    """A record was made for an earlier version of what the notebook measures now."""
+
+
 @dataclass(frozen=True)
 class Record:
     """A measured value and where it was measured; `live` if that was just now, on this machine.
 
-    `value` is None when there is neither a GPU nor a record. `stale` says that the record was made
-    by an older version of the cell, so that it need not answer what the cell asks now.
+    `value` is None when there is neither a GPU nor a record. `stale` names what has changed since
+    the record was made, if anything has: it need not answer what is asked now.
     """
 
     value: Any
@@ -33,7 +43,7 @@ class Record:
     driver: str | None = None
     date: str | None = None
     live: bool = False
-    stale: bool = False
+    stale: str | None = None
 
     @property
     def machine(self) -> str:
@@ -48,40 +58,73 @@ class Record:
             return "Nothing is recorded for this cell yet: run it on a machine with an NVIDIA GPU."
         if self.live:
             return f"measured on {self.machine}"
-        text = f"recorded on {self.machine} · {self.date}"
+        version = f" for an earlier version of {self.stale}" if self.stale else ""
+        text = f"recorded{version} on {self.machine} · {self.date}"
         if self.torch != torch.__version__:
             text += f" (this machine has torch {torch.__version__})"
-        if self.stale:
-            text += ", for an older version of this cell"
         return text
 
 
-def recorded(key: str, measure: Callable[[], Any], about: Any = None) -> Record:
+def recorded(
+    key: str, measure: Callable[[], Any], about: Any = None, kernels: Iterable = ()
+) -> Record:
     """Measure on a GPU; without one, return what was recorded under `key` ("01_square", say).
 
     `measure()` returns a value that JSON can hold. With a GPU and RECORD=1 in the environment the
-    value is stored too. `about` describes what is measured (candidates, a script): a record made
-    for something else comes back marked `stale`. Raises ValueError for a malformed key and
-    for a value that JSON cannot hold (NaN included).
+    value is stored too. `about` describes what is measured (candidates, a script); `kernels` are
+    the functions of compile_cuda and the kernels of Triton that `measure` calls. A record made for
+    something else comes back marked `stale`; with RECORD=check it raises StaleRecord.
+
+    Raises ValueError for a malformed key, a value that JSON cannot hold (NaN included), and when a
+    record is to be stored that calls other kernels.
     """
+
+    def measure_and_look() -> Any:
+        with called_kernels() as called:
+            value = measure()
+        missing = _names(called - versions(kernels))
+        if missing and os.environ.get("RECORD") == "1":
+            raise ValueError(f"{key} measures {missing} as well: name all in `kernels`")
+        return value
+
+    return measured_or_stored(key, measure_and_look, about, kernels)
+
+
+def measured_or_stored(
+    key: str, measure: Callable[[], Any], about: Any, kernels: Iterable
+) -> Record:
+    """Do as `recorded` does, without a look at which kernels are called: that takes time."""
     _check_key(key)
     if BACKEND == "cpu":
-        return stored(key, about)
+        return stored(key, about, kernels)
     record = _measured(measure)
     if os.environ.get("RECORD") == "1":
-        _store(key, record, about)
+        _store(key, record, about, kernels)
+    else:
+        stored(key, about, kernels)  # only to raise if that is stale
     return record
 
 
-def stored(key: str, about: Any = None) -> Record:
+def stored(key: str, about: Any = None, kernels: Iterable = ()) -> Record:
     """Return what was recorded under `key`; its value is None if nothing was."""
     _check_key(key)
     path = RECORDS / f"{key}.json"
     if not path.exists():
         return Record(value=None)
     fields = json.loads(path.read_text())
-    stale = fields.pop("about") != _as_json(about)
-    return Record(**fields, stale=stale)
+    stale = _names(versions(kernels) ^ set(fields.pop("kernels")))
+    if fields.pop("about") != _as_json(about):
+        stale = "this cell"
+    if stale and os.environ.get("RECORD") == "check":
+        raise StaleRecord(
+            f"{path.name} was recorded for an earlier version of {stale}: run the notebook on a "
+            "GPU, with RECORD=1 in the environment"
+        )
+    return Record(**fields, stale=stale or None)
+
+
+def _names(kernels: set[str]) -> str:
+    return ", ".join(sorted({kernel.split()[0] for kernel in kernels}))
 
 
 def _measured(measure: Callable[[], Any]) -> Record:
@@ -96,9 +139,10 @@ def _measured(measure: Callable[[], Any]) -> Record:
     )
 
 
-def _store(key: str, record: Record, about: Any) -> None:
+def _store(key: str, record: Record, about: Any, kernels: Iterable) -> None:
     names = ("value", "device", "torch", "cuda", "driver", "date")
-    fields = {name: getattr(record, name) for name in names} | {"about": _as_json(about)}
+    fields = {name: getattr(record, name) for name in names}
+    fields |= {"about": _as_json(about), "kernels": sorted(versions(kernels))}
     RECORDS.mkdir(exist_ok=True)
     part = RECORDS / f".{key}.{os.getpid()}.part"
     part.write_text(json.dumps(fields, indent=1, sort_keys=True, ensure_ascii=False) + "\n")

@@ -24,10 +24,11 @@ from typing import Any
 
 import torch
 
+from helpers.base.called_kernels import called_kernels
 from helpers.base.tables import Table
 from helpers.checks import check_close
-from helpers.device import BACKEND, DEVICE
-from helpers.recorded import Record, recorded
+from helpers.device import DEVICE
+from helpers.recorded import Record, measured_or_stored
 
 SAMPLES = 100
 BUDGET_S = 1.5  # a candidate, all its samples together
@@ -91,9 +92,9 @@ def time_cuda(fn: Candidate, key: str) -> Timing:
         median, low, high = _summary(times)
         return {"median_ms": median, "low_ms": low, "high_ms": high, "method": method}
 
-    if BACKEND == "cpu":
+    with called_kernels() as kernels:
         fn()
-    record = recorded(key, measure)
+    record = measured_or_stored(key, measure, None, kernels)
     if record.value is None:
         return Timing(math.nan, math.nan, math.nan, record.caption)
     value = dict(record.value)
@@ -115,11 +116,12 @@ def compare(
     for candidates that change their inputs.
     """
     names, functions = list(candidates), list(candidates.values())
-    first = _snapshot(functions[0]())
-    for name, fn in list(candidates.items())[1:]:
-        result = fn()
-        if check:
-            _must_agree(result, first, f"{name!r} disagrees with {names[0]!r}")
+    with called_kernels() as kernels:
+        first = _snapshot(functions[0]())
+        for name, fn in list(candidates.items())[1:]:
+            result = fn()
+            if check:
+                _must_agree(result, first, f"{name!r} disagrees with {names[0]!r}")
 
     def measure() -> dict:
         samples, method = _time([*functions, functions[0]])
@@ -129,7 +131,7 @@ def compare(
                 _must_agree(fn(), first, complaint)
         return _evaluate(names, samples, bytes, flops) | {"method": method}
 
-    return Comparison(recorded(key, measure, about=names))
+    return Comparison(measured_or_stored(key, measure, names, kernels))
 
 
 def _evaluate(

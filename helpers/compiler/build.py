@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 
 from helpers import cuda_on_cpu
+from helpers.base.called_kernels import noting
 from helpers.compiler import tools, torch_light
 from helpers.compiler.checked_call import checked_call
 from helpers.compiler.device_code import gpu_arch
@@ -27,6 +28,7 @@ from helpers.compiler.errors import CompileError, Diagnostic, explain, show
 from helpers.compiler.source import Function, brackets_match, host_functions
 from helpers.compiler.tools import ToolMissing
 from helpers.compiler.unwritten import reported
+from helpers.cuda_on_cpu.scanner import mask_comments
 from helpers.device import BACKEND, describe_device
 
 _CPU_INCLUDE = (cuda_on_cpu.INCLUDE, cuda_on_cpu.INCLUDE_TORCH, torch_light.INCLUDE)
@@ -357,7 +359,8 @@ def _compiled(functions, build: Build) -> CompiledFunctions:
         found = {name: reported(function, backend) for name, function in found.items()}
     if build.check:
         found = {name: checked_call(function) for name, function in found.items()}
-    return CompiledFunctions(found)
+    code = mask_comments(build.source)
+    return CompiledFunctions({name: noting(f, name, code) for name, f in found.items()})
 
 
 def _call_load_inline(library: str, build: Build, directory: Path):

@@ -1,11 +1,13 @@
-"""What nvcc makes of a kernel: PTX, SASS, registers. Needs nvcc, but no GPU."""
+"""What nvcc makes of a kernel: PTX, SASS, registers. Needs nvcc or a record, but no GPU."""
 
 import os
 import re
 import shutil
 import subprocess
-from dataclasses import astuple, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -13,33 +15,39 @@ from helpers.base.gpu import COURSE_CHIP
 from helpers.base.tables import Table
 from helpers.compiler import tools, torch_light
 from helpers.compiler.errors import demangle, explain
+from helpers.compiler.source import kernel_version
+from helpers.compiler.tools import ToolMissing
 from helpers.cuda_on_cpu import digest
 from helpers.device import BACKEND
+from helpers.recorded import recorded, stored
 
 DEFAULT_ARCH = COURSE_CHIP.arch.removeprefix("sm_")  # without a GPU
 
 
-def ptx(src: str | Path, arch: str | None = None) -> str:
+def ptx(src: str | Path, arch: str | None = None, key: str | None = None) -> str:
     """Return the PTX of a string's kernels: NVIDIA's assembly for a GPU that does not exist.
 
-    `arch` is an architecture such as "sm_75"; by default that of the GPU here, else sm_90.
-    Raises CompileError, or ToolMissing without nvcc.
+    `arch` is an architecture such as "sm_75"; by default that of the GPU here, else sm_90. Where
+    nvcc is missing, what was recorded under `key` ("02_add_ptx", say) is returned (if nothing was,
+    an empty text), and a line printed that says so. Raises CompileError, or without a key
+    ToolMissing.
     """
-    return _compile(src, arch, "-ptx").read_text()
+    text, note = _made_or_recorded(lambda: _ptx(src, arch), key, src, {"arch": arch})
+    print(note, end="")
+    return text or ""
 
 
-def sass(src: str | Path, kernel: str | None = None, arch: str | None = None) -> str:
+def sass(
+    src: str | Path, kernel: str | None = None, arch: str | None = None, key: str | None = None
+) -> str:
     """Return the SASS of a string's kernels, or of one: the instructions that the GPU executes.
 
-    Raises CompileError, ToolMissing without nvcc or cuobjdump, KeyError for an unknown kernel.
+    Without nvcc or cuobjdump as `ptx`. Raises KeyError for an unknown kernel.
     """
-    cubin = _compile(src, arch, "-cubin")
-    command = [str(tools.cuobjdump()), "-sass", str(cubin)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    parts = re.split(r"^\s*Function : ", done.stdout, flags=re.MULTILINE)[1:]
-    listings = {kernel_name(part.split("\n")[0].strip()): part for part in parts}
-    wanted = listings if kernel is None else _matching(listings, kernel)
-    return "\n".join(f"{name}\n{_instructions(part)}" for name, part in wanted.items())
+    about = {"arch": arch, "kernel": kernel}
+    text, note = _made_or_recorded(lambda: _sass(src, kernel, arch), key, src, about)
+    print(note, end="")
+    return text or ""
 
 
 def sass_lines(src: str | Path, arch: str | None = None) -> dict[str, list[tuple[int, str]]]:
@@ -82,11 +90,11 @@ class Resources:
 class ResourceUsage(dict):
     """Resources by kernel name; shows itself as a table."""
 
-    def __init__(self, resources: dict[str, Resources], arch: str):
+    def __init__(self, resources: dict[str, Resources], caption: str):
         super().__init__(resources)
         header = ["kernel", "registers", "shared bytes", "stack", "spill stores", "spill loads"]
         lines = [[name, *map(str, astuple(r))] for name, r in resources.items()]
-        self._table = Table(header, lines, f"for sm_{arch}, says ptxas")
+        self._table = Table(header, lines, caption)
 
     def __repr__(self):
         return str(self._table)
@@ -95,11 +103,59 @@ class ResourceUsage(dict):
         return self._table._repr_html_()
 
 
-def resource_usage(src: str | Path, arch: str | None = None) -> ResourceUsage:
+def resource_usage(
+    src: str | Path, arch: str | None = None, key: str | None = None
+) -> ResourceUsage:
     """Return the registers, shared memory and spills of each kernel in a string.
 
-    Raises CompileError, or ToolMissing without nvcc.
+    Without nvcc as `ptx`.
     """
+
+    def make() -> dict:
+        used = {name: asdict(resources) for name, resources in _resources(src, arch).items()}
+        return {"arch": _arch_number(arch, ""), "kernels": used}
+
+    value, note = _made_or_recorded(make, key, src, {"arch": arch})
+    if value is None:
+        return ResourceUsage({}, note.rstrip())
+    resources = {name: Resources(**fields) for name, fields in value["kernels"].items()}
+    return ResourceUsage(resources, f"for sm_{value['arch']}, says ptxas\n{note}".rstrip())
+
+
+def _made_or_recorded(
+    make: Callable[[], Any], key: str | None, src: str | Path, about: dict
+) -> tuple[Any, str]:
+    """Return what `make` returns; where a tool is missing, what is recorded (None: nothing).
+
+    With it comes a note in whole lines: empty, or what is missing and where the record is from.
+    """
+    if key is None:
+        return make(), ""
+    kernels = [kernel_version(src.read_text() if isinstance(src, Path) else src)]
+    try:
+        value = make()
+    except ToolMissing as missing:
+        record = stored(key, about, kernels)
+        return record.value, f"{missing}\n{record.caption}\n"
+    recorded(key, lambda: value, about, kernels)
+    return value, ""
+
+
+def _ptx(src, arch) -> str:
+    return _compile(src, arch, "-ptx").read_text()
+
+
+def _sass(src, kernel, arch) -> str:
+    cubin = _compile(src, arch, "-cubin")
+    command = [str(tools.cuobjdump()), "-sass", str(cubin)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    parts = re.split(r"^\s*Function : ", done.stdout, flags=re.MULTILINE)[1:]
+    listings = {kernel_name(part.split("\n")[0].strip()): part for part in parts}
+    wanted = listings if kernel is None else _matching(listings, kernel)
+    return "\n".join(f"{name}\n{_instructions(part)}" for name, part in wanted.items())
+
+
+def _resources(src, arch) -> dict[str, Resources]:
     said = _compile(src, arch, "-cubin").with_suffix(".log").read_text()
     resources = {}
     for part in said.split("Compiling entry function '")[1:]:
@@ -111,7 +167,7 @@ def resource_usage(src: str | Path, arch: str | None = None) -> ResourceUsage:
             int(shared[1]) if shared else 0,
             *map(int, re.search(frame, part).groups()),
         )
-    return ResourceUsage(resources, _arch_number(arch, ""))
+    return resources
 
 
 def gpu_arch(source: str) -> str:
@@ -141,7 +197,7 @@ def _compile(src, arch, kind) -> Path:
         "-O3",
         "-std=c++17",
         "-Xptxas=-v",
-        "-lineinfo",
+        *(["-lineinfo"] if kind == "-cubin" else []),  # PTX is for people to read
         "--expt-relaxed-constexpr",
         "-DTORCH_LIGHT_CUDA",
     ]

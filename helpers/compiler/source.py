@@ -4,6 +4,7 @@ import keyword
 import re
 from dataclasses import dataclass
 
+from helpers.base.called_kernels import version
 from helpers.cuda_on_cpu import scanner
 
 # C++ type as a function spells it → type in an operator's schema, the way PyTorch names them.
@@ -64,6 +65,12 @@ def host_functions(source: str) -> list[Function]:
         for _, at, part, function in sorted(found, key=lambda each: each[0])
         if _is_for_python(function)
     ]
+
+
+def kernel_version(source: str) -> str:
+    """Return the version of a string's kernels, under the first one's name; comments make none."""
+    names = [function.name for function in scanner.Source(source).functions if function.is_kernel]
+    return version(names[0] if names else "cell", scanner.mask_comments(source))
 
 
 def _is_for_python(function):

@@ -1,5 +1,6 @@
 """What NVIDIA's tools find in a Python script: ncu's metrics and advice, the sanitizer's errors."""
 
+import ast
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 import torch
 
 from helpers.base.tables import Table
+from helpers.compiler.source import kernel_version
 from helpers.compiler.tools import ToolMissing
 from helpers.device import BACKEND
 from helpers.profiling import nvidia_tools
@@ -77,9 +79,13 @@ def ncu_report(
     all). `show` names the metrics to show (None: all). Without a GPU, or where ncu may not run, the
     recorded report is shown. RuntimeError if the script fails or launches no such kernel.
     """
-    about = {"script": script, "kernel": kernel, "sections": list(sections)}
+    about = {"kernel": kernel, "sections": list(sections)}
     options = [option for section in sections for option in ("--section", section)]
-    record, note = _run_or_recall(key, about, lambda: _ncu(script, kernel, options, "auto"))
+
+    def measure() -> dict:
+        return _ncu(script, kernel, options, "auto")
+
+    record, note = _run_or_recall(key, script, about, measure)
     return NcuReport(record, note, show)
 
 
@@ -90,9 +96,13 @@ def ncu_counters(
 
     Values are in base units (bytes, nanoseconds, counts); else as ncu_report.
     """
-    about = {"script": script, "kernel": kernel, "metrics": list(metrics)}
+    about = {"kernel": kernel, "metrics": list(metrics)}
     options = ["--metrics", ",".join(metrics)]
-    record, note = _run_or_recall(key, about, lambda: _ncu(script, kernel, options, "base"))
+
+    def measure() -> dict:
+        return _ncu(script, kernel, options, "base")
+
+    record, note = _run_or_recall(key, script, about, measure)
     return NcuReport(record, note)
 
 
@@ -103,22 +113,46 @@ def sanitize(script: str, tool: str = "memcheck", key: str | None = None) -> San
     """
     if tool not in ("memcheck", "racecheck", "initcheck", "synccheck"):
         raise ValueError(f"expected memcheck, racecheck, initcheck or synccheck, got {tool!r}")
-    about = {"script": script, "tool": tool}
-    record, note = _run_or_recall(key, about, lambda: _compute_sanitizer(script, tool))
+
+    def measure() -> dict:
+        return _compute_sanitizer(script, tool)
+
+    record, note = _run_or_recall(key, script, {"tool": tool}, measure)
     return SanitizerReport(record, tool, note)
 
 
-def _run_or_recall(key: str | None, about: dict, measure: Callable[[], dict]) -> tuple[Record, str]:
+def _run_or_recall(
+    key: str | None, script: str, about: dict, measure: Callable[[], dict]
+) -> tuple[Record, str]:
     """Return the record of `measure`, and a sentence if the tool could not run."""
+    short, kernels = _without_kernels(script)
+    about = {"script": short} | about
     try:
         if key is not None:
-            return recorded(key, measure, about), ""
+            return recorded(key, measure, about, kernels), ""
         if BACKEND == "cpu":
             return Record(None), ""
         name = torch.cuda.get_device_name()
         return Record(measure(), name, torch.__version__, torch.version.cuda, live=True), ""
     except ToolMissing as error:
-        return stored(key, about) if key else Record(None), str(error)
+        return stored(key, about, kernels) if key else Record(None), str(error)
+
+
+def _without_kernels(script: str) -> tuple[str, set[str]]:
+    """Return a script with its CUDA strings cut out, and their versions and those of .cu files."""
+    kernels = set()
+    texts = [
+        node
+        for node in ast.walk(ast.parse(script))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    for text in texts:
+        if "__global__" in text.value:
+            kernels.add(kernel_version(text.value))
+            script = script.replace(ast.get_source_segment(script, text), "the string")
+        elif text.value.endswith((".cu", ".cuh")) and Path(text.value).exists():
+            kernels.add(kernel_version(Path(text.value).read_text()))
+    return script, kernels
 
 
 def _ncu(script: str, kernel: str | None, options: list[str], units: str) -> dict:

@@ -15,10 +15,11 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity
 
+from helpers.base.called_kernels import called_kernels
 from helpers.base.tables import Table
 from helpers.device import BACKEND
 from helpers.profiling.tool_output import short_name
-from helpers.recorded import Record, recorded
+from helpers.recorded import Record, measured_or_stored
 
 OURS = re.compile(r"^cuda_[0-9a-f]{20}::")  # compile_cuda's name for a compiled string
 # rows that come from profiling, not from what is profiled
@@ -127,9 +128,9 @@ def _profile(
         on = torch.cuda.get_device_name() if BACKEND == "cuda" else "the CPU of this machine"
         record = Record(measure(), on, torch.__version__, torch.version.cuda, live=True)
         return ProfileTable(record, rows)
-    if BACKEND == "cpu":
+    with called_kernels() as kernels:
         fn()
-    return ProfileTable(recorded(key, measure), rows)
+    return ProfileTable(measured_or_stored(key, measure, None, kernels), rows)
 
 
 def _torch_profiler(fn: Callable[[], Any]) -> torch.profiler.profile:

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from helpers import recorded
+from helpers.base.called_kernels import called_kernels, versions
 from helpers.base.machine import ROOT
 from helpers.compiler import (
     CompileError,
@@ -28,6 +30,7 @@ from helpers.compiler import (
 )
 from helpers.compiler import build as compiler
 from helpers.compiler import errors as compile_errors
+from helpers.compiler.source import kernel_version
 from helpers.cuda_on_cpu import Cache, CpuBackend
 from helpers.cuda_on_cpu.cache import builder
 from helpers.device import BACKEND, DEVICE
@@ -531,6 +534,49 @@ def test_sass():
     assert both.count("square_kernel<") == 2
     with pytest.raises(KeyError, match="no kernel cube_kernel; there is "):
         sass(TILE, "cube_kernel", "sm_90")
+
+
+def test_without_nvcc_the_record_is_shown(monkeypatch, capsys, pretend_gpu, records):
+    pretend_gpu()
+    monkeypatch.setenv("RECORD", "1")
+    monkeypatch.setattr(device_code, "_ptx", lambda src, arch: "its ptx")
+    monkeypatch.setattr(device_code, "_sass", lambda src, kernel, arch: "its sass")
+    used = {"tile_kernel": device_code.Resources(12, 4096, 0, 8, 8)}
+    monkeypatch.setattr(device_code, "_resources", lambda src, arch: used)
+    assert ptx(TILE, key="01_ptx") == "its ptx"
+    assert sass(TILE, "tile_kernel", key="01_sass") == "its sass"
+    assert resource_usage(TILE, key="01_resources") == used
+    assert capsys.readouterr().out == ""  # no need to say where that is from
+
+    def missing(*_):
+        raise tools.ToolMissing("There is no nvcc.", "install it")
+
+    for name in ("_ptx", "_sass", "_resources"):
+        monkeypatch.setattr(device_code, name, missing)
+    monkeypatch.setattr(recorded, "BACKEND", "cpu")
+    assert ptx(TILE, key="01_ptx") == "its ptx"
+    said = capsys.readouterr().out
+    assert said.startswith("There is no nvcc.\n") and "\nrecorded on Pretended GPU" in said
+    assert sass(TILE, "tile_kernel", key="01_sass") == "its sass"
+    assert "recorded on Pretended GPU" in capsys.readouterr().out
+    again = resource_usage(TILE, key="01_resources")
+    assert again == used and "says ptxas\nThere is no nvcc.\n" in repr(again)
+    assert "recorded for an earlier version of tile_kernel on" in repr(
+        resource_usage(TILE.replace("32", "16"), key="01_resources")
+    )
+    assert ptx(TILE, key="01_other") == "" and resource_usage(TILE, key="01_other") == {}
+    assert "Nothing is recorded" in capsys.readouterr().out
+    with pytest.raises(tools.ToolMissing):
+        ptx(TILE)
+
+
+def test_calls_are_noted_under_the_functions_name_and_version():
+    square = compile_cuda(SQUARE).square
+    with called_kernels() as called:
+        square(torch.ones(3, device=DEVICE))
+    (kernel,) = called
+    assert kernel.startswith("square ") and called == versions([square])
+    assert kernel.split()[1] == kernel_version(SQUARE).split()[1]
 
 
 # ----------------------------------------------------------------------- PyTorch's own load_inline

@@ -385,8 +385,27 @@ def test_ncu_runs_the_script_and_reports(monkeypatch, tool):
     monkeypatch.setattr(recorded, "BACKEND", "cpu")
     again = ncu_report(SCRIPT, "01_ncu", kernel="square")
     assert again.rows == report.rows and again.hints == report.hints
-    assert "recorded on Pretended GPU" in str(again) and "older version" not in str(again)
-    assert "older version" in str(ncu_report(SCRIPT + "#", "01_ncu", kernel="square"))
+    assert "recorded on Pretended GPU" in str(again)
+    other = ncu_report(SCRIPT + "#", "01_ncu", kernel="square")
+    assert "recorded for an earlier version of this cell on" in str(other)
+
+
+def test_a_script_is_known_by_its_kernels(monkeypatch, tmp_path):
+    kernel = "__global__ void k(float* x) { x[0] = 1; }"
+    monkeypatch.chdir(tmp_path)
+
+    def known(kernel, file="", size=1):
+        (tmp_path / "sum.cu").write_text(f"__global__ void s() {{ {file} }}")
+        script = f"compile_cuda({kernel!r}).k({size}); compile_cuda(Path('sum.cu')).s()"
+        return nvidia_reports._without_kernels(script)
+
+    first = known(kernel)
+    assert first[0] == "compile_cuda(the string).k(1); compile_cuda(Path('sum.cu')).s()"
+    assert sorted(version.split()[0] for version in first[1]) == ["k", "s"]
+    assert known("// sets\n" + kernel, "/* nothing */") == first
+    assert known(kernel, size=2)[0] != first[0]
+    for other in known(kernel.replace("1;", "2;")), known(kernel, "int i;"):
+        assert other[0] == first[0] and len(other[1] & first[1]) == 1
 
 
 def test_ncu_is_told_to_leave_the_clocks_alone(monkeypatch, tool):

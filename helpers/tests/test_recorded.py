@@ -1,12 +1,15 @@
 """Records survive their machine, say where they come from, and pretend nothing."""
 
 import json
+import threading
 
 import pytest
 import torch
 
 from helpers import recorded as module
-from helpers.recorded import recorded, stored
+from helpers.base.called_kernels import called_kernels, noting
+from helpers.compiler.source import kernel_version
+from helpers.recorded import StaleRecord, recorded, stored
 
 
 @pytest.fixture(autouse=True)
@@ -14,11 +17,11 @@ def no_gpu(monkeypatch, records):
     monkeypatch.setattr(module, "BACKEND", "cpu")
 
 
-def record_on_gpu(monkeypatch, pretend_gpu, key, value, about=None):
+def record_on_gpu(monkeypatch, pretend_gpu, key, value, about=None, kernels=()):
     with monkeypatch.context() as gpu:
         pretend_gpu()
         gpu.setenv("RECORD", "1")
-        result = recorded(key, lambda: value, about)
+        result = recorded(key, lambda: value, about, kernels)
     monkeypatch.setattr(module, "BACKEND", "cpu")
     return result
 
@@ -62,8 +65,107 @@ def test_a_record_of_something_else_says_so(monkeypatch, pretend_gpu):
     record_on_gpu(monkeypatch, pretend_gpu, "01_square", 1, about=("a", "b"))
     assert not stored("01_square", about=["a", "b"]).stale
     other = stored("01_square", about=["a", "c"])
-    assert other.value == 1 and other.stale
-    assert other.caption.endswith("for an older version of this cell")
+    assert other.value == 1 and other.stale == "this cell"
+    assert other.caption.startswith("recorded for an earlier version of this cell on Pretended GPU")
+
+
+ADD = "__global__ void add_kernel(float* x, int n) { x[0] += n; }  // adds"
+
+
+def test_a_record_knows_the_version_of_its_kernels(monkeypatch, pretend_gpu, records):
+    add = noting(lambda: 1, "add", ADD)
+    record_on_gpu(monkeypatch, pretend_gpu, "01_add", 1, kernels=[add])
+    assert stored("01_add", kernels=add.kernel_versions).stale is None
+    assert json.loads((records / "01_add.json").read_text())["kernels"] == [*add.kernel_versions]
+    mended = noting(lambda: 1, "add", ADD.replace("n;", "2 * n;"))
+    sub = noting(lambda: 1, "sub", ADD)
+    for kernels, changed in ([mended], "add"), ([], "add"), ([add, sub], "sub"):
+        record = stored("01_add", kernels=kernels)
+        assert record.value == 1 and record.stale == changed
+        assert f"recorded for an earlier version of {changed} on" in record.caption
+
+
+def test_where_records_are_checked_a_stale_one_is_an_error(monkeypatch, pretend_gpu):
+    record_on_gpu(monkeypatch, pretend_gpu, "01_square", 1, kernels=["add 1"])
+    monkeypatch.setenv("RECORD", "check")
+    assert stored("01_square", kernels=["add 1"]).value == 1
+    with pytest.raises(StaleRecord, match="01_square.json .* earlier version of add: run .*GPU"):
+        stored("01_square", kernels=["add 2"])
+    pretend_gpu()
+    with pytest.raises(StaleRecord):  # also where it is not needed
+        recorded("01_square", lambda: 2, kernels=["add 2"])
+    assert recorded("01_square", lambda: 2, kernels=["add 1"]).value == 2
+
+
+def test_comments_and_blanks_make_no_version():
+    name, digest = kernel_version(ADD).split()
+    assert name == "add_kernel" and len(digest) == 12
+    spaced = "/* in place */\n" + ADD.replace("// adds", "").replace("{ ", "{\n\n    ")
+    assert kernel_version(spaced) == kernel_version(ADD)
+    for other in ADD.replace("int", "long"), ADD.replace("x[0]", "x [1]"), "#define N 3\n" + ADD:
+        assert kernel_version(other) != kernel_version(ADD)
+    said = 'void f() { printf("%d // not a comment", 1); }'
+    assert kernel_version(said) != kernel_version(said.replace("not a", "a"))
+
+
+def test_called_kernels_are_collected_from_all_threads():
+    add, sub, unused = (noting(lambda x: x, name, ADD) for name in ("add", "sub", "unused"))
+    with called_kernels() as outer:
+        add(1)
+        with called_kernels() as inner:
+            thread = threading.Thread(target=sub, args=(2,))
+            thread.start()
+            thread.join()
+        assert inner == sub.kernel_versions
+    assert outer == add.kernel_versions | sub.kernel_versions
+    assert unused(3) == 3 and unused.__name__ == "<lambda>"
+
+
+def test_a_measurement_names_all_kernels_it_calls(monkeypatch, pretend_gpu, records):
+    pretend_gpu()
+    add = noting(lambda: 1, "add", ADD)
+    assert recorded("01_add", add).value == 1
+    monkeypatch.setenv("RECORD", "1")
+    with pytest.raises(ValueError, match="01_add measures add as well: name all in `kernels`"):
+        recorded("01_add", add)
+    assert not records.exists()
+    assert recorded("01_add", add, kernels=[add]).value == 1
+    with pytest.raises(TypeError, match="expected a function of compile_cuda, got <built-in"):
+        recorded("01_add", add, kernels=[abs])
+
+
+TRITON = """
+import triton
+@triton.jit
+def twice(x):
+    return 2 * x
+@triton.autotune(configs=[], key=[])
+@triton.jit
+def twice_kernel(out):
+    twice(out)
+@triton.jit
+def other_kernel(out):
+    twice(out)
+"""
+
+
+def test_triton_kernels_are_noted_with_what_they_call(tmp_path):
+    pytest.importorskip("triton")
+
+    def called(name, text):
+        path = tmp_path / f"{name}.py"
+        path.write_text(text)
+        kernels = {}
+        exec(compile(text, path, "exec"), kernels)
+        with called_kernels() as found:
+            kernels["twice_kernel"][(1,)]  # the launch; calling it would need a GPU
+        return found
+
+    first = called("first", TRITON)
+    assert {version.split()[0] for version in first} == {"twice", "twice_kernel"}
+    assert called("comment", TRITON.replace("* x", "* x  # doubled\n")) == first
+    changed = called("changed", TRITON.replace("2 * x", "3 * x")) ^ first
+    assert {version.split()[0] for version in changed} == {"twice"}
 
 
 def test_files_give_readable_diffs(monkeypatch, pretend_gpu, records):

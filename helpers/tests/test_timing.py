@@ -16,7 +16,6 @@ x = torch.arange(1.0, 101.0)
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch, records):
     monkeypatch.setattr(recorded, "BACKEND", "cpu")
-    monkeypatch.setattr(timing, "BACKEND", "cpu")
 
 
 def wall_clock(fn, calls):
@@ -29,7 +28,7 @@ def wall_clock(fn, calls):
 @pytest.fixture
 def gpu(monkeypatch, pretend_gpu):
     """Time with the wall clock where the GPU would be timed with events, few samples."""
-    pretend_gpu(timing)
+    pretend_gpu()
     monkeypatch.setattr(timing, "_cuda_clock", lambda from_idle: wall_clock)
     monkeypatch.setattr(timing, "SAMPLES", 8)
     monkeypatch.setattr(timing, "WARM_UP_S", 0.001)
@@ -60,7 +59,6 @@ def test_a_recorded_table_is_shown_with_its_gpu(monkeypatch, gpu):
     live = compare(candidates, "01_square", bytes=800, flops=100)
     time_cuda(candidates["square"], "01_one")
     monkeypatch.setattr(recorded, "BACKEND", "cpu")
-    monkeypatch.setattr(timing, "BACKEND", "cpu")
 
     table = compare(candidates, "01_square", bytes=80, flops=10)  # smaller inputs on the CPU
     assert table.rows == live.rows and table.self_ratio == live.self_ratio
@@ -69,7 +67,7 @@ def test_a_recorded_table_is_shown_with_its_gpu(monkeypatch, gpu):
     assert table.record.value["bytes"] == 800
 
     changed = compare(candidates | {"pow": lambda: x**2}, "01_square")
-    assert len(changed.rows) == 2 and "older version of this cell" in changed.caption
+    assert len(changed.rows) == 2 and "earlier version of this cell" in changed.caption
 
 
 # ---- results
