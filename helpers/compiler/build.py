@@ -352,15 +352,15 @@ def _build(library: str, build: Build) -> CompiledFunctions:
 
 
 def _compiled(functions, build: Build) -> CompiledFunctions:
-    found = {name: getattr(functions, name) for name in build.names}
+    code = mask_comments(build.source)
+    found = {name: noting(getattr(functions, name), name, code) for name in build.names}
     if build.backend == "cpu":
         guard_tensors()
         backend = tools.cpu_backend()
         found = {name: reported(function, backend) for name, function in found.items()}
     if build.check:
         found = {name: checked_call(function) for name, function in found.items()}
-    code = mask_comments(build.source)
-    return CompiledFunctions({name: noting(f, name, code) for name, f in found.items()})
+    return CompiledFunctions(found)
 
 
 def _call_load_inline(library: str, build: Build, directory: Path):
