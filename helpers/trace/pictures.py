@@ -153,10 +153,10 @@ def draw_banks(access: Access, kernel: str) -> Picture:
     for _, queues in served:
         waiting.update({bank: len(queue) for bank, queue in queues.items()})
     bank, longest = waiting.most_common(1)[0]
+    queue = f"the longest queue is {longest} at bank {bank}" if height > ideal else "none waits"
     alt = (
         f"{_sentence(access)}: warp {request.warp} takes {count(height, 'wavefront')}, {ideal} "
-        f"would do; its lanes meet in {count(len(waiting), 'bank')} of {BANKS}, the longest queue "
-        f"is {longest} at bank {bank}."
+        f"would do; its lanes need {count(len(waiting), 'bank')} of {BANKS}, {queue}."
     )
     return Picture(figure, alt)
 
