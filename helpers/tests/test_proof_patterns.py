@@ -4,9 +4,10 @@ import random
 
 import pytest
 
-from helpers.compiler import compile_cuda
+from helpers.compiler.build import compile_traced
 from helpers.tests.proof import patterns
-from helpers.trace import model, trace
+from helpers.trace import model
+from helpers.trace.from_cpu_backend import record
 
 MEASURED = patterns.measured()
 
@@ -45,14 +46,14 @@ def test_the_model_counts_what_the_hardware_counts(operation):
 def traced(function, row):
     """Return the one access that the request of `row` made, as the CPU backend recorded it."""
     space, operation, offsets, size = split(row)
-    called = trace(function, *patterns.arguments(row["operation"], size, offsets))
-    [access] = [a for a in called.accesses if (a.space, a.operation) == (space, operation)]
+    _, [launch] = record(function, *patterns.arguments(row["operation"], size, offsets))
+    [access] = [a for a in launch.accesses if (a.space, a.operation) == (space, operation)]
     return access
 
 
 def test_the_cpu_backend_counts_what_the_hardware_counts():
     """Stores to one address by several lanes are left out: they are races, and refused."""
-    probe = compile_cuda(patterns.SOURCE).probe
+    probe = compile_traced(patterns.SOURCE).probe
     rows = [row for row in MEASURED if row["operation"] not in ("shared_st", "global_st")]
     for row in random.Random(0).sample(rows, 120):
         access = traced(probe, row)

@@ -1,10 +1,11 @@
-"""What the CPU backend counts, against a brute-force model in NumPy on random patterns."""
+"""What the CPU backend takes for one request, one execution of a line, one operation."""
 
 import numpy as np
 import pytest
 import torch
 
 from helpers.compiler.build import compile_traced
+from helpers.trace import model
 from helpers.trace.from_cpu_backend import record
 from helpers.trace.machine_code import flops_of
 
@@ -33,239 +34,28 @@ def only(accesses, **attributes):
     return found
 
 
-# --- the model: sums over the warps of what HARDWARE does -----------------------------------------
+# --- requests, and what they cost by the model that test_proof_patterns.py judges -----------------
 
 
-def warps(values, mask=None):
+def warps(values):
     """Yield {lane: value} of each warp of a block whose threads have these values."""
     for first in range(0, len(values), 32):
-        lanes = range(first, min(first + 32, len(values)))
-        yield {i - first: int(values[i]) for i in lanes if mask is None or mask[i]}
+        yield {i: int(value) for i, value in enumerate(values[first : first + 32])}
 
 
 def sectors(request, size):
-    return len({byte // 32 for o in request.values() for byte in range(o, o + size)})
-
-
-def ideal_sectors(request, size):
-    return -(-len({byte for o in request.values() for byte in range(o, o + size)}) // 32)
-
-
-def atomic_sectors(request, size):
-    """A sector moves once for each of the lanes that meet at one address in it."""
-    addresses = list(request.values())
-    most = {}
-    for address in addresses:
-        most[address // 32] = max(most.get(address // 32, 0), addresses.count(address))
-    return sum(most.values())
-
-
-def passes(request, size):
-    banks = [set() for _ in range(32)]
-    for o in request.values():
-        for byte in range(o, o + size):
-            banks[byte // 4 % 32].add(byte // 4)
-    return max(map(len, banks))
-
-
-def wavefronts(request, size, operation):
-    """Return (wavefronts, without a conflict) of a request to shared memory."""
-    served = min(32, 128 // size)
-    if operation == "load" and served < 32:
-        if any(all(request.get(i ^ k, o) == o for i, o in request.items()) for k in (1, 2)):
-            served *= 2
-    parts = [{i: o for i, o in request.items() if i // served == p} for p in range(32 // served)]
-    if operation == "atomic":
-        return max(np.bincount([o // 4 % 32 for o in request.values()])), 1
-    parts = [part for part in parts if part]
-    return sum(passes(part, size) for part in parts), len(parts)
-
-
-def most_at_one_address(request):
-    return max(np.unique_counts(list(request.values())).counts)
+    return model.sectors(tuple(request.get(lane) for lane in range(32)), size)
 
 
 def check_global(access, requests, size):
-    requests = [request for request in requests if request]
+    offsets = [tuple(request.get(lane) for lane in range(32)) for request in requests if request]
     assert access.space == "global" and access.bytes == size
-    assert access.requests == len(requests)
+    assert access.requests == len(offsets)
     assert access.lanes == sum(map(len, requests))
-    count = atomic_sectors if access.operation == "atomic" else sectors
-    assert access.sectors == sum(count(request, size) for request in requests)
-    assert access.ideal_sectors == sum(ideal_sectors(request, size) for request in requests)
+    assert access.sectors == sum(model.sectors(o, size) for o in offsets)
+    assert access.ideal_sectors == sum(model.ideal_sectors(o, size) for o in offsets)
     assert access.wavefronts == access.ideal_wavefronts == 0
-    check_samples(access, requests)
-
-
-def check_shared(access, requests, size):
-    requests = [request for request in requests if request]
-    assert access.space == "shared" and access.bytes == size
-    assert access.requests == len(requests)
-    assert access.lanes == sum(map(len, requests))
-    cost = [wavefronts(request, size, access.operation) for request in requests]
-    assert access.wavefronts == sum(taken for taken, _ in cost)
-    assert access.ideal_wavefronts == sum(ideal for _, ideal in cost)
-    assert access.sectors == access.ideal_sectors == 0
-    check_samples(access, requests)
-
-
-def check_samples(access, requests):
-    for sample, request in zip(access.samples, requests, strict=False):
-        assert sample.offsets == tuple(request.get(lane) for lane in range(32))
-    if access.operation == "atomic":
-        assert access.same_address == sum(most_at_one_address(r) for r in requests)
-
-
-# --- gathers and scatters -------------------------------------------------------------------------
-
-cuda(r"""
-template <class T>
-__global__ void gather_kernel(T* out, const T* x, const int* index, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n && index[i] >= 0)
-        out[i] = x[index[i]];  // gather
-}
-template <class T>
-__global__ void scatter_kernel(T* out, const T* x, const int* index, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) out[index[i]] = x[i];  // scatter
-}
-template <class T> T* as(torch::Tensor t) { return reinterpret_cast<T*>(t.data_ptr<float>()); }
-template <class T>
-void run(torch::Tensor out, torch::Tensor x, torch::Tensor index, bool scatter) {
-    int n = index.numel(), blocks = (n + 127) / 128;
-    if (scatter) scatter_kernel<T><<<blocks, 128>>>(as<T>(out), as<T>(x), index.data_ptr<int>(), n);
-    else gather_kernel<T><<<blocks, 128>>>(as<T>(out), as<T>(x), index.data_ptr<int>(), n);
-}
-void move(torch::Tensor out, torch::Tensor x, torch::Tensor index, int size, bool scatter) {
-    if (size == 1) run<char>(out, x, index, scatter);
-    if (size == 2) run<short>(out, x, index, scatter);
-    if (size == 4) run<float>(out, x, index, scatter);
-    if (size == 8) run<double>(out, x, index, scatter);
-    if (size == 16) run<float4>(out, x, index, scatter);
-}
-""")
-
-PATTERNS = {
-    "random": lambda rng, n, m: rng.integers(0, m, n),
-    "in a row": lambda rng, n, m: np.arange(n) % m,
-    "backwards": lambda rng, n, m: m - 1 - np.arange(n) % m,
-    "stride": lambda rng, n, m: np.arange(n) * int(rng.integers(2, 40)) % m,
-    "near": lambda rng, n, m: np.arange(n) % (m - 8) + rng.integers(0, 8, n),
-    "idle lanes": lambda rng, n, m: np.where(rng.random(n) < 0.4, -1, rng.integers(0, m, n)),
-}
-
-
-@pytest.fixture
-def rng():
-    seed = int(torch.seed() % 2**32)
-    print("seed", seed)  # shown if the test fails
-    return np.random.default_rng(seed)
-
-
-@pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_gathers_move_the_sectors_that_hold_their_bytes(compiled, rng, size, pattern):
-    n, m, skipped = 300, 1000, 4 * int(rng.integers(0, 9))  # floats in front of the tensor
-    index = PATTERNS[pattern](rng, n, m)
-    x, out = torch.randn(skipped + m * size // 4)[skipped:], torch.zeros(n * size // 4 + 1)
-    _, [launch] = record(compiled.move, out, x, torch.tensor(index, dtype=torch.int32), size, False)
-    gather = [a for a in launch.accesses if a.line == line_of("// gather")]
-    wanted = list(warps(skipped * 4 + index * size, index >= 0))
-    check_global(only(gather, array="x"), wanted, size)
-    check_global(only(gather, array="out"), list(warps(np.arange(n) * size, index >= 0)), size)
-    assert launch.grid == (3, 1, 1) and launch.block == (128, 1, 1)
-    assert launch.backend == "CPU backend" and launch.shared_bytes == 0
-
-
-@pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
-def test_scatters(compiled, rng, size):
-    n, m = 200, 2000
-    index = rng.permutation(m)[:n]
-    x, out = torch.randn(n * size // 4 + 1), torch.zeros(m * size // 4)
-    _, [launch] = record(compiled.move, out, x, torch.tensor(index, dtype=torch.int32), size, True)
-    stored = only(launch.accesses, operation="store")
-    assert stored.array == "out" and stored.line == line_of("// scatter")
-    check_global(stored, list(warps(index * size)), size)
-
-
-# --- shared memory --------------------------------------------------------------------------------
-
-cuda(r"""
-template <class T>
-__global__ void shared_kernel(T* out, const int* load_at, const int* store_at) {
-    __shared__ T s[512];
-    int i = threadIdx.x;
-    for (int k = i; k < 512; k += blockDim.x) s[k] = T();
-    __syncthreads();
-    if (store_at[i] >= 0) s[store_at[i]] = out[i];  // into shared memory
-    __syncthreads();
-    if (load_at[i] >= 0) out[i] = s[load_at[i]];  // from shared memory
-}
-void shared(torch::Tensor out, torch::Tensor load_at, torch::Tensor store_at, int size) {
-    int *l = load_at.data_ptr<int>(), *s = store_at.data_ptr<int>(), n = load_at.numel();
-    if (size == 1) shared_kernel<<<1, n>>>(as<char>(out), l, s);
-    if (size == 2) shared_kernel<<<1, n>>>(as<short>(out), l, s);
-    if (size == 4) shared_kernel<<<1, n>>>(as<float>(out), l, s);
-    if (size == 8) shared_kernel<<<1, n>>>(as<double>(out), l, s);
-    if (size == 16) shared_kernel<<<1, n>>>(as<float4>(out), l, s);
-}
-""")
-
-
-def shared_patterns(rng, n):
-    yield rng.integers(0, 512, n)
-    yield np.arange(n) * int(rng.integers(1, 34)) % 512
-    yield np.arange(n) // 2 * int(rng.integers(1, 34)) % 512  # neighbours agree
-    yield (np.arange(n) // 4 * 2 + np.arange(n) % 2) * 3 % 512  # lanes i and i ^ 2 agree
-    yield np.where(rng.random(n) < 0.6, -1, rng.integers(0, 512, n))
-    yield np.full(n, int(rng.integers(512)))
-
-
-@pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
-def test_shared_memory_takes_the_wavefronts_of_the_hardware(compiled, rng, size):
-    for n in (32, 100):
-        for load_at in shared_patterns(rng, n):
-            store_at = rng.permutation(512)[:n]
-            store_at[rng.random(n) < rng.random()] = -1
-            indices = [torch.tensor(t, dtype=torch.int32) for t in (load_at, store_at)]
-            _, [launch] = record(compiled.shared, torch.zeros(n * 4), *indices, size)
-            load = only(launch.accesses, space="shared", operation="load")
-            assert load.array == "s" and load.line == line_of("// from shared")
-            check_shared(load, list(warps(load_at * size, load_at >= 0)), size)
-            if (store_at >= 0).any():
-                store = only(launch.accesses, line=line_of("// into shared"), space="shared")
-                check_shared(store, list(warps(store_at * size, store_at >= 0)), size)
-            assert launch.shared_bytes == 512 * size
-
-
-# --- atomics --------------------------------------------------------------------------------------
-
-cuda(r"""
-__global__ void histogram_kernel(int* counts, const int* x) {
-    __shared__ int s[64];
-    int i = threadIdx.x;
-    if (i < 64) s[i] = 0;
-    __syncthreads();
-    atomicAdd(&s[x[i]], 1);  // a shared atomic
-    atomicAdd(&counts[x[i]], 1);  // a global atomic
-}
-void histogram(torch::Tensor counts, torch::Tensor x) {
-    histogram_kernel<<<1, x.numel()>>>(counts.data_ptr<int>(), x.data_ptr<int>());
-}
-""")
-
-
-@pytest.mark.parametrize("bins", [1, 3, 64])
-def test_atomics(compiled, rng, bins):
-    x = rng.integers(0, bins, 160)
-    tensors = torch.zeros(64, dtype=torch.int32), torch.tensor(x, dtype=torch.int32)
-    _, [launch] = record(compiled.histogram, *tensors)
-    in_global = only(launch.accesses, line=line_of("// a global atomic"), operation="atomic")
-    check_global(in_global, list(warps(x * 4)), 4)
-    in_shared = only(launch.accesses, line=line_of("// a shared atomic"), operation="atomic")
-    check_shared(in_shared, list(warps(x * 4)), 4)
-    np.testing.assert_array_equal(tensors[0], np.bincount(x, minlength=64))
+    assert [sample.offsets for sample in access.samples] == offsets[: len(access.samples)]
 
 
 # --- what belongs to one request ------------------------------------------------------------------
@@ -591,8 +381,8 @@ def test_a_kernel_launched_through_a_pointer_has_its_own_names(compiled):
 
 
 def test_a_call_that_fails_leaves_nothing_behind(compiled):
-    with pytest.raises(RuntimeError, match="line"):
-        record(compiled.move, torch.zeros(9), torch.zeros(9), torch.full((9,), 50).int(), 4, False)
+    with pytest.raises(RuntimeError, match="lonely"):
+        record(compiled.lonely, torch.zeros(9), 9)
     _, launches = record(compiled.sum, torch.zeros(1), torch.randn(9), 1)
     assert [launch.kernel for launch in launches] == ["sum_kernel"]
 
@@ -600,46 +390,6 @@ def test_a_call_that_fails_leaves_nothing_behind(compiled):
 # --- lines, divergence, FLOPs ---------------------------------------------------------------------
 
 cuda(r"""
-__global__ void saxpy_kernel(float* y, const float* x, float a, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n)
-        y[i] = a * x[i] + y[i];  // saxpy
-}
-void saxpy(torch::Tensor y, torch::Tensor x, float a) {
-    int n = x.numel();
-    saxpy_kernel<<<(n + 255) / 256, 256>>>(y.data_ptr<float>(), x.data_ptr<float>(), a, n);
-}
-__global__ void matmul_kernel(float* C, const float* A, const float* B, int M, int N, int K) {
-    int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
-    if (row < M && col < N) {
-        float acc = 0;
-        for (int k = 0; k < K; k++)
-            acc += A[row * K + k] * B[k * N + col];  // inner product of rows
-        C[row * N + col] = acc;
-    }
-}
-constexpr int TILE = 16;
-__global__ void tiled_kernel(float* C, const float* A, const float* B, int M, int N, int K) {
-    __shared__ float A_tile[TILE][TILE], B_tile[TILE][TILE];
-    int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;
-    float acc = 0;
-    for (int start = 0; start < K; start += TILE) {
-        int a = start + threadIdx.x, b = start + threadIdx.y;
-        A_tile[threadIdx.y][threadIdx.x] = row < M && a < K ? A[row * K + a] : 0;  // fill A
-        B_tile[threadIdx.y][threadIdx.x] = b < K && col < N ? B[b * N + col] : 0;  // fill B
-        __syncthreads();
-        for (int k = 0; k < TILE; k++)
-            acc += A_tile[threadIdx.y][k] * B_tile[k][threadIdx.x];  // inner product of tiles
-        __syncthreads();
-    }
-    if (row < M && col < N) C[row * N + col] = acc;
-}
-void matmul(torch::Tensor C, torch::Tensor A, torch::Tensor B, bool tiled) {
-    int M = A.size(0), K = A.size(1), N = B.size(1);
-    dim3 block(TILE, TILE), grid((N + TILE - 1) / TILE, (M + TILE - 1) / TILE);
-    auto kernel = tiled ? tiled_kernel : matmul_kernel;
-    kernel<<<grid, block>>>(C.data_ptr<float>(), A.data_ptr<float>(), B.data_ptr<float>(), M, N, K);
-}
 __global__ void branch_kernel(float* y, const float* x, const int* kind) {
     int i = threadIdx.x;
     if (kind[i] == 0) {
@@ -688,34 +438,8 @@ def test_flops_of_functions(compiled):
         assert line.flops == 32 * int(line.text[-1]), line.text
 
 
-def test_flops_of_saxpy(compiled):
-    n = 1000
-    _, [launch] = record(compiled.saxpy, torch.randn(n), torch.randn(n), 2.5)
-    line = only(launch.lines, line=line_of("// saxpy"))
-    assert line.flops == 2 * n and line.lanes == n and line.executions == -(-n // 32)
-    assert sum(line.flops for line in launch.lines) == 2 * n
-
-
-@pytest.mark.parametrize("tiled", [False, True])
-def test_flops_of_matmul(compiled, tiled):
-    M, N, K = 35, 50, 21
-    A, B, C = torch.randn(M, K), torch.randn(K, N), torch.zeros(M, N)
-    _, [launch] = record(compiled.matmul, C, A, B, tiled)
-    torch.testing.assert_close(C, A @ B)
-    if tiled:
-        line = only(launch.lines, line=line_of("// inner product of tiles"))
-        assert line.flops == 2 * 48 * 64 * 32  # whole tiles
-        assert launch.shared_bytes == 2 * 16 * 16 * 4
-        warps_of_all_blocks = 3 * 4 * 8
-        assert line.executions == warps_of_all_blocks * 32
-    else:
-        line = only(launch.lines, line=line_of("// inner product of rows"))
-        assert line.flops == 2 * M * N * K and line.lanes == M * N * K
-    assert sum(line.flops for line in launch.lines) == line.flops
-
-
-def test_lanes_of_a_divergent_branch(compiled, rng):
-    kind = rng.integers(0, 2, 96)
+def test_lanes_of_a_divergent_branch(compiled):
+    kind = np.random.default_rng(0).integers(0, 2, 96)
     kind[32:64] = 1
     tensors = torch.zeros(96), torch.rand(96), torch.tensor(kind, dtype=torch.int32)
     _, [launch] = record(compiled.branch, *tensors)

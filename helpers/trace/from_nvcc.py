@@ -22,12 +22,14 @@ def add_device_code(launches: list[Launch], source: str, arch: str) -> None:
                 access.widest = widest.get((access.line, access.operation))
 
 
+@lru_cache(maxsize=256)
 def registers(source: str, kernel: str, arch: str) -> int | None:
     """Return a thread's registers; None if nvcc cannot tell, or of which of several templates."""
     found = _of_kernel(_ask(resource_usage, source, arch), kernel)
     return found.registers if found else None
 
 
+@lru_cache(maxsize=256)
 def _widest(source: str, kernel: str, arch: str) -> dict[tuple[int, str], int]:
     """Return the bytes of the widest load and store of shared memory in each line."""
     widest: dict[tuple[int, str], int] = {}
