@@ -9,6 +9,7 @@ from .scanner import (
     OPENING,
     Source,
     closing,
+    closing_angle,
     mask,
     opening,
     skip_blanks,
@@ -46,7 +47,7 @@ def rewrite_launches(src: str) -> str:
             f"::cuda_on_cpu::configure(CUDA_ON_CPU_TEXT({flat}), {at}, {configuration})"
             f"{declaration(flat)}"
             f"{_line_breaks(kernel)}{src[close + 3 : arguments]}"
-            f"([&](const auto&... a) CUDA_ON_CPU_UNCHECKED {{ {flat}(a...); }}"
+            f"([=](const auto&... a) CUDA_ON_CPU_UNCHECKED {{ {flat}(a...); }}"
             f"{', ' if given.strip() else ''}{given})"
         )
         src = src[:name_start] + new + src[end + 1 :]
@@ -62,6 +63,10 @@ def find_launches(code: str) -> list[int]:
     ]
 
 
+_VOID_POINTER = r"(?:const\s+)?void\s*(?:const\s*)?\*\s*"
+_CAST = rf"\(\s*{_VOID_POINTER}\)|\b(?:reinterpret|static)_cast\s*<\s*{_VOID_POINTER}>"
+
+
 def rewrite_launch_calls(src: str) -> str:
     """cudaLaunchKernel((void*)k, ...)  ->  cudaLaunchKernel(named_kernel("k", k), ...)
 
@@ -69,23 +74,45 @@ def rewrite_launch_calls(src: str) -> str:
     """
     source = Source(src)
     declaration = _declarations(source)
-    cast = re.compile(
-        r"\s*(?:\(\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*\)"
-        r"|(?:reinterpret_cast|static_cast)\s*<\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*>)"
-    )
-    for call in reversed([*re.finditer(r"\bcudaLaunch(?:Cooperative)?Kernel\s*\(", source.code)]):
+    # The kernel comes second where a configuration comes first.
+    calls = r"\bcudaLaunch(?:Cooperative)?Kernel(?P<configured>ExC?)?\s*\("
+    for call in reversed([*re.finditer(calls, source.code)]):
         arguments = source.code[call.end() : closing(source.code, call.end() - 1)]
-        kernel = split(arguments)[0]
-        if len(kernel) == len(arguments):
+        parts = split(arguments)
+        place = 1 if call["configured"] else 0
+        if len(parts) <= 1:
             continue  # nothing follows the kernel: it is no launch
-        uncast = cast.sub(lambda found: _line_breaks(found[0]), kernel, count=1)
+        start = call.end() + place * (len(parts[0]) + 1)
+        kernel = parts[place]
+        uncast = re.sub(rf"\s*(?:{_CAST})", lambda found: _line_breaks(found[0]), kernel, count=1)
         name = " ".join(uncast.split())
         while name.startswith("(") and name.endswith(")"):
             name = name[1:-1].strip()
         name = name.lstrip("& ")
         named = f"::cuda_on_cpu::named_kernel(CUDA_ON_CPU_TEXT({name}), {uncast})"
-        end = call.end() + len(kernel)
-        src = src[: call.end()] + named + declaration(name) + src[end:]
+        src = src[:start] + named + declaration(name) + src[start + len(kernel) :]
+    return src
+
+
+def rewrite_kernel_addresses(src: str) -> str:
+    """(void*)k  ->  (void*)kernel_address(named_kernel("k", k)): an address to launch."""
+    source = Source(src)
+    declaration = _declarations(source)
+    kernels = "|".join({each.name for each in source.functions if each.is_kernel})
+    if not kernels:
+        return src
+    code = source.code
+    cast = rf"(?:{_CAST})\s*\(?\s*(?P<kernel>&?\s*(?:\w+\s*::\s*)*\b(?:{kernels})\b)"
+    for found in reversed([*re.finditer(cast, code)]):
+        start, end = found.span("kernel")
+        angle = skip_blanks(code, end)
+        if code[angle : angle + 1] == "<":
+            end = (closing_angle(code, angle) or end - 1) + 1
+        kernel = src[start:end]
+        name = " ".join(kernel.split()).lstrip("& ")
+        named = f"::cuda_on_cpu::named_kernel(CUDA_ON_CPU_TEXT({name}), {kernel})"
+        address = f"::cuda_on_cpu::kernel_address({named}{declaration(name)})"
+        src = src[:start] + address + src[end:]
     return src
 
 

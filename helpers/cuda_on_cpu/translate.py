@@ -8,7 +8,7 @@ import re
 
 from . import checked
 from .error import TranslateError
-from .launches import rewrite_launch_calls, rewrite_launches
+from .launches import rewrite_kernel_addresses, rewrite_launch_calls, rewrite_launches
 from .ptx import rewrite_asm
 from .scanner import Source, mask
 from .unsupported import find_unsupported
@@ -34,6 +34,7 @@ def translate(src: str, check: bool = False, trace: bool = False) -> str:
     if trace:
         src = checked.mark_loops(src)
     src = rewrite_launch_calls(src)
+    src = rewrite_kernel_addresses(src)
     return rewrite_launches(src)
 
 

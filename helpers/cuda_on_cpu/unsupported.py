@@ -13,11 +13,11 @@ _INCLUDE = Path(__file__).resolve().parent / "include"
 _UNSUPPORTED = [
     (r"\bwgmma\w*", "wgmma (warp-group matrix instructions) runs on a GPU only."),
     (r"\bCUtensorMap\b|\bcuTensorMap\w+", "TMA (tensor maps) runs on a GPU only."),
-    (r"\b__cluster_dims__\b|\bthis_cluster\b|\bcluster_group\b|\bcudaLaunchKernelEx\w*",
+    (r"\b__cluster_dims__\b|\bthis_cluster\b|\bcluster_group\b",
      "thread block clusters run on a GPU only."),
     (r"\btex(?:1D|2D|3D|Cubemap)\w*\s*[<(]|\bcudaTextureObject_t\b|\btexture\s*<|\bsurf[123]D\w*",
      "textures and surfaces exist on a GPU only; load from the array itself."),
-    (r"\bcudaGraph\w*|\bcudaStreamBeginCapture\b", "CUDA graphs exist on a GPU only."),
+    (r"\bcudaIpc\w+", "device memory that processes share (cudaIpc...) exists on a GPU only."),
     (r"\bcublas\w*|\bcufft\w*|\bcudnn\w*|\bcusparse\w*|\bcusolver\w*|\bnccl\w*",
      "CUDA's libraries (cuBLAS, cuRAND, cuDNN ...) run on a GPU only."),
     (r"\bcuda\s*::\s*(?:ptx|device|experimental)\b|\bcp_async_bulk\w*",

@@ -87,6 +87,21 @@ def _run(command: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def run_program(src: str, folder: Path, check: bool = False) -> subprocess.CompletedProcess:
+    """Compile a whole program, with main(), and run it."""
+    source, program = folder / "program.cpp", folder / "program"
+    source.write_text('#include <cuda_runtime.h>\n#line 1 "program"\n' + translate(src, check))
+    flags = CpuBackend(need("g++"), BUILDS).flags(check)
+    runtime = cpu_backend().runtime_library()
+    commands = [["g++", "-std=c++17", *flags, "-c", str(source), "-o", f"{program}.o"]]
+    commands += [["g++", f"{program}.o", str(runtime), f"-Wl,-rpath,{runtime.parent}"]]
+    commands[-1] += ["-pthread", "-o", str(program)]
+    for command in commands:
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    return subprocess.run([program], capture_output=True, text=True, timeout=60)
+
+
 def build_portable_runtime(folder: Path) -> Path:
     """Build the runtime with ucontext, as for a processor that it has no assembly for."""
     library = folder / "libcuda_on_cpu_portable.so"

@@ -148,9 +148,6 @@ __global__ void never_agrees(int* x) {
 }
 EXPORT livelock(const Arrays& a) { never_agrees<<<2, 64>>>(a.at<int>(0)); }
 
-__global__ void launches(int* x) { does_nothing<<<1, 1>>>(); }
-EXPORT nested(const Arrays& a) { launches<<<1, 1>>>(a.at<int>(0)); }
-
 __global__ void reverses(float* x) {
     __shared__ float s[64];
     s[threadIdx.x] = x[threadIdx.x];
@@ -283,10 +280,6 @@ def test_too_little_dynamic_shared_memory(lib):
     message = error_of(lib, "little_shared", X)
     place = f"block (0,0,0), thread (32,0,0), line {line('shares')}: "
     assert place + "writes byte 128 of dynamic shared memory of 128 bytes: 0 bytes" in message
-
-
-def test_a_launch_in_a_kernel(lib):
-    assert "a kernel cannot launch kernels here" in error_of(lib, "nested", ints(0))
 
 
 # --- memory ---------------------------------------------------------------------------------------

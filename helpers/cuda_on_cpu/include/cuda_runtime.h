@@ -1,6 +1,13 @@
 // CUDA's language and runtime API for g++ and clang: what nvcc includes before every .cu file.
 // With PyTorch's full headers, include those first (they ask whether __CUDA_ARCH__ is defined).
 #pragma once
+// What CUDA's own headers define, and others' headers ask for.
+#define __CUDA_RUNTIME_H__
+#define __CUDA_RUNTIME_API_H__
+#define __DRIVER_TYPES_H__
+#define __VECTOR_TYPES_H__
+#define __DEVICE_LAUNCH_PARAMETERS_H__
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,18 +2,24 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <stdexcept>
 #include <thread>
+#include <tuple>
 
 #include "counter.h"
 #include "checker.h"
 #include "faults.h"
 #include "memory.h"
 #include "multiprocessor.h"
+#include "streams.h"
 
 namespace cuda_on_cpu {
+
+constexpr int DEEPEST_LAUNCH = 24;  // kernels launched by kernels
 
 // Operating-system threads that help the launching one. They sleep between launches.
 class Crew {
@@ -71,11 +77,11 @@ static std::atomic<std::size_t> shared_limit{SHARED_WITHOUT_REQUEST};
 
 // Never destroyed: its threads outlive main(). A forked child has none of them and starts afresh.
 static Crew* crew = nullptr;
-static std::mutex* one_launch_at_a_time = nullptr;
+static std::recursive_mutex* one_launch_at_a_time = nullptr;  // a grid's launches follow in it
 
 static void start_afresh() {
     crew = new Crew;
-    one_launch_at_a_time = new std::mutex;
+    one_launch_at_a_time = new std::recursive_mutex;
     forget_watchdog();
 }
 
@@ -124,6 +130,8 @@ void allow_dynamic_shared(std::size_t bytes) {
     if (bytes > shared_limit) shared_limit = bytes;
 }
 
+std::size_t dynamic_shared_limit() { return shared_limit; }
+
 int blocks_per_multiprocessor(std::uint64_t threads, std::size_t shared_bytes) {
     std::uint64_t warps = (threads + WARP_SIZE - 1) / WARP_SIZE;
     std::uint64_t blocks = std::min<std::uint64_t>(BLOCKS_PER_MULTIPROCESSOR, MAX_WARPS / warps);
@@ -153,28 +161,38 @@ static void run_cooperatively(Grid& grid) { crew->run(grid, unsigned(grid.blocks
 // A write to the few bytes behind an array that belong to its last page: no fault tells of it.
 // Any of the arguments' words may be a pointer.
 static std::string written_padding(const Launch& launch) {
-    auto* words = static_cast<void* const*>(launch.copies);
-    for (std::size_t i = 0; i < launch.copies_bytes / sizeof *words; i++) {
+    auto* words = static_cast<void* const*>(launch.arguments);
+    for (std::size_t i = 0; i < launch.argument_bytes / sizeof *words; i++) {
         std::string sentence = describe_written_padding(words[i], launch);
         if (!sentence.empty()) return sentence;
     }
     return "";
 }
 
-void launch(const Launch& launch) {
-    std::uint64_t threads = std::uint64_t{launch.block.x} * launch.block.y * launch.block.z;
-    std::uint64_t blocks = std::uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z;
-    check(launch, threads);
-    if (Multiprocessor* here = Multiprocessor::running())
-        here->fail("a launch of " + std::string(launch.kernel) + " in line " +
-                   std::to_string(launch.line) + ": a kernel cannot launch kernels here.");
+// What the kernel of a grid launched, once the grid has ended.
+static void run_later(std::vector<Later>& later) {
+    static thread_local int depth = 0;
+    struct Deeper {
+        Deeper() { depth++; }
+        ~Deeper() { depth--; }
+    } deeper;
+    if (depth > DEEPEST_LAUNCH)
+        throw std::runtime_error("kernels that launch kernels are nested more than " +
+                                 std::to_string(DEEPEST_LAUNCH) + " deep.");
+    std::stable_sort(later.begin(), later.end(), [](const Later& a, const Later& b) {
+        return std::tie(a.is_tail, a.block) < std::tie(b.is_tail, b.block);
+    });
+    for (Later& one : later) result(one.work());
+}
+
+static void run_to_the_end(const Launch& launch) {
     static const int once = (start_afresh(), pthread_atfork(nullptr, nullptr, start_afresh));
     (void)once;
 
-    std::lock_guard<std::mutex> lock(*one_launch_at_a_time);
+    std::lock_guard<std::recursive_mutex> lock(*one_launch_at_a_time);
     catch_faults();
     guard_ends_again();
-    Grid grid(launch, blocks);
+    Grid grid(launch, std::uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z);
     std::unique_ptr<Checks> checks(launch.checked ? new Checks(launch) : nullptr);
     grid.checks = checks.get();
     {
@@ -188,6 +206,48 @@ void launch(const Launch& launch) {
     if (!written.empty()) grid.stop({text(launch), 0, nullptr, written});
     std::fflush(stdout);  // what the kernel printed shows before the cell ends
     if (grid.stopped) throw std::runtime_error(describe(grid.fault));
+    if (!grid.later.empty()) run_later(grid.later);
+}
+
+// A launch with copies of what it points to, so that it can be run later, and more than once.
+class KeptLaunch {
+public:
+    explicit KeptLaunch(const Launch& given)
+        : launch_(given), parameters_(given.parameters, given.parameters + given.parameter_count) {
+        launch_.parameters = parameters_.data();
+        launch_.stream = nullptr;
+        if (given.copy_arguments) {
+            launch_.arguments = given.copy_arguments(given.arguments);
+        } else {
+            launch_.arguments = ::operator new(given.argument_bytes);
+            std::memcpy(launch_.arguments, given.arguments, given.argument_bytes);
+        }
+    }
+    ~KeptLaunch() {
+        if (launch_.destroy_arguments)
+            launch_.destroy_arguments(launch_.arguments);
+        else
+            ::operator delete(launch_.arguments);
+    }
+    KeptLaunch(const KeptLaunch&) = delete;
+    void run() const { run_to_the_end(launch_); }
+
+private:
+    Launch launch_;
+    std::vector<Parameter> parameters_;
+};
+
+cudaError_t launch(const Launch& launch) {
+    check(launch, std::uint64_t{launch.block.x} * launch.block.y * launch.block.z);
+    if (!is_put_off(launch.stream)) {
+        run_to_the_end(launch);
+        return cudaSuccess;
+    }
+    auto kept = std::make_shared<KeptLaunch>(launch);
+    return do_in_stream(launch.stream, cudaGraphNodeTypeKernel, [=] {
+        kept->run();
+        return cudaSuccess;
+    });
 }
 
 }  // namespace cuda_on_cpu

@@ -208,17 +208,6 @@ void release(void* array) {
         keep_or_unmap(m, was);
 }
 
-bool release_from(const char* owner, void* array) {
-    Memory& m = memory();
-    {
-        std::lock_guard<std::mutex> lock(m.mutex);
-        auto found = m.arrays.find(static_cast<char*>(array));
-        if (found == m.arrays.end() || std::strcmp(found->second.owner, owner)) return false;
-    }
-    release(array);
-    return true;
-}
-
 extern "C" CUDA_ON_CPU_API void cuda_on_cpu_keep_freed(bool unused) {
     Memory& m = memory();
     std::lock_guard<std::mutex> lock(m.mutex);

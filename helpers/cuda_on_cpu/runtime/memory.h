@@ -48,6 +48,19 @@ struct MemoryFound {
     bool inside;
 };
 bool find_memory(const void* address, MemoryFound* found);
+// What a call of the host is about to do to memory.
+struct HostAccess {
+    const char* call;  // "cudaMemcpy"
+    int line;
+    bool writes, on_device;
+};
+// Whether `bytes` from `start` on stay inside the array that `start` lies in, as far as it is
+// known. host_bytes: that an array of the host has from there on, or the largest number.
+bool stays_inside(const void* start, std::size_t bytes, std::size_t host_bytes);
+// Throws std::runtime_error, if a call does not stay inside or takes the host's memory for the
+// device's.
+void check_access(const HostAccess&, const void* start, std::size_t bytes, std::size_t host_bytes);
+void report_bad_free(const void*);  // when the function of the host has returned
 bool was_freed(const void* address);  // and has not been used again
 
 }  // namespace cuda_on_cpu

@@ -322,6 +322,12 @@ void Multiprocessor::yield() {
     next == NOBODY ? start_on_free_fiber(*running_) : resume(next, *running_);
 }
 
+void Multiprocessor::do_after_grid(std::function<cudaError_t()> work, bool is_tail) {
+    std::uint64_t block = (std::uint64_t{blockIdx.z} * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    std::lock_guard<std::mutex> lock(grid_->mutex);
+    grid_->later.push_back({is_tail, block, std::move(work)});
+}
+
 // ---------------------------------------------------------------- the end of a faulty kernel
 
 std::string Multiprocessor::place() const {

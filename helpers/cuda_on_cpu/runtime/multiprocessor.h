@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -37,6 +38,14 @@ class Checker;
 class Checks;
 class Multiprocessor;
 
+// What a kernel launched or copied, to be done when its grid has ended: block by block, and what is
+// for the tail at last.
+struct Later {
+    bool is_tail;
+    std::uint64_t block;
+    std::function<cudaError_t()> work;
+};
+
 // One launch while it runs, shared by the multiprocessors that work on it.
 struct Grid {
     const Launch& launch;
@@ -49,6 +58,7 @@ struct Grid {
     std::vector<Multiprocessor*> working;
     std::uint64_t blocks_at_barrier = 0, barriers_passed = 0, blocks_returned = 0;
     std::condition_variable grid_barrier_opens;
+    std::vector<Later> later;  // what its kernel launched
 
     Grid(const Launch& launch, std::uint64_t blocks) : launch(launch), blocks(blocks) {}
     uint3 block_index(std::uint64_t block) const;
@@ -108,6 +118,7 @@ public:
     [[noreturn]] void fail_at(int line, void* code, const std::string& sentence);
     void stop(unsigned thread, int line, const std::string& sentence);  // likewise; goes on
     [[noreturn]] void abandon();                          // leaves the block as it is
+    void do_after_grid(std::function<cudaError_t()> work, bool is_tail);
     const Launch& launch() const { return grid_->launch; }
     const Grid& grid() const { return *grid_; }
     Checker* checker() const { return checker_.get(); }   // null before the first checked launch

@@ -3,12 +3,19 @@
 // all this is nothing.
 #pragma once
 #include <cstddef>
+#include <initializer_list>
 #include <type_traits>
 #include <utility>
 
 #include "runtime.h"
 
 namespace cuda_on_cpu {
+
+#if defined(CUDA_ON_CPU_CHECK)
+constexpr bool IS_CHECKED = true;
+#else
+constexpr bool IS_CHECKED = false;
+#endif
 
 // A loop of the kernel while it runs (see translate's mark_loops). Threads of a warp that come to
 // an access in the same iteration come there together.
@@ -112,6 +119,15 @@ inline void note_fence([[maybe_unused]] Scope scope) {
 struct Declared {
     const char* name;
     bool only_read;  // it points to something const
+};
+struct DeclaredList {
+    const Declared* first = nullptr;
+    std::size_t count = 0;
+    DeclaredList() = default;
+    DeclaredList(std::initializer_list<Declared> all) {  // which live as long as the call they are in
+        first = all.begin();
+        count = all.size();
+    }
 };
 template <class T>
 Parameter describe_parameter(Declared declared, const T& argument) {

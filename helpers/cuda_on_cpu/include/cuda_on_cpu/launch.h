@@ -1,7 +1,8 @@
 // kernel<<<grid, block, shared, stream>>>(arguments), which the translator turns into
 //     ::cuda_on_cpu::configure("kernel", line, grid, block, shared, stream)(
-//         [&](const auto&... a) CUDA_ON_CPU_UNCHECKED { kernel(a...); }, arguments)
-// The lambda stands for the kernel because a template's name alone is not an object to pass.
+//         [=](const auto&... a) CUDA_ON_CPU_UNCHECKED { kernel(a...); }, arguments)
+// The lambda stands for the kernel because a template's name alone is not an object to pass. A
+// kernel that is a variable (a function pointer) is captured by value: a graph may keep the launch.
 #pragma once
 #include <cstddef>
 #include <initializer_list>
@@ -9,9 +10,6 @@
 
 #include "check.h"
 #include "runtime.h"
-
-struct CUstream_st;
-typedef CUstream_st* cudaStream_t;
 
 namespace cuda_on_cpu {
 
@@ -36,7 +34,22 @@ CUDA_ON_CPU_UNCHECKED void run_threads(void* call) {
     } while (next_thread());
 }
 
-// The arguments of a launch, copied. (A std::tuple's functions would be checked like the kernel.)
+// An argument is copied at the launch, but for an object of the host's, as which a kernel cannot have
+// it: an array that converts to its pointer, say. That is left where it is.
+template <class T, bool = std::is_trivially_copyable<T>::value>
+struct Argument {
+    T copy;
+    Argument(const T& given) : copy(given) {}
+    CUDA_ON_CPU_UNCHECKED const T& get() const { return copy; }
+};
+template <class T>
+struct Argument<T, false> {
+    const T* original;
+    Argument(const T& given) : original(&given) {}
+    CUDA_ON_CPU_UNCHECKED const T& get() const { return *original; }
+};
+
+// The arguments of a launch. (A std::tuple's functions would be checked like the kernel.)
 template <class... Arguments>
 struct Pack {
     template <class Kernel, class... Unpacked>
@@ -46,24 +59,40 @@ struct Pack {
 };
 template <class First, class... Others>
 struct Pack<First, Others...> {
-    First first;
+    Argument<First> first;
     Pack<Others...> others;
 
     Pack(const First& first, const Others&... others) : first(first), others{others...} {}
     template <class Kernel, class... Unpacked>
     CUDA_ON_CPU_UNCHECKED void pass_to(const Kernel& kernel, const Unpacked&... unpacked) const {
-        others.pass_to(kernel, unpacked..., first);
+        others.pass_to(kernel, unpacked..., first.get());
     }
 };
 
+// A kernel with its arguments, as all threads of a launch call it.
+template <class Kernel, class... Arguments>
+struct Call {
+    Kernel kernel;
+    Pack<Arguments...> arguments;
+    CUDA_ON_CPU_UNCHECKED void operator()() const { arguments.pass_to(kernel); }
+};
+template <class T>
+void* copy_of(const void* original) {
+    return new T(*static_cast<const T*>(original));
+}
+template <class T>
+void destroy(void* copy) {
+    delete static_cast<T*>(copy);
+}
+
 class Configuration {
     Launch launch_;
-    std::initializer_list<Declared> declared_;  // the kernel's parameters
+    DeclaredList declared_;  // the kernel's parameters
 
 public:
     explicit Configuration(const Launch& launch) : launch_(launch) {}
 
-    Configuration& declare(std::initializer_list<Declared> parameters, bool may_allocate) {
+    Configuration& declare(DeclaredList parameters, bool may_allocate) {
         declared_ = parameters;
         launch_.may_allocate = may_allocate;
         return *this;
@@ -71,15 +100,19 @@ public:
 
     // Arguments are copied at the launch, as CUDA does; each thread gets its own copy of the copy.
     template <class Kernel, class... Arguments>
-    void operator()(Kernel kernel, const Arguments&... arguments) {
-        Pack<std::decay_t<const Arguments&>...> copies{arguments...};
-        auto call = [&]() CUDA_ON_CPU_UNCHECKED { copies.pass_to(kernel); };
-        launch_.run_threads = &run_threads<decltype(call)>;
+    cudaError_t operator()(Kernel kernel, const Arguments&... arguments) {
+        using ThisCall = Call<Kernel, std::decay_t<const Arguments&>...>;
+        ThisCall call{kernel, {arguments...}};
+        launch_.run_threads = &run_threads<ThisCall>;
         launch_.arguments = &call;
-        launch_.copies = &copies;
-        launch_.copies_bytes = sizeof copies;
-        auto parameter = declared_.begin();
-        auto next = [&] { return parameter != declared_.end() ? *parameter++ : Declared{"", false}; };
+        launch_.argument_bytes = sizeof call;
+        if (!std::is_trivially_copyable<ThisCall>::value) {
+            launch_.copy_arguments = &copy_of<ThisCall>;
+            launch_.destroy_arguments = &destroy<ThisCall>;
+        }
+        const Declared* parameter = declared_.first;
+        const Declared* end = parameter + declared_.count;
+        auto next = [&] { return parameter != end ? *parameter++ : Declared{"", false}; };
         const Parameter parameters[] = {
             describe_parameter<std::decay_t<const Arguments&>>(next(), arguments)..., {}};
         launch_.parameters = parameters;
@@ -87,15 +120,13 @@ public:
 #if defined(CUDA_ON_CPU_CHECK)
         launch_.checked = true;
 #endif
-        launch(launch_);
+        return launch(launch_);
     }
 };
 
-// Every launch is finished when it returns, so streams have no work to order.
 inline Configuration configure(const char* kernel, int line, dim3 grid, dim3 block,
-                               std::size_t shared_bytes = 0, cudaStream_t = nullptr) {
-    return Configuration({kernel, line, grid, block, shared_bytes, false, nullptr, nullptr,
-                          false, nullptr, 0});
+                               std::size_t shared_bytes = 0, cudaStream_t stream = nullptr) {
+    return Configuration({kernel, line, grid, block, shared_bytes, false, stream});
 }
 
 // extern __shared__ T name[] inside a function: T* name = dynamic_shared<T>();

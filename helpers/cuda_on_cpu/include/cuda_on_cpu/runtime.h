@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "errors.h"
 #include "limits.h"
 #include "vector_types.h"
 
-#define CUDA_ON_CPU_API __attribute__((visibility("default")))
+struct CUstream_st;
+typedef CUstream_st* cudaStream_t;
 
 // One operating-system thread runs one block at a time, so what belongs to a block (or to the one
 // of its threads that runs right now) is thread-local. initial-exec is the cheapest way to reach
@@ -64,24 +66,28 @@ struct Launch {
     int line;            // of the launch, in the CUDA string
     uint3 grid, block;
     std::size_t shared_bytes;
-    bool cooperative;               // all blocks are alive at once
-    void (*run_threads)(void*);     // runs the current thread and the ones after it
-    void* arguments;                // for run_threads
-    bool checked;                   // its module tells about every access (check.h)
-    const Parameter* parameters;
-    unsigned parameter_count;
-    bool may_allocate = false;      // memory of its own, by new or malloc
-    const void* copies = nullptr;   // of the kernel's arguments
-    std::size_t copies_bytes = 0;
+    bool cooperative;  // all blocks are alive at once
+    cudaStream_t stream;
+    void (*run_threads)(void*) = nullptr;  // runs the current thread and the ones after it
+    void* arguments = nullptr;             // for run_threads
+    std::size_t argument_bytes = 0;
+    void* (*copy_arguments)(const void*) = nullptr;  // null: byte by byte
+    void (*destroy_arguments)(void*) = nullptr;
+    bool checked = false;  // its module tells about every access (check.h)
+    const Parameter* parameters = nullptr;
+    unsigned parameter_count = 0;
+    bool may_allocate = false;  // memory of its own, by new or malloc
 };
 
-// Runs a grid to its end. Throws std::runtime_error for a bad configuration or a fault in the kernel.
-CUDA_ON_CPU_API void launch(const Launch&);
+// Runs a grid to its end, and all that it launches; or keeps it for later (streams.h). Throws
+// std::runtime_error for a bad configuration or a fault in the kernel.
+CUDA_ON_CPU_API cudaError_t launch(const Launch&);
 
 // The running thread has returned: moves to the next one; false where this fibre has none to run.
 CUDA_ON_CPU_API bool next_thread_slow();
 
 CUDA_ON_CPU_API void allow_dynamic_shared(std::size_t bytes);  // above the usual limit
+CUDA_ON_CPU_API std::size_t dynamic_shared_limit();
 CUDA_ON_CPU_API int blocks_per_multiprocessor(std::uint64_t threads, std::size_t shared_bytes);
 
 // From now on, a fault (or a stop by the watchdog) in a kernel ends the grid, not the process, and
@@ -92,23 +98,6 @@ CUDA_ON_CPU_API void catch_faults();
 // owner names it in the error: "a tensor". Returns null if there is no memory.
 CUDA_ON_CPU_API void* allocate(std::size_t bytes, const char* owner);
 CUDA_ON_CPU_API void release(void*);
-// Likewise, but false if no array of this owner begins there.
-CUDA_ON_CPU_API bool release_from(const char* owner, void*);
-constexpr char FROM_CUDA_MALLOC[] = "an array from cudaMalloc";
-
-// What a call of the host is about to do to memory.
-struct HostAccess {
-    const char* call;  // "cudaMemcpy"
-    int line;
-    bool writes, on_device;
-};
-// Whether `bytes` from `start` on stay inside the array that `start` lies in, as far as it is
-// known. host_bytes: that an array of the host has from there on, or the largest number.
-CUDA_ON_CPU_API bool stays_inside(const void* start, std::size_t bytes, std::size_t host_bytes);
-// Throws std::runtime_error, if a call does not stay inside or takes the host's memory for the device's.
-CUDA_ON_CPU_API void check_access(const HostAccess&, const void* start, std::size_t bytes,
-                                  std::size_t host_bytes);
-CUDA_ON_CPU_API void report_bad_free(const void*);  // when the function of the host has returned
 CUDA_ON_CPU_API std::size_t memory_bytes(bool free_only);  // of this machine
 
 // A __device__ variable was given a pointer: a kernel may reach more than its parameters point to.

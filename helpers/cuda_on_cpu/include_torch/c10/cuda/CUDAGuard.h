@@ -27,9 +27,17 @@ struct OptionalCUDAGuard {
     void set_index(Index) {}
 };
 struct CUDAStreamGuard {
-    explicit CUDAStreamGuard(CUDAStream) {}
-    ~CUDAStreamGuard() {}
+    explicit CUDAStreamGuard(CUDAStream stream) : before_(getCurrentCUDAStream()) {
+        setCurrentCUDAStream(stream);
+    }
+    ~CUDAStreamGuard() { setCurrentCUDAStream(before_); }
     CUDAStreamGuard(const CUDAStreamGuard&) = delete;
+    void reset_stream(CUDAStream stream) { setCurrentCUDAStream(stream); }
+    CUDAStream original_stream() const { return before_; }
+    CUDAStream current_stream() const { return getCurrentCUDAStream(); }
+
+private:
+    CUDAStream before_;
 };
 }  // namespace cuda
 }  // namespace c10

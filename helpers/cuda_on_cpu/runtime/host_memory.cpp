@@ -1,0 +1,344 @@
+// Memory that a program asks for, and copies between arrays.
+#include "host_memory.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <unordered_map>
+
+#include "memory.h"
+#include "multiprocessor.h"
+#include "streams.h"
+
+struct CUmemPoolHandle_st {
+    std::uint64_t release_threshold = 0, used = 0, most_used = 0;  // bytes
+    int reuses[3] = {1, 1, 1};
+};
+
+namespace cuda_on_cpu {
+
+struct HostAllocation {
+    std::size_t bytes;
+    cudaMemoryType type;
+    unsigned flags;                 // of registered memory
+    bool registered;                // the program's own memory
+    cudaMemPool_t pool;
+};
+
+struct HostMemory {
+    std::mutex mutex;
+    std::unordered_map<const void*, HostAllocation> all;
+};
+static HostMemory& host_memory() {
+    static auto* memory = new HostMemory;
+    return *memory;
+}
+using MemoryLock = std::lock_guard<std::mutex>;
+
+static CUmemPoolHandle_st default_pool;
+static cudaMemPool_t current_pool = &default_pool;
+
+static const char* owner(cudaMemoryType type) {
+    switch (type) {
+        case cudaMemoryTypeHost: return "an array from cudaMallocHost";
+        case cudaMemoryTypeManaged: return "an array from cudaMallocManaged";
+        default: return "an array from cudaMalloc";
+    }
+}
+
+static cudaError_t allocate_now(void** pointer, std::size_t bytes, cudaMemoryType type,
+                                cudaMemPool_t pool) {
+    if (!pointer) return result(cudaErrorInvalidValue);
+    *pointer = bytes <= memory_bytes(false) ? allocate(bytes, owner(type)) : nullptr;
+    if (!*pointer) return result(bytes ? cudaErrorMemoryAllocation : cudaSuccess);
+    MemoryLock lock(host_memory().mutex);
+    host_memory().all[*pointer] = {bytes, type, 0, false, pool};
+    if (pool) {
+        pool->used += bytes;
+        pool->most_used = std::max(pool->most_used, pool->used);
+    }
+    return cudaSuccess;
+}
+
+// False if no array of the program's begins there.
+static bool release_now(void* pointer) {
+    {
+        MemoryLock lock(host_memory().mutex);
+        auto found = host_memory().all.find(pointer);
+        if (found == host_memory().all.end() || found->second.registered) return false;
+        if (found->second.pool) found->second.pool->used -= found->second.bytes;
+        host_memory().all.erase(found);
+    }
+    release(pointer);
+    return true;
+}
+
+cudaError_t allocate_for_host(void** pointer, std::size_t bytes, cudaMemoryType type) {
+    if (!Multiprocessor::running())
+        if (cudaError_t error = refuse_during_capture()) return error;
+    return allocate_now(pointer, bytes, type, nullptr);
+}
+
+// A graph's array is there from the capture on, until it is freed outside of the graph.
+cudaError_t allocate_in_stream(void** pointer, std::size_t bytes, cudaMemPool_t pool,
+                               cudaStream_t stream) {
+    auto nothing = [] { return cudaSuccess; };
+    if (cudaError_t error = do_in_stream(stream, cudaGraphNodeTypeMemAlloc, nothing)) return error;
+    return allocate_now(pointer, bytes, cudaMemoryTypeDevice, pool ? pool : current_pool);
+}
+
+// The array that an address lies in, if the program asked for it here; else `bytes` is 0.
+static HostAllocation allocation_of(const void* address) {
+    MemoryFound found;
+    if (!find_memory(address, &found) || !found.inside) found.begin = std::uintptr_t(address);
+    MemoryLock lock(host_memory().mutex);
+    auto known = host_memory().all.find(reinterpret_cast<const void*>(found.begin));
+    return known == host_memory().all.end() ? HostAllocation{} : known->second;
+}
+
+// ---------------------------------------------------------------- copies
+
+static bool is_device_memory(const void* address) {
+    return allocation_of(address).type == cudaMemoryTypeDevice;
+}
+
+static bool is_host_memory(const void* address) {  // not even a tensor's
+    MemoryFound found;
+    return !find_memory(address, &found);
+}
+
+// Whether the copy goes the other way than its kind says.
+static bool is_swapped(const void* to, const void* from, cudaMemcpyKind kind) {
+    if (kind == cudaMemcpyHostToDevice) return is_device_memory(from) && is_host_memory(to);
+    return kind == cudaMemcpyDeviceToHost && is_device_memory(to) && is_host_memory(from);
+}
+
+static bool may_access(const MemoryCall& call, bool writes, bool on_device, const void* start,
+                       std::size_t bytes) {
+    std::size_t host_bytes = writes ? call.to_bytes : call.from_bytes;
+    if (call.checked)
+        check_access({call.name, call.line, writes, on_device}, start, bytes, host_bytes);
+    return start && stays_inside(start, bytes, host_bytes);
+}
+
+// Bytes from the first of the box to its last.
+static std::size_t span(const cudaPitchedPtr& array, const cudaExtent& extent) {
+    std::size_t rows = (extent.depth - 1) * array.ysize + extent.height - 1;
+    return rows * array.pitch + extent.width;
+}
+
+static char* at(const cudaPitchedPtr& array, const cudaPos& first, std::size_t row,
+                std::size_t plane) {
+    return static_cast<char*>(array.ptr) + first.x +
+           ((first.z + plane) * array.ysize + first.y + row) * array.pitch;
+}
+
+// Whether every row is shorter than the step to the next one.
+static bool fits(const cudaPitchedPtr& array, const cudaExtent& extent) {
+    return extent.width <= array.pitch || extent.height * extent.depth == 1;
+}
+
+cudaError_t copy_now(const MemoryCall& call, const cudaMemcpy3DParms& p) {
+    const cudaExtent& extent = p.extent;
+    if (!extent.width || !extent.height || !extent.depth) return cudaSuccess;
+    if (unsigned(p.kind) > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
+    if (!fits(p.dstPtr, extent) || !fits(p.srcPtr, extent)) return cudaErrorInvalidPitchValue;
+    char *to = at(p.dstPtr, p.dstPos, 0, 0), *from = at(p.srcPtr, p.srcPos, 0, 0);
+    bool from_device = p.kind == cudaMemcpyDeviceToHost || p.kind == cudaMemcpyDeviceToDevice;
+    bool to_device = p.kind == cudaMemcpyHostToDevice || p.kind == cudaMemcpyDeviceToDevice;
+    if (!may_access(call, true, to_device, to, span(p.dstPtr, extent)) ||
+        !may_access(call, false, from_device, from, span(p.srcPtr, extent)) ||
+        is_swapped(to, from, p.kind))
+        return cudaErrorInvalidValue;
+    for (std::size_t plane = 0; plane < extent.depth; plane++)
+        for (std::size_t row = 0; row < extent.height; row++)
+            std::memmove(at(p.dstPtr, p.dstPos, row, plane), at(p.srcPtr, p.srcPos, row, plane),
+                         extent.width);
+    return cudaSuccess;
+}
+
+cudaError_t copy_now(const MemoryCall& call, void* to, const void* from, std::size_t bytes,
+                     cudaMemcpyKind kind) {
+    cudaMemcpy3DParms row{};
+    row.dstPtr = {to, bytes, bytes, 1};
+    row.srcPtr = {const_cast<void*>(from), bytes, bytes, 1};
+    row.extent = {bytes, 1, 1};
+    row.kind = kind;
+    return copy_now(call, row);
+}
+
+cudaError_t fill_now(const MemoryCall& call, const cudaPitchedPtr& array, const void* pattern,
+                     std::size_t pattern_bytes, const cudaExtent& extent) {
+    if (!extent.width || !extent.height || !extent.depth) return cudaSuccess;
+    if (!fits(array, extent)) return cudaErrorInvalidPitchValue;
+    if (!may_access(call, true, true, array.ptr, span(array, extent))) return cudaErrorInvalidValue;
+    for (std::size_t plane = 0; plane < extent.depth; plane++)
+        for (std::size_t row = 0; row < extent.height; row++) {
+            char* begin = at(array, {}, row, plane);
+            if (pattern_bytes == 1)
+                std::memset(begin, *static_cast<const unsigned char*>(pattern), extent.width);
+            else
+                for (std::size_t i = 0; i < extent.width; i += pattern_bytes)
+                    std::memcpy(begin + i, pattern, pattern_bytes);
+        }
+    return cudaSuccess;
+}
+
+cudaError_t copy(const MemoryCall& call, const cudaMemcpy3DParms* given, cudaStream_t stream) {
+    return do_in_stream(stream, cudaGraphNodeTypeMemcpy,
+                        [=, how = *given] { return copy_now(call, how); });
+}
+
+cudaError_t copy(const MemoryCall& call, void* to, const void* from, std::size_t bytes,
+                 cudaMemcpyKind kind, cudaStream_t stream) {
+    return do_in_stream(stream, cudaGraphNodeTypeMemcpy,
+                        [=] { return copy_now(call, to, from, bytes, kind); });
+}
+
+cudaError_t fill(const MemoryCall& call, cudaPitchedPtr array, int byte, cudaExtent extent,
+                 cudaStream_t stream) {
+    auto pattern = static_cast<unsigned char>(byte);
+    return do_in_stream(stream, cudaGraphNodeTypeMemset,
+                        [=] { return fill_now(call, array, &pattern, 1, extent); });
+}
+
+cudaError_t fill(const MemoryCall& call, void* pointer, int byte, std::size_t bytes,
+                 cudaStream_t stream) {
+    return fill(call, {pointer, bytes, bytes, 1}, byte, {bytes, 1, 1}, stream);
+}
+
+// ---------------------------------------------------------------- allocations
+
+cudaError_t free_for_host(void* pointer, bool checked) {
+    if (!Multiprocessor::running())
+        if (cudaError_t error = refuse_during_capture()) return error;
+    if (!pointer || release_now(pointer)) return cudaSuccess;
+    if (checked) report_bad_free(pointer);
+    return result(cudaErrorInvalidValue);
+}
+
+}  // namespace cuda_on_cpu
+
+using namespace cuda_on_cpu;
+
+// In a graph it stays, for the next launch.
+cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
+    if (!is_put_off(stream)) return cudaFree(pointer);
+    return do_in_stream(stream, cudaGraphNodeTypeMemFree, [] { return cudaSuccess; });
+}
+
+cudaError_t cudaHostRegister(void* pointer, std::size_t bytes, unsigned flags) {
+    if (!pointer || !bytes) return result(cudaErrorInvalidValue);
+    MemoryLock lock(host_memory().mutex);
+    HostAllocation registered{bytes, cudaMemoryTypeHost, flags, true, nullptr};
+    bool is_new = host_memory().all.emplace(pointer, registered).second;
+    return result(is_new ? cudaSuccess : cudaErrorHostMemoryAlreadyRegistered);
+}
+
+cudaError_t cudaHostUnregister(void* pointer) {
+    MemoryLock lock(host_memory().mutex);
+    auto found = host_memory().all.find(pointer);
+    if (found == host_memory().all.end() || !found->second.registered)
+        return result(cudaErrorHostMemoryNotRegistered);
+    host_memory().all.erase(found);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostGetFlags(unsigned* flags, void* pointer) {
+    HostAllocation known = allocation_of(pointer);
+    if (known.type != cudaMemoryTypeHost) return result(cudaErrorInvalidValue);
+    *flags = known.flags | cudaHostAllocMapped;
+    return cudaSuccess;
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
+    if (!attributes) return result(cudaErrorInvalidValue);
+    HostAllocation known = allocation_of(pointer);
+    auto* address = const_cast<void*>(pointer);
+    bool on_host = known.type == cudaMemoryTypeHost || known.type == cudaMemoryTypeManaged;
+    *attributes = {known.type, known.bytes ? 0 : cudaInvalidDeviceId,
+                   known.bytes ? address : nullptr, on_host ? address : nullptr};
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+    if (!free || !total) return result(cudaErrorInvalidValue);
+    *free = memory_bytes(true);
+    *total = memory_bytes(false);
+    return cudaSuccess;
+}
+
+// ---------------------------------------------------------------- pools
+
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
+    if (!pool || !properties) return result(cudaErrorInvalidValue);
+    *pool = new CUmemPoolHandle_st;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
+    if (!pool || pool == &default_pool) return result(cudaErrorInvalidValue);
+    if (current_pool == pool) current_pool = &default_pool;
+    MemoryLock lock(host_memory().mutex);
+    for (auto& allocation : host_memory().all)
+        if (allocation.second.pool == pool) allocation.second.pool = nullptr;
+    delete pool;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
+    if (device != 0) return result(cudaErrorInvalidDevice);
+    *pool = &default_pool;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) {
+    if (device != 0) return result(cudaErrorInvalidDevice);
+    *pool = current_pool;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t pool) {
+    if (device != 0) return result(cudaErrorInvalidDevice);
+    current_pool = pool ? pool : &default_pool;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+    if (!pool || !value) return result(cudaErrorInvalidValue);
+    switch (attribute) {
+        case cudaMemPoolReuseFollowEventDependencies:
+        case cudaMemPoolReuseAllowOpportunistic:
+        case cudaMemPoolReuseAllowInternalDependencies:
+            pool->reuses[attribute - 1] = *static_cast<int*>(value);
+            return cudaSuccess;
+        case cudaMemPoolAttrReleaseThreshold:
+            pool->release_threshold = *static_cast<std::uint64_t*>(value);
+            return cudaSuccess;
+        case cudaMemPoolAttrReservedMemHigh:
+        case cudaMemPoolAttrUsedMemHigh:  // may be reset only
+            if (*static_cast<std::uint64_t*>(value)) break;
+            pool->most_used = pool->used;
+            return cudaSuccess;
+        default: break;
+    }
+    return result(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+    if (!pool || !value) return result(cudaErrorInvalidValue);
+    auto& bytes = *static_cast<std::uint64_t*>(value);
+    switch (attribute) {
+        case cudaMemPoolReuseFollowEventDependencies:
+        case cudaMemPoolReuseAllowOpportunistic:
+        case cudaMemPoolReuseAllowInternalDependencies:
+            *static_cast<int*>(value) = pool->reuses[attribute - 1];
+            break;
+        case cudaMemPoolAttrReleaseThreshold: bytes = pool->release_threshold; break;
+        case cudaMemPoolAttrReservedMemCurrent:
+        case cudaMemPoolAttrUsedMemCurrent: bytes = pool->used; break;
+        case cudaMemPoolAttrReservedMemHigh:
+        case cudaMemPoolAttrUsedMemHigh: bytes = pool->most_used; break;
+    }
+    return cudaSuccess;
+}

@@ -1,0 +1,13 @@
+// Copies as they are made, whatever the stream.
+#pragma once
+#include "../include/cuda_on_cpu/host_memory.h"
+
+namespace cuda_on_cpu {
+
+cudaError_t copy_now(const MemoryCall&, void* to, const void* from, std::size_t bytes,
+                     cudaMemcpyKind);
+cudaError_t copy_now(const MemoryCall&, const cudaMemcpy3DParms&);
+cudaError_t fill_now(const MemoryCall&, const cudaPitchedPtr&, const void* pattern,
+                     std::size_t pattern_bytes, const cudaExtent&);
+
+}  // namespace cuda_on_cpu
