@@ -1,5 +1,4 @@
-// The device as the host sees it. What a CPU has no counterpart of is as in a chip of compute
-// capability 7.5, or 0.
+// The device as the host sees it. What a CPU has no counterpart of is as in a small chip, or 0.
 #include "../include/cuda_on_cpu/device_properties.h"
 
 #include <algorithm>
