@@ -15,7 +15,7 @@ import re
 
 from .error import TranslateError
 from .scanner import CLOSING, Source, closing, mask
-from .unsupported import without_other_architectures
+from .unsupported import is_surely_compiled, without_other_architectures
 
 _SIGNED = {"s8": "std::int8_t", "s16": "std::int16_t", "s32": "std::int32_t", "s64": "std::int64_t"}
 _UNSIGNED = {f"{kind}{bits}": f"std::uint{bits}_t" for kind in "ub" for bits in (8, 16, 32, 64)}
@@ -121,11 +121,11 @@ _SPECIAL = {
     "nwarpid": "warps()",
     "smid": "multiprocessor()",
     "nsmid": "B32(MULTIPROCESSORS)",
-    "clock": "B32(clock64())",
-    "clock_hi": "B32(clock64() >> 32)",
-    "clock64": "B64(clock64())",
-    "globaltimer": "B64(__globaltimer())",
-    "globaltimer_lo": "B32(__globaltimer())",
+    "clock": "B32(clock())",
+    "clock_hi": "B32(clock() >> 32)",
+    "clock64": "clock()",
+    "globaltimer": "clock()",
+    "globaltimer_lo": "B32(clock())",
     "lanemask_eq": "(1u << lane())",
     "lanemask_lt": "lanes_below()",
     "lanemask_le": "(lanes_below() << 1 | 1)",
@@ -155,13 +155,19 @@ def rewrite_asm(src: str) -> str:
         try:
             new = _translate(src[found.end() : end])
         except PtxError as error:
-            raise TranslateError(source.line_of(found.start()), str(error)) from None
+            if is_surely_compiled(code, found.start()):
+                raise TranslateError(source.line_of(found.start()), str(error)) from None
+            new = _REFUSED.format(str(error).replace("\\", "/").replace('"', "'"))
         line_breaks = "".join(re.findall(r"\\?\n", src[found.start() : end]))
         src = src[: found.start()] + new + line_breaks + src[end + 1 :]
     return src
 
 
 _ASM = r"\b(?:asm|__asm__|__asm)\b\s*(?:\b(?:volatile|__volatile__)\b\s*)?\("
+
+
+# Where a macro may leave it out, the compiler knows.
+_REFUSED = '__extension__ ({{ [[gnu::error("{}")]] void ptx_refused(); ptx_refused(); }})'
 
 
 class PtxError(Exception):
@@ -267,7 +273,7 @@ class _Statement:
         if words.endswith(":"):
             label = re.sub(r"\W", "_", words.rstrip(": "))
             self.labels.append(label)
-            return f"ptx_{label}: "
+            return f"ptx_{label}: ; "
         if words.startswith(".reg"):
             return self.declaration(words)
         found = re.fullmatch(r"(?:@(!?)\s*([\w$%]+)\s+)?(\S+)\s*(.*)", words, re.DOTALL)
@@ -442,16 +448,19 @@ class _Statement:
         return f"{{ bool inside = true; {self.assigned(destination, call)}{inside} }}"
 
     def matrices(self, opcode, operands):
-        pattern = r"(ldmatrix|stmatrix)\.sync\.aligned(?:\.m8n8)?\.x([124])(?:\.m8n8)?(\.trans)?"
-        found = re.fullmatch(pattern + r"\.shared(?:::cta)?\.b16", opcode)
-        if not found:
+        words = r"(?:\.(?:m8n8|x[124]|trans|shared(?:::cta)?))+"  # people write them in any order
+        pattern = rf"(ldmatrix|stmatrix)\.sync\.aligned({words})\.b16"
+        found = re.fullmatch(pattern, opcode)
+        words = found[2].split(".") if found else []
+        count = [int(word[1:]) for word in words if word in ("x1", "x2", "x4")]
+        if len(count) != 1:
             raise _unknown(opcode)
         rows, held = operands if found[1] == "stmatrix" else reversed(operands)
         address = self.address(rows, "shared")
-        transposed = "true" if found[3] else "false"
+        transposed = "true" if "trans" in words else "false"
         registers = self.registers(held)
-        if len(registers) != int(found[2]):
-            raise PtxError(f"inline PTX '{opcode}' needs {found[2]} registers.")
+        if len(registers) != count[0]:
+            raise PtxError(f"inline PTX '{opcode}' needs {count[0]} registers.")
         return f"{found[1]}<{transposed}>({', '.join(['__LINE__', address, *registers])});"
 
     def multiply(self, opcode, operands):

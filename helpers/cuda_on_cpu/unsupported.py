@@ -65,7 +65,23 @@ def _in_directive(code: str, position: int) -> bool:
 
 def without_other_architectures(code: str) -> str:
     """Blank what conditions on __CUDA_ARCH__ leave out; what cannot be decided stays."""
-    out = []
+    return "".join(
+        line if directive or _live(stack) else blank(line)
+        for line, directive, stack in _conditions(code)
+    )
+
+
+def is_surely_compiled(code: str, position: int) -> bool:
+    """Whether no condition around the position is one that cannot be decided here."""
+    for line, _, stack in _conditions(code):
+        position -= len(line)
+        if position < 0:
+            return all(taken for _, taken, _ in stack)
+    return True
+
+
+def _conditions(code):
+    """Yield each line, whether it is an #if, #else ..., and the #ifs that are open after it."""
     stack = []  # per #if: [live before it, a branch was surely taken, this branch may be live]
     for line in code.splitlines(keepends=True):
         found = re.match(r"[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif)\b(.*)", line)
@@ -81,8 +97,7 @@ def without_other_architectures(code: str) -> str:
             stack[-1][2] = not stack[-1][1]
         elif word == "endif" and stack:
             stack.pop()
-        out.append(line if word or _live(stack) else blank(line))
-    return "".join(out)
+        yield line, bool(word), stack
 
 
 def _live(stack: list) -> bool:

@@ -112,9 +112,11 @@ __global__ void lanes(unsigned* out) {
     unsigned shuffled, inside;
     asm volatile("{ .reg .pred p; shfl.sync.down.b32 %0|p, %2, 3, 31, -1; selp.u32 %1, 1, 0, p; }"
                  : "=r"(shuffled), "=r"(inside) : "r"(lane * 10));
-    unsigned steps = lane;
+    unsigned steps = lane, time;
+    asm volatile("mov.u32 %0, %%clock;" : "=r"(time));
     asm volatile("{\n .reg .pred more;\n"
-                 "AGAIN:\n add.u32 %0, %0, 7;\n setp.lt.u32 more, %0, 40;\n @more bra AGAIN;\n}"
+                 "AGAIN:\n add.u32 %0, %0, 7;\n setp.lt.u32 more, %0, 40;\n"
+                 " @more bra AGAIN;\n bra DONE;\nDONE:\n}"
                  : "+r"(steps));
     unsigned* mine = out + (threadIdx.x * 7);
     asm volatile("st.global.v2.u32 [%0], {%1, %2};" :: "l"(mine), "r"(lane), "r"(warp) : "memory");
@@ -208,7 +210,7 @@ __global__ void transposes(const half* in, half* out) {
     for (int i = threadIdx.x; i < 64; i += 32) tile[i / 8][i % 8] = in[i];
     __syncwarp();
     uint32_t r, at = (uint32_t)__cvta_generic_to_shared(&tile[threadIdx.x % 8][0]);
-    asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];" : "=r"(r) : "r"(at));
+    asm volatile("ldmatrix.sync.aligned.x1.trans.m8n8.shared.b16 {%0}, [%1];" : "=r"(r) : "r"(at));
     reinterpret_cast<uint32_t*>(out)[threadIdx.x] = r;
 }
 """
@@ -412,6 +414,13 @@ def test_mma(lib, name):
     lib.run(f"run_{name}", a, b, c, d)
     product = draw[0] @ draw[1] + draw[2]
     np.testing.assert_array_equal(d, _fragments(product, place_c, M * N // 32))
+
+
+def test_what_a_macro_may_leave_out_is_for_the_compiler(tmp_path):
+    wgmma = '#ifdef HOPPER\n__device__ void f() { asm("wgmma.fence.sync.aligned;"); }\n#endif\n'
+    compile_string(wgmma, tmp_path)
+    with pytest.raises(AssertionError, match="inline PTX 'wgmma.fence.sync.aligned' runs on a GPU"):
+        compile_string("#define HOPPER\n" + wgmma + "EXPORT run(const Arrays&) { f(); }", tmp_path)
 
 
 @pytest.mark.parametrize("text, sentence", [

@@ -248,7 +248,6 @@ def test_what_cannot_be_done_is_said_in_a_sentence(src, sentence):
         ("#if 0", True),
         ("#ifndef __CUDA_ARCH__", True),
         ("#if __CUDA_ARCH__ >= 800", False),
-        ("#if USE_PTX", False),
         ("#if __CUDA_ARCH__ >= 700\n#else", True),
         ("#if __CUDA_ARCH__ >= 900\n#elif __CUDA_ARCH__ >= 700", False),
         ("#if __CUDA_ARCH__ >= 900\n#if 1\n#endif", True),

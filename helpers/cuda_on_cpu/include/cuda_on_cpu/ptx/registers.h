@@ -18,10 +18,8 @@ using B64 = std::uint64_t;
 
 // The operand's bits, in a register of the size that its constraint ("r", "l", "f" ...) names.
 template <class Bits, class T>
-inline Bits get(const T& operand) {
-    if constexpr (std::is_array_v<T>) {
-        return Bits(reinterpret_cast<std::uintptr_t>(&operand));
-    } else if constexpr (std::is_pointer_v<T>) {
+inline Bits get(T operand) {
+    if constexpr (std::is_pointer_v<T>) {
         return Bits(reinterpret_cast<std::uintptr_t>(operand));
     } else if constexpr (std::is_integral_v<T> || std::is_enum_v<T>) {
         return Bits(operand);
@@ -83,6 +81,7 @@ inline void unpack(All all, Parts&... parts) {
 inline unsigned lanes_below() { return (1u << lane()) - 1; }
 inline unsigned block_number() { return (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x; }
 inline unsigned multiprocessor() { return block_number() % MULTIPROCESSORS; }
+inline B64 clock() { return B64(clock64()); }  // nanoseconds
 inline unsigned warps() { return (blockDim.x * blockDim.y * blockDim.z + 31) / 32; }
 
 }  // namespace cuda_on_cpu::ptx
