@@ -26,7 +26,8 @@ How it works, in the order to read it:
     meeting    barriers, shuffles, votes: where threads wait for each other
     undefined  what a shuffle gives for a lane that did not come
     source     looks through a kernel and its device functions, and refuses what only Python can do
-    division   remarks on // and % of negative numbers, which C divides otherwise
+    negative   remarks on // and % of negative numbers, refuses such indices of lists; `natural`
+               knows which numbers cannot be negative
     rewrite    turns calls at which threads meet into `yield`, so that a thread can be paused there
     block      runs the threads of a block and lets them meet
     running    launch: checks what it is given and runs the blocks

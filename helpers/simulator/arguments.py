@@ -7,7 +7,9 @@ import numpy as np
 import torch
 
 from helpers.simulator.arrays import ELEMENTS, dtype_name, element_bytes, make_array, size_bytes
+from helpers.simulator.current import current
 from helpers.simulator.errors import DtypeError, LaunchError
+from helpers.simulator.unwritten import find_unwritten
 from helpers.simulator.watch import AliasWatch, Watch
 
 
@@ -17,6 +19,7 @@ class Arguments:
     def __init__(self):
         self._copies = {}
         self._arrays = []  # address, Array
+        self._unwritten = {}  # Array → its elements that nobody had written, its memory
 
     def array(self, name, value):
         """Return an Array on a tensor's or NumPy array's own memory, or on a copy of it."""
@@ -37,6 +40,9 @@ class Arguments:
         array = make_array(name, memory, tuple(tensor.shape), tensor.dtype)
         array.offset = offset
         self._arrays.append((memory.ctypes.data, array))
+        found = find_unwritten(memory, tensor.dtype)
+        if found is not None:
+            self._unwritten[array] = found, memory
         return array
 
     def watch(self):
@@ -44,7 +50,8 @@ class Arguments:
         for group in _overlapping(self._arrays):
             if len(group) == 1:
                 ((_, array),) = group
-                array.watch_with(Watch(array.element_text, shared=False), "global")
+                unwritten = self._unwritten_of(array)
+                array.watch_with(Watch(array.element_text, False, unwritten), "global")
                 continue
             begin = group[0][0]
             sizes = [element_bytes(array) for _, array in group]
@@ -54,6 +61,24 @@ class Arguments:
                 first = (start - begin) // unit
                 watches.append(AliasWatch(array, first, size // unit, memory, watches))
                 array.watch_with(watches[-1], "global")
+
+    def _unwritten_of(self, array):
+        """Return a function that tells which elements nobody has written; None if all are."""
+        elements, _ = self._unwritten.get(array, (None, None))
+        return None if elements is None else lambda index: elements[array.number(index)]
+
+    def remark_on_unwritten(self, code):
+        """Say which elements the kernel with this code has left as nobody has written them."""
+        for array, (_, memory) in self._unwritten.items():
+            left = find_unwritten(memory, array.dtype)
+            if left is not None:
+                first = array.element_text(array.index(int(left.argmax())))
+                current.remark(
+                    code,
+                    code.co_firstlineno,
+                    f"{left.sum()} of {array.size} elements of {array.name} are unwritten still; "
+                    f"the first is {first}",
+                )
 
     def _copy(self, tensor):
         """Return a contiguous copy on the CPU; the same one if a tensor is passed twice."""

@@ -102,7 +102,7 @@ class Array(NoNumber):
             self._data[index] = value
         except (TypeError, IndexError, ValueError, NotImplementedError):
             self.poke(index, value)
-        self.watch.write(index)
+        self.watch.write(index, value)
 
     def change(self, index, new_value, reads=True, compares=False):
         """Replace an element by `new_value(element)` in one atomic step; return the old value.
@@ -141,6 +141,14 @@ class Array(NoNumber):
         ):
             number = number * size + part
         return number
+
+    def index(self, number):
+        """Return the index of the element with a number in C order."""
+        index = []
+        for size in reversed(self.shape):
+            number, part = divmod(number, size)
+            index.insert(0, part)
+        return tuple(index)
 
     @property
     def name(self):
@@ -189,6 +197,8 @@ class Array(NoNumber):
         if isinstance(value, Undefined):
             raise value.refused(f"{self.element_text(index)} gets")
         try:
+            if isinstance(value, str | bytes):
+                raise TypeError
             if self.dtype.is_floating_point:
                 self._data[index] = float(value)
             else:
@@ -255,7 +265,7 @@ class Array1D(Array):
             self._data[index] = value
         except (TypeError, IndexError, ValueError):
             self.poke(index, value)
-        self.watch.write(index)
+        self.watch.write(index, value)
 
 
 class _HalfWords:

@@ -21,6 +21,7 @@ class Current:
     observer = None  # of the launch, or None
     own = (_HERE,)  # where files begin whose frames are not the kernel's, see observe
     shared = None  # shared arrays of the running block, by the place in the code that made them
+    returns = ()  # the lines in which the kernel returns something
     remarks = set()  # the lines about which something has been said
 
     def observe(self, observer):
@@ -76,6 +77,9 @@ def place_of(code, line):
 
 def returned_error(result):
     """Return the error for a thread that returned something."""
+    lines = " or ".join(str(line) for line in current.returns)
+    where = f"{current.kernel}, line {lines}" if lines else current.kernel
     return LaunchError(
-        f"{current.kernel} returned {result!r}; a kernel returns nothing, it writes to its arrays"
+        f"{where}: a kernel returns nothing, it writes to its arrays; this returned {result!r} "
+        f"({thread_name()})"
     )

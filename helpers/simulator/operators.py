@@ -19,6 +19,9 @@ class NoNumber:
     def __eq__(self, other):
         return self is other if current.current.kernel is None else self._refuse()
 
+    def __array_function__(self, *_):  # of NumPy's functions
+        self._refuse()
+
     def __bool__(self):
         return current.current.kernel is None or self._refuse()
 

@@ -13,7 +13,7 @@ Shuffles and votes order nothing, and neither does the order in which blocks run
 
 from bisect import bisect
 
-from helpers.base.gpu import MAX_THREADS
+from helpers.base.gpu import MAX_THREADS, WARP_SIZE
 from helpers.simulator.current import current
 from helpers.simulator.errors import HostOnlyError
 from helpers.simulator.meeting import syncwarp
@@ -134,6 +134,11 @@ class Order:
             stamp <= max(known.get((start, None), -1), known.get((start, thread), -1))
             for known in (self._known_by_all, self._known.get(own, {}))
         )
+
+    def is_same_warp(self, stamp):
+        """Whether `stamp` is from the running thread's warp, and this from the running block."""
+        lanes = stamp & _THREAD, self.stamp & _THREAD
+        return stamp >= self.block and lanes[0] // WARP_SIZE == lanes[1] // WARP_SIZE
 
     def missing_fence(self, stamp):
         """Say which fence would order a write at `stamp` before the running thread; or ""."""

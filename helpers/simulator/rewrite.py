@@ -5,8 +5,8 @@
 
 The second for device functions with such calls in them, which are rewritten as well. Names, line
 numbers, globals, closures and defaults stay, so errors and breakpoints point at the kernel's own
-lines. A kernel in which no threads meet is left as it is, unless it divides integers (see division)
-or an observer of the launch wants marks in it.
+lines. A kernel in which no threads meet is left as it is, unless a negative number would matter in
+it (see negative) or an observer of the launch wants marks in it.
 """
 
 import __future__
@@ -15,9 +15,9 @@ import ast
 import types
 from dataclasses import dataclass
 
-from helpers.simulator.division import FUNCTIONS, WatchDivisions
 from helpers.simulator.errors import LaunchError
 from helpers.simulator.meeting import Meeting
+from helpers.simulator.negative import FUNCTIONS, WatchNegatives
 from helpers.simulator.source import Source
 
 _FUTURE_FLAGS = sum(
@@ -35,7 +35,7 @@ def prepare(kernel, arguments, observer=None):
     rewriter = _Rewriter(kernel, arguments, observer)
     pauses = rewriter.meets(kernel)
     function = rewriter.rewritten(kernel) if rewriter.wants(kernel) else kernel
-    return Prepared(function, pauses, rewriter.meetings)
+    return Prepared(function, pauses, rewriter.meetings, rewriter.source(kernel).returns)
 
 
 @dataclass
@@ -45,6 +45,7 @@ class Prepared:
     function: types.FunctionType
     pauses: bool  # whether it is a generator function now
     meetings: set  # in it
+    returns: list  # the lines in which it returns something
 
 
 class _Rewriter:
@@ -66,10 +67,10 @@ class _Rewriter:
     def wants(self, target):
         """Whether a function is to be rewritten: see above."""
         called = list(self._called(target))
-        if any(isinstance(t, Meeting) or self._source(t).divides for t in called):
+        if any(isinstance(t, Meeting) or self.source(t).may_be_negative for t in called):
             return True
         observed = self._observer is not None and isinstance(target, types.FunctionType)
-        return observed and self._source(target).node is not None
+        return observed and self.source(target).node is not None
 
     def _called(self, target, seen=None):
         """Return the functions and meetings that a call of `target` may come to, itself first."""
@@ -77,7 +78,7 @@ class _Rewriter:
         if isinstance(target, Meeting | types.FunctionType) and target not in seen:
             seen[target] = None
             if not isinstance(target, Meeting):
-                for call in self._source(target).calls:
+                for call in self.source(target).calls:
                     self._called(call.target, seen)
         return seen
 
@@ -92,7 +93,7 @@ class _Rewriter:
         return self._cells[function]
 
     def _rewrite(self, function):
-        source = self._source(function)
+        source = self.source(function)
         inner = self._pausing_inner_functions(source)
         edits = {}  # id of a call's node → name of the rewritten function, None for a Meeting
         plain = set()  # those names whose functions do not pause
@@ -121,8 +122,8 @@ class _Rewriter:
             node = self._observer.edit(node, function)
             cells |= {name: types.CellType(mark) for name, mark in self._observer.marks.items()}
         node = _InsertYields(edits, plain).visit(node)
-        if source.divides:
-            node = WatchDivisions().visit(node)
+        if source.may_be_negative:
+            node = WatchNegatives().visit(node)
             cells |= {name: types.CellType(function) for name, function in FUNCTIONS.items()}
         return _compile(function, node, cells)
 
@@ -134,7 +135,7 @@ class _Rewriter:
             found |= {c.owner for c in source.calls if c.target in found or self.meets(c.target)}
         return found
 
-    def _source(self, function):
+    def source(self, function):
         if function not in self._sources:
             self._sources[function] = Source(function)
         return self._sources[function]

@@ -63,6 +63,7 @@ def observed_launch(observer, kernel, grid, block, *args):
             kernel, dict(zip(kernel.__code__.co_varnames, values, strict=False)), observer
         )
         order.remember_readers(prepared.meetings)
+        current.returns = prepared.returns
     except SimulatorError as error:
         raise type(error)(f"{kernel.__name__}: {error}") from None
     current.kernel = kernel.__name__
@@ -83,6 +84,7 @@ def observed_launch(observer, kernel, grid, block, *args):
                         order.end_thread()
                         if observer is not None:
                             observer.end_block()
+        arguments.remark_on_unwritten(kernel.__code__)
     except (Exception, KeyboardInterrupt) as error:
         explain(error)
         raise

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from helpers.simulator.arrays import Array, shared_array
-from helpers.simulator.division import find_divisions
 from helpers.simulator.errors import HostOnlyError, LaunchError
 from helpers.simulator.geometry import Place
 from helpers.simulator.meeting import Meeting
+from helpers.simulator.negative import mark_negatives
 
 # Nobody's device functions: they are called as they are.
 _INSTALLED = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "purelib", "platlib")})
@@ -52,7 +52,8 @@ class Source(ast.NodeVisitor):
         """`arguments`: by their names, if they are known."""
         self.node = None
         self.calls = []
-        self.divides = False  # whether integers may be divided in it
+        self.returns = []  # the lines in which it returns something
+        self.may_be_negative = False  # whether there is something marked in it, see negative
         self._arguments = arguments or {}
         self._function, self._closure = function, closure(function)
         self._scopes = []
@@ -67,7 +68,7 @@ class Source(ast.NodeVisitor):
             raise LaunchError(f"{code.co_name} has a yield; a kernel cannot")
         else:
             self._visit_body(self.node, code)
-            self.divides = find_divisions(self.node, self._is_natural)
+            self.may_be_negative = mark_negatives(self.node, self._is_natural, self._is_list)
 
     def _refuse_meetings(self, code):
         """A lambda, or a function whose source is not at hand, must not hold a Meeting."""
@@ -171,6 +172,11 @@ class Source(ast.NodeVisitor):
             return self._is_parameter(node.value)
         return isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare | ast.Constant)
 
+    def visit_Return(self, node):
+        if len(self._scopes) == 1 and node.value is not None:
+            self.returns.append(node.lineno)
+        self.generic_visit(node)
+
     def visit_Global(self, node):
         raise HostOnlyError(
             f"{ast.unparse(node)} in line {node.lineno}: a kernel cannot write to variables of the "
@@ -230,6 +236,11 @@ class Source(ast.NodeVisitor):
         if value is None and node.id not in self._function.__code__.co_varnames:
             value = self._lookup(node.id)
         return isinstance(value, int) and value >= 0
+
+    def _is_list(self, node):
+        """Whether a name stands for a list or tuple of the host."""
+        is_own = node.id in self._function.__code__.co_varnames
+        return not is_own and isinstance(self._lookup(node.id), list | tuple)
 
     def _lookup(self, name):
         if name in self._closure:

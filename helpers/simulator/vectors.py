@@ -62,7 +62,7 @@ class Vectors(Array):
             )
         for element, value in zip(elements, values, strict=True):
             self._array.poke(element, value)
-        self._array.watch.write_all(elements, _getframe(1))
+        self._array.watch.write_all(elements, values, _getframe(1))
 
     def change(self, index, new_value, reads=True, compares=False):
         raise fault(DtypeError, f"{self.element_text(index)} is a vector; atomics take a number")

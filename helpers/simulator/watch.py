@@ -26,13 +26,13 @@ class _Watch:
             if index not in self.quiet:
                 self.read(index, frame)
 
-    def write_all(self, indices, frame):
-        for index in indices:
-            self.write(index, frame)
+    def write_all(self, indices, values, frame):
+        for index, value in zip(indices, values, strict=True):
+            self.write(index, value, frame)
 
 
 class Watch(_Watch):
-    """The accesses to one array, by index. An access is (stamp, code, offset in the code).
+    """The accesses to one array, by index. An access is (stamp, code, offset in the code, value).
 
     Threads run in order, so of those that read between two barriers it is enough to keep the
     first: a later writer races with it, or is that thread itself and comes before all others.
@@ -40,13 +40,15 @@ class Watch(_Watch):
     syncwarp() orders some of them, all.
     """
 
-    __slots__ = ("_atomics", "_other_reads", "_reads", "_swapped", "_undefined_at_first", "_writes")
-    __slots__ += ("_late_reads", "_swap_before", "_swaps", "element_text", "quiet")
+    __slots__ = ("_atomics", "_other_reads", "_is_unwritten", "_reads", "_swapped", "_writes")
+    __slots__ += ("_late_reads", "_swap_before", "_shared", "_swaps", "element_text", "quiet")
 
-    def __init__(self, element_text, shared):
+    def __init__(self, element_text, shared, is_unwritten=None):
+        """`is_unwritten`: tells of an index of global memory whether it is undefined at first."""
         self.quiet = set()  # indices that any thread may read, with nothing more to remember
         self.element_text = element_text  # a function: index → "s[3]"
-        self._undefined_at_first = shared
+        self._shared = shared
+        self._is_unwritten = (lambda _: True) if shared else is_unwritten
         self._reads, self._writes, self._atomics = {}, {}, {}
         self._other_reads = {}  # by blocks before this one
         self._swapped = set()  # indices whose last atomic was a compare-and-swap
@@ -59,14 +61,14 @@ class Watch(_Watch):
         """The running thread has read an element; `frame`: where, two calls up if not given."""
         last = self._writes.get(index)
         if last is None:
-            if self._undefined_at_first and index not in self._atomics:
-                raise self._undefined(index)
+            if self._is_unwritten is not None:
+                self._refuse_unwritten(index)
         elif last[0] == order.stamp:
             return
         elif not order.block <= last[0] < order.barrier:
             self._compare(index, _READ, last, _WRITTEN)
         frame = frame or _getframe(2)
-        access = order.stamp, frame.f_code, frame.f_lasti
+        access = order.stamp, frame.f_code, frame.f_lasti, None
         if self._atomics:
             if index in self._swapped:
                 self._read_swapped(index, access)
@@ -90,28 +92,30 @@ class Watch(_Watch):
         if len(before) == order.readers:
             self.quiet.add(index)
 
-    def write(self, index, frame=None):
-        """The running thread has written an element."""
+    def write(self, index, value, frame=None):
+        """The running thread has written a value to an element."""
+        frame = frame or _getframe(2)
+        access = order.stamp, frame.f_code, frame.f_lasti, value
         last = self._writes.get(index)
         if last is not None:
             if last[0] == order.stamp:
+                self._writes[index] = access
                 return
             if not order.block <= last[0] < order.barrier:
-                self._compare(index, _WRITTEN, last, _WRITTEN)
+                self._compare_writes(index, last, access)
         if self._atomics:
             self._compare(index, _WRITTEN, self._atomics.get(index), _ATOMIC)
         if self._reads:
             self._compare_with_readers(index, _WRITTEN)
             self.quiet.discard(index)
-        frame = frame or _getframe(2)
-        self._writes[index] = order.stamp, frame.f_code, frame.f_lasti
+        self._writes[index] = access
 
     def atomic(self, index, reads, compares):
         """The running thread has performed an atomic; `reads`, `compares`: see Array.change."""
         order.pass_atomic((self, index))
         last = self._writes.get(index)
-        if last is None and self._undefined_at_first and reads and index not in self._atomics:
-            raise self._undefined(index)
+        if last is None and self._is_unwritten is not None and reads:
+            self._refuse_unwritten(index)
         self._compare(index, _ATOMIC, last, _WRITTEN)
         if compares:
             self._swap(index)
@@ -120,7 +124,7 @@ class Watch(_Watch):
             self._compare_with_readers(index, _ATOMIC)
         self.quiet.discard(index)
         frame = calling_frame()
-        self._atomics[index] = order.stamp, frame.f_code, frame.f_lasti
+        self._atomics[index] = order.stamp, frame.f_code, frame.f_lasti, None
 
     def _swap(self, index):
         """The running thread compares and swaps: that makes good its plain reads before."""
@@ -162,18 +166,34 @@ class Watch(_Watch):
         if self._other_reads:
             self._compare(index, does, self._other_reads.pop(index, None), _READ)
 
+    def _compare_writes(self, index, last, access):
+        """To write what is there already does no harm; lanes of one instruction may do it."""
+        if last[3] != access[3]:
+            self._compare(index, _WRITTEN, last, _WRITTEN)
+        elif not order.is_before(last[0]) and not (
+            last[1:3] == access[1:3] and order.is_same_warp(last[0])
+        ):
+            _, code, offset, _ = access
+            what = _race_text(self.element_text(index), _WRITTEN, last, _WRITTEN)
+            what += ". Both write the same value, so it does no harm"
+            current.remark(code, line_of(code, offset), what)
+
     def _compare(self, index, does, other, did):
         """Raise RaceError unless another access is ordered before what the thread does now."""
         if other is None or other[0] == order.stamp or order.is_before(other[0]):
             return
         raise _race(self.element_text(index), does, other, did)
 
-    def _undefined(self, index):
+    def _refuse_unwritten(self, index):
+        if index in self._atomics or not self._is_unwritten(index):
+            return
         what = f"{self.element_text(index)} is read before anybody has written it"
-        stamp, code, offset = next(reversed(self._writes.values()), (-1, None, 0))
+        stamp, code, offset, _ = next(reversed(self._writes.values()), (-1, None, 0, None))
         if stamp >= order.barrier:
             what += f"; is a barrier missing after the writes in line {line_of(code, offset)}?"
-        return fault(UninitializedError, what)
+        elif not self._shared:
+            what += "; torch.empty leaves in a tensor what was there, torch.zeros sets it to 0"
+        raise fault(UninitializedError, what)
 
 
 class AliasWatch(_Watch):
@@ -192,8 +212,8 @@ class AliasWatch(_Watch):
     def read(self, index, frame=None):
         self._tell(self._memory.read, index, frame or _getframe(2))
 
-    def write(self, index, frame=None):
-        self._tell(self._memory.write, index, frame or _getframe(2))
+    def write(self, index, value, frame=None):
+        self._tell(self._memory.write, index, (self, value), frame or _getframe(2))
 
     def atomic(self, index, reads, compares):
         self._tell(self._memory.atomic, index, reads, compares)
@@ -214,11 +234,7 @@ class AliasWatch(_Watch):
         number = (unit - self._first) // self._step
         if not 0 <= number < self.array.size:
             return ""
-        index = []
-        for size in reversed(self.array.shape):
-            number, part = divmod(number, size)
-            index.insert(0, part)
-        return self.array.element_text(tuple(index))
+        return self.array.element_text(self.array.index(number))
 
 
 class ObservedWatch:
@@ -235,10 +251,10 @@ class ObservedWatch:
         if index not in self._watch.quiet:
             self._watch.read(index, frame)
 
-    def write(self, index, frame=None):
+    def write(self, index, value, frame=None):
         frame = frame or _getframe(2)
         self._observer.access(self._array, "store", index, frame)
-        self._watch.write(index, frame)
+        self._watch.write(index, value, frame)
 
     def atomic(self, index, reads, compares):
         self._observer.access(self._array, "atomic", index, calling_frame())
@@ -248,9 +264,9 @@ class ObservedWatch:
         self._observer.access(self._array, "load", indices[0], frame, len(indices))
         self._watch.read_all(indices, frame)
 
-    def write_all(self, indices, frame):
+    def write_all(self, indices, values, frame):
         self._observer.access(self._array, "store", indices[0], frame, len(indices))
-        self._watch.write_all(indices, frame)
+        self._watch.write_all(indices, values, frame)
 
 
 class LocalWatch(_Watch):
@@ -265,7 +281,7 @@ class LocalWatch(_Watch):
             f"{self._array.element_text(index)} is read before it is written",
         )
 
-    def write(self, index, frame=None):
+    def write(self, index, value, frame=None):
         self.quiet.add(index)
 
 
@@ -277,11 +293,22 @@ class NoWatch(_Watch):
     def read(self, index, frame=None):
         pass
 
-    write = read
+    def write(self, index, value, frame=None):
+        pass
 
 
 def _race(element, does, other, did):
-    stamp, code, offset = other
+    what = _race_text(element, does, other, did)
+    if does == did == _WRITTEN:
+        what += "; often a guard is missing"
+    elif did == _WRITTEN:
+        what += order.missing_fence(other[0])
+    frame = calling_frame()
+    return fault_at(RaceError, frame.f_code, frame.f_lineno, what)
+
+
+def _race_text(element, does, other, did):
+    stamp, code, offset, _ = other
     now = _thread_text(order.stamp)
     then = _thread_text(stamp)
     where = f"in line {line_of(code, offset)}"
@@ -292,14 +319,7 @@ def _race(element, does, other, did):
     else:
         now, then = f"{now} of {block_name()}", f"{then} of {_block_text(stamp)}"
         why = "and blocks of a launch are not ordered"
-    also = ""
-    if does == did == _WRITTEN:
-        also = "; to write the same value is a race as well; often a guard is missing"
-    elif did == _WRITTEN:
-        also = order.missing_fence(stamp)
-    frame = calling_frame()
-    what = f"{element} is {does} by {now} and was {did} by {then} {where}, {why}{also}"
-    return fault_at(RaceError, frame.f_code, frame.f_lineno, what)
+    return f"{element} is {does} by {now} and was {did} by {then} {where}, {why}"
 
 
 def _thread_text(stamp):

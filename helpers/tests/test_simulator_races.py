@@ -2,17 +2,21 @@
 
 import inspect
 import itertools
+import math
 import random
 import re
+import warnings
 
 import pytest
 import torch
 
+from helpers.base.machine import ROOT
 from helpers.compiler import compile_cuda
 from helpers.simulator import (
     OutOfRangeError,
     RaceError,
     SimulatorError,
+    SimulatorWarning,
     UninitializedError,
     as_vector,
     atomicAdd,
@@ -32,6 +36,7 @@ from helpers.simulator import (
     threadfence_block,
     threadIdx,
 )
+from helpers.simulator.unwritten import FILL
 
 FULL = 0xFFFFFFFF
 
@@ -44,6 +49,15 @@ def message(error_type, kernel, grid, block, *args):
     first = inspect.getsourcelines(kernel)[1]
     text = str(caught.value).splitlines()[0]
     return re.sub(r"\bline (\d+)", lambda found: f"line +{int(found[1]) - first}", text)
+
+
+def remarks(kernel, grid, block, *args):
+    """Launch, and return what it warns of, with lines counted in the same way."""
+    with pytest.warns(SimulatorWarning) as caught:
+        launch(kernel, grid, block, *args)
+    first = inspect.getsourcelines(kernel)[1]
+    texts = [str(warning.message) for warning in caught]
+    return [re.sub(r"\bline (\d+)", lambda n: f"line +{int(n[1]) - first}", t) for t in texts]
 
 
 # ---- shared memory
@@ -219,12 +233,32 @@ def test_two_writers_of_the_same_value():
     def flag_kernel(flag):
         flag[0] = 1
 
-    assert message(RaceError, flag_kernel, 1, 2, torch.zeros(1)) == (
-        "flag_kernel, line +1: flag[0] is written by thread 1 and was written by thread 0 in line "
-        "+1, with no barrier between (block 0); to write the same value is a race as well; often "
-        "a guard is missing"
+    def differing_kernel(flag):
+        flag[0] = threadIdx.x
+
+    def own_lines_kernel(flag):
+        if threadIdx.x == 0:
+            flag[0] = 1
+        else:
+            flag[0] = 1
+
+    launch(flag_kernel, 1, 32, torch.zeros(1))  # lanes of one instruction
+    said = "flag_kernel, line +1: flag[0] is written by thread {} and was written by thread {} in "
+    said += "line +1, {}. Both write the same value, so it does no harm"
+    for grid, block, details in (
+        (1, 34, (32, 31, "with no barrier between (block 0)")),
+        (
+            2,
+            1,
+            ("0 of block 1", "0 of block 0", "and blocks of a launch are not ordered"),
+        ),
+    ):
+        assert remarks(flag_kernel, grid, block, torch.zeros(1)) == [said.format(*details)]
+    assert len(remarks(own_lines_kernel, 1, 3, torch.zeros(1))) == 1
+    assert message(RaceError, differing_kernel, 1, 2, torch.zeros(1)) == (
+        "differing_kernel, line +1: flag[0] is written by thread 1 and was written by thread 0 in "
+        "line +1, with no barrier between (block 0); often a guard is missing"
     )
-    launch(flag_kernel, 1, 1, torch.zeros(1))
 
 
 @pytest.mark.parametrize("barrier", [False, True])
@@ -326,7 +360,7 @@ PAIRS_CUDA = r"""
 
 __device__ void access(int* x, int kind) {
     if (kind == 0) { volatile int seen = *x; (void)seen; }
-    if (kind == 1) *x = 7;
+    if (kind == 1) *x = 7 + threadIdx.x;
     if (kind == 2) atomicAdd(x, 1);
     if (kind == 3) atomicCAS(x, 0, 1);
 }
@@ -342,7 +376,7 @@ void run(torch::Tensor x, int64_t blocks, int64_t first, int64_t second) {
 """
 KINDS = [
     lambda x: x[0],
-    lambda x: x.__setitem__(0, 7),
+    lambda x: x.__setitem__(0, 7 + threadIdx.x),
     lambda x: atomicAdd(x, 0, 1),
     lambda x: atomicCAS(x, 0, 0, 1),
 ]
@@ -669,6 +703,57 @@ def test_a_local_array():
     )
 
 
+def new_memory(*shape, dtype=torch.float32):
+    """Return a tensor as torch.empty gives it where the CPU backend guards memory."""
+    bytes_ = math.prod(shape) * dtype.itemsize
+    words = torch.full((bytes_ // 8 + 1,), FILL)
+    return words.view(torch.uint8)[:bytes_].view(dtype).view(shape)
+
+
+def test_new_memory_is_filled_as_on_the_cpu_backend():
+    header = (ROOT / "helpers/cuda_on_cpu/runtime/memory.h").read_text()
+    (word,) = re.findall(r"UNWRITTEN = (0x[0-9a-f']+);", header)
+    assert int(word.replace("'", ""), 16) == FILL
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.int16]
+    + [torch.uint8, torch.bool],
+)
+def test_reading_what_torch_empty_left(dtype):
+    def adding_kernel(out):
+        out[threadIdx.x] += 1
+
+    def counting_kernel(out):
+        atomicAdd(out, threadIdx.x, 1)
+
+    for kernel in (adding_kernel, counting_kernel):
+        assert message(UninitializedError, kernel, 1, 8, new_memory(8, dtype=dtype)) == (
+            f"{kernel.__name__}, line +1: out[0] is read before anybody has written it; "
+            "torch.empty leaves in a tensor what was there, torch.zeros sets it to 0 "
+            "(block 0, thread 0)"
+        )
+    launch(adding_kernel, 1, 8, torch.zeros(8, dtype=dtype))
+    half = new_memory(16, dtype=dtype)
+    half[:8] = 0
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        launch(adding_kernel, 1, 8, half)
+    texts = [str(warning.message).split(": ")[1] for warning in caught]
+    assert texts == ["8 of 16 elements of out are unwritten still; the first is out[8]"]
+
+
+def test_unwritten_elements_of_more_dimensions():
+    def kernel(out):
+        out[threadIdx.y, threadIdx.x] = out[1, threadIdx.x] if threadIdx.y == 1 else 1
+
+    for out in (new_memory(2, 3), new_memory(2, 6)[:, ::2]):
+        assert "line +1: out[1, 0] is read before" in message(
+            UninitializedError, kernel, 1, (3, 2), out
+        )
+
+
 # ---- random accesses against every pair of them
 
 
@@ -704,7 +789,7 @@ def run(x, accesses):
         if kind == "read":
             x[i]  # noqa: B018
         else:
-            x[i] = 1
+            x[i] = 100 * blockIdx.x + threadIdx.x
 
 
 def races(accesses, meet):
