@@ -20,6 +20,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -111,27 +112,43 @@ def compare(
     """Time the candidates against each other on the GPU; without one, show what was recorded.
 
     `bytes` and `flops` are what one call must move and compute. With `check`, every candidate's
-    result (a tensor, a tuple of them, None) is compared with the first one's before and after
+    result (a tensor, a number, a tuple of them) is compared with the first one's before and after
     timing, on every machine; AssertionError names the candidate that differs. Use check=False
-    for candidates that change their inputs.
+    for candidates that change their inputs. ValueError if there is nothing to compare.
     """
-    names, functions = list(candidates), list(candidates.values())
+    if not candidates:
+        raise ValueError("expected at least one candidate, got none")
+    names = [str(name) for name in candidates]
+    functions = [partial(_call, *candidate) for candidate in candidates.items()]
     with called_kernels() as kernels:
         first = _snapshot(functions[0]())
-        for name, fn in list(candidates.items())[1:]:
+        if check and first is None:
+            raise ValueError(
+                f"{names[0]!r} returns nothing that could be checked: let every candidate return "
+                "its result, or say check=False"
+            )
+        for name, fn in zip(names[1:], functions[1:], strict=True):
             result = fn()
             if check:
-                _must_agree(result, first, f"{name!r} disagrees with {names[0]!r}")
+                _must_agree(result, first, f"{name!r} disagrees with {names[0]!r}", functions[0])
 
     def measure() -> dict:
         samples, method = _time([*functions, functions[0]])
         if check:
-            for name, fn in candidates.items():
+            for name, fn in zip(names, functions, strict=True):
                 complaint = f"after timing, {name!r} disagrees with {names[0]!r} before"
-                _must_agree(fn(), first, complaint)
+                _must_agree(fn(), first, complaint, functions[0])
         return _evaluate(names, samples, bytes, flops) | {"method": method}
 
     return Comparison(measured_or_stored(key, measure, names, kernels))
+
+
+def _call(name: str, fn: Candidate) -> Any:
+    try:
+        return fn()
+    except Exception as error:
+        error.add_note(f"in candidate {name!r}")
+        raise
 
 
 def _evaluate(
@@ -265,11 +282,28 @@ def _snapshot(result: Any) -> Any:
     return result
 
 
-def _must_agree(result: Any, expected: Any, complaint: str) -> None:
+def _must_agree(result: Any, expected: Any, complaint: str, first: Candidate) -> None:
+    """Raise AssertionError unless the result is what the first candidate returned at first."""
     try:
         _assert_same(result, expected, "result")
     except AssertionError as error:
-        raise AssertionError(f"{complaint}: {error}") from None
+        hint = ""
+        if not _is_like(first(), expected):
+            hint = (
+                "\nThe first one gives another result each time: candidates that change their "
+                "inputs or draw random numbers need check=False."
+            )
+        raise AssertionError(f"{complaint}: {error}{hint}") from None
+
+
+def _is_like(result: Any, expected: Any) -> bool:
+    """Return whether two results of one candidate are the same, NaN included."""
+    if isinstance(expected, tuple):
+        return all(map(_is_like, result, expected))
+    if isinstance(expected, torch.Tensor):
+        pair = (tensor.detach().to(torch.complex128) for tensor in (result, expected))
+        return torch.allclose(*pair, rtol=1e-3, atol=1e-3, equal_nan=True)
+    return result == expected
 
 
 def _assert_same(result: Any, expected: Any, name: str) -> None:
@@ -281,6 +315,9 @@ def _assert_same(result: Any, expected: Any, name: str) -> None:
         assert count == len(expected), f"{name}: expected {len(expected)} results, got {count}"
         for i, (part, expected_part) in enumerate(zip(result, expected, strict=True)):
             _assert_same(part, expected_part, f"{name} {i}")
+    elif not isinstance(expected, torch.Tensor | int | float | complex):
+        kinds = "a tensor, a number, None or a tuple of them"
+        raise TypeError(f"{name}: expected {kinds} to check, got {type(expected).__name__}")
     else:
         with contextlib.redirect_stdout(None):  # the table is what the reader should see
             check_close(result, expected, name=name)

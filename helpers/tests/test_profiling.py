@@ -218,6 +218,12 @@ def test_a_chrome_trace_can_be_opened(tmp_path, name, opener):
     assert "perfetto" in str(trace) and str(trace.path) in str(trace)
 
 
+@pytest.mark.parametrize("profile", [profile_table, autograd_profile])
+def test_a_default_device_changes_nothing(profile):
+    with torch.device("meta"):  # as set_default_device("cuda") does for real
+        assert "aten::sqrt" in [row["name"] for row in profile(two_operators).rows]
+
+
 def test_a_profile_leaves_the_environment_as_it_was(monkeypatch):
     seen = []
     for value in (None, "3"):

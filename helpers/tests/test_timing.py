@@ -40,7 +40,7 @@ def gpu(monkeypatch, pretend_gpu):
 def test_every_candidate_runs_and_the_sentence_shows():
     calls = []
     candidates = {name: lambda name=name: calls.append(name) for name in "ab"}
-    table = compare(candidates, "01_nothing")
+    table = compare(candidates, "01_nothing", check=False)
     assert calls == ["a", "b"]
     assert table.rows == [] and math.isnan(table.self_ratio)
     assert str(table) == table.caption and "Nothing is recorded" in table.caption
@@ -97,6 +97,46 @@ def test_tuples_and_none_are_compared_part_by_part():
 
 def test_unchecked_candidates_may_differ():
     compare({"a": lambda: x, "b": lambda: None}, "01_x", check=False)
+
+
+def test_a_check_that_would_compare_nothing_is_refused():
+    with pytest.raises(ValueError, match="'a' returns nothing that could be checked: let every"):
+        compare({"a": lambda: None, "b": lambda: x}, "01_x")
+    with pytest.raises(ValueError, match="at least one candidate"):
+        compare({}, "01_x")
+    with pytest.raises(TypeError, match="result: expected a tensor, .* to check, got dict"):
+        compare({"a": lambda: {"out": x}, "b": lambda: {"out": x}}, "01_x")
+
+
+def test_a_candidate_that_raises_is_named():
+    def fails():
+        raise IndexError("5 is out of range")
+
+    for wrong, error in ((fails, IndexError), (x, TypeError)):
+        with pytest.raises(error) as caught:
+            compare({"fine": lambda: x, "wrong": wrong}, "01_x")
+        assert caught.value.__notes__ == ["in candidate 'wrong'"]
+
+
+def test_candidates_that_change_their_inputs_are_told_apart_from_wrong_ones():
+    y = x.clone()
+    changing = {"mul": lambda: y.mul_(2), "add": lambda: y.add_(y)}
+    with pytest.raises(AssertionError, match="'add' disagrees .*\n.* need check=False"):
+        compare(changing, "01_x")
+    nan = torch.full_like(x, math.nan)
+    for first, second in ((x, x + 1), (nan, nan), ((x, 3), (x, 4))):
+        with pytest.raises(AssertionError) as caught:
+            compare({"a": lambda first=first: first, "b": lambda second=second: second}, "01_x")
+        assert "check=False" not in str(caught.value)
+
+
+def test_a_default_device_changes_nothing(monkeypatch, gpu):
+    candidates = {f"{size} threads": lambda: (x * x, x.sum()) for size in range(32, 320, 32)}
+    with torch.device("meta"):  # as set_default_device("cuda") does for real
+        assert len(compare(candidates, "01_x").rows) == 9
+        assert time_cuda(candidates["32 threads"], "01_x").median_ms > 0
+    names = [row["name"] for row in compare({32: lambda: x, 64: lambda: x}, "01_x").rows]
+    assert names == ["32", "64"]
 
 
 def test_results_are_not_printed(capsys):
@@ -176,7 +216,7 @@ def test_a_live_comparison_is_near_the_truth(gpu):
     def sleep(ms):
         return lambda: time.sleep(ms / 1e3)
 
-    table = compare({"4 ms": sleep(4), "1 ms": sleep(1)}, "01_x")
+    table = compare({"4 ms": sleep(4), "1 ms": sleep(1)}, "01_x", check=False)
     assert table.rows[0]["median_ms"] == pytest.approx(4, rel=0.5)
     assert 2 < table.rows[1]["ratio"] < 6
     assert 0.5 < table.self_ratio < 2
@@ -188,7 +228,7 @@ def test_a_call_that_launches_for_long_is_timed_from_an_idle_gpu(monkeypatch, gp
     monkeypatch.setattr(
         timing, "_cuda_clock", lambda from_idle: asked.append(from_idle) or wall_clock
     )
-    short, long = (lambda: None), (lambda: time.sleep(timing.HIDDEN_MS / 1e3))
+    short, long = (lambda: 1), (lambda: time.sleep(timing.HIDDEN_MS / 1e3) or 1)
     tables = [compare({"short": short}, "01_x"), compare({"short": short, "long": long}, "01_x")]
     assert asked == [False, True]
     assert ["launching included; the first" in table.caption for table in tables] == asked
@@ -220,7 +260,8 @@ def test_a_call_stands_alone_between_its_events_after_the_flush(monkeypatch, fro
     read = torch.sum
     monkeypatch.setattr(torch, "sum", lambda *a, **k: flushed.append(a[0]) or read(*a, **k))
     monkeypatch.setattr(timing, "DEVICE", torch.device("cpu"))
-    clock = timing._cuda_clock(from_idle)
+    with torch.device("meta"):  # a default device changes nothing
+        clock = timing._cuda_clock(from_idle)
     assert clock(lambda: log.append(len(flushed)), 2) == 3.0
     first, second = timing.FLUSH_READS, 2 * timing.FLUSH_READS
     wait = ["wait"] * from_idle
