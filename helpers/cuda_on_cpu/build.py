@@ -125,7 +125,10 @@ class CpuBackend:
         return take().decode(errors="replace").splitlines()
 
     def set_time_limit(self, seconds: float) -> None:
-        """Stop a kernel when no thread of a block has come to an end for so long."""
+        """Stop a kernel when no thread of a block has ended for so long, of processor time.
+
+        Threads that pass barriers have four times as long.
+        """
         _load(self.runtime_library()).cuda_on_cpu_set_time_limit(ctypes.c_double(seconds))
 
     def _torch_allocator(self) -> Path:

@@ -10,7 +10,7 @@ from . import checked
 from .error import TranslateError
 from .launches import rewrite_kernel_addresses, rewrite_launch_calls, rewrite_launches
 from .ptx import rewrite_asm
-from .scanner import Source, mask
+from .scanner import Source, line_of, mask
 from .unsupported import find_unsupported
 
 
@@ -26,6 +26,7 @@ def translate(src: str, check: bool = False, trace: bool = False) -> str:
     src = rewrite_asm(src)
     src = _rewrite_words(src)
     src = _rewrite_volatile(src)
+    src = _number_barriers(src)
     src = _limit_static_shared(src)
     if check:
         src = _name_static_shared(src)
@@ -63,6 +64,19 @@ def _rewrite_words(src: str) -> str:
     )
     aligned = r"\b__shared__(\s+)(alignas\s*\((?:[^()]|\([^()]*\))*\))"
     return _replace(src, aligned, lambda found, own: f"{found[2]}{found[1]}__shared__")
+
+
+def _number_barriers(src: str) -> str:
+    """Tell the barriers of one line apart: if (c) __syncthreads(); else __syncthreads();"""
+    counted: dict[int, int] = {}  # line → its barriers so far
+
+    def barrier(found, own):
+        line = line_of(src, found.start())
+        number = counted[line] = counted.get(line, -1) + 1
+        place = f"__LINE__ + {number} * ::cuda_on_cpu::BARRIER_IN_LINE" if number else ""
+        return own[:-1] + place + ")"
+
+    return _replace(src, r"\b__syncthreads\s*\(\s*\)", barrier)
 
 
 def _rewrite_volatile(src: str) -> str:

@@ -339,6 +339,7 @@ __global__ void chain_kernel(int* state, float* x, float* out) {
     atomicExch(&state[b], 1);
     if (b) {
         while (atomicAdd(&state[b - 1], 0) != 2) {}
+        __threadfence();
         out[b] = x[b - 1];
     }
     __threadfence();

@@ -34,6 +34,11 @@ __global__ void two_barriers(float* x) {
 }
 EXPORT two(const Arrays& a) { two_barriers<<<3, 64>>>(a.at<float>(0)); }
 
+__global__ void two_in_a_line(float* x) {
+    if (threadIdx.x < 32) __syncthreads(); else __syncthreads();  // line: both
+}
+EXPORT both(const Arrays& a) { two_in_a_line<<<1, 64>>>(a.at<float>(0)); }
+
 __global__ void barrier_and_shuffle(float* x) {
     if (threadIdx.x < 16) __syncthreads();
     else x[threadIdx.x] = __shfl_down_sync(0xffffffff, 1.0f, 1);  // line: mixed
@@ -136,11 +141,11 @@ __global__ void traps(int* x) { if (x[threadIdx.x] > 5) __trap(); }  // line: tr
 EXPORT trap(const Arrays& a) { traps<<<1, 8>>>(a.at<int>(0)); }
 
 __global__ void spins(volatile int* flag) {
-    while (*flag == 0) {}
+    while (*flag == 0) {}  // line: spin
 }
 EXPORT spin(const Arrays& a) { spins<<<4, 2>>>(a.at<int>(0)); }
 __global__ void spins_blindly(int* flag) {
-    while (*flag == 0) {}
+    while (*flag == 0) {}  // line: spin_blindly
 }
 EXPORT spin_blindly(const Arrays& a) { spins_blindly<<<4, 2>>>(a.at<int>(0)); }
 __global__ void never_agrees(int* x) {
@@ -177,7 +182,7 @@ def survives(lib):
 def short_patience():
     cpu_backend().set_time_limit(0.3)
     yield
-    cpu_backend().set_time_limit(120)
+    cpu_backend().set_time_limit(30)
 
 
 def line(mark: str) -> int:
@@ -210,6 +215,12 @@ def test_two_different_barriers(lib):
     message = error_of(lib, "two", X)
     assert "two_barriers" in message and "thread (32,0,0)" in message
     assert f"line {line('first')}" in message and f"line {line('second')}" in message
+
+
+def test_two_barriers_of_one_line(lib):
+    message = error_of(lib, "both", X)
+    assert f"thread (32,0,0) is at the one in line {line('both')}" in message
+    assert f"32 others wait at another in line {line('both')}" in message
 
 
 def test_a_barrier_and_a_shuffle_wait_for_each_other(lib):
@@ -390,7 +401,8 @@ def test_trap(lib):
 @pytest.mark.parametrize("name", ["spin", "spin_blindly"])
 def test_a_loop_that_never_ends(lib, short_patience, name):
     message = error_of(lib, name, ints(0))
-    assert re.match(r"spins\w* \(launched at line \d+\), block \(\d,0,0\): no thread of", message)
+    assert re.match(r"spins\w* \(launched at line \d+\), block \(\d,0,0\), thread", message)
+    assert f", line {line(name)}: no thread of" in message
     assert "for 0.3 s" in message
 
 

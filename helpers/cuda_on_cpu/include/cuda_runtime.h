@@ -34,7 +34,9 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __align__(n) __attribute__((aligned(n)))
 // ... but one: a block is run by one operating-system thread, which therefore owns its memory.
-#define __shared__ static thread_local
+// Arrays are aligned for vectors, as nvcc does it. (GCC lowers what a type asks for to what is said
+// here; CUDA's types ask for 128 bytes at most.)
+#define __shared__ __attribute__((aligned(128))) static thread_local
 
 #include "cuda_on_cpu/atomics.h"
 #include "cuda_on_cpu/device.h"

@@ -17,7 +17,7 @@ int Multiprocessor::wait_at_barrier(Barrier kind, int predicate, int line) {
         report_other_barrier(line);
     }
     votes_ += predicate != 0;
-    thread_[thread].line = line;
+    thread_[thread].line = line % BARRIER_IN_LINE;
     arrived_++;
     if (is_barrier_complete()) {
         open_barrier();
@@ -31,8 +31,9 @@ int Multiprocessor::wait_at_barrier(Barrier kind, int predicate, int line) {
 void Multiprocessor::report_other_barrier(int line) {
     Quiet quiet;
     fail("two different barriers: thread " + index_text(position.thread) + " is at the one in line " +
-         std::to_string(line) + " while " + std::to_string(arrived_) +
-         " others wait at the one in line " + std::to_string(barrier_line_) +
+         std::to_string(line % BARRIER_IN_LINE) + " while " + std::to_string(arrived_) +
+         " others wait at " + (line % BARRIER_IN_LINE == barrier_line() ? "another" : "the one") +
+         " in line " + std::to_string(barrier_line()) +
          ". Every thread of the block has to reach the same barrier.");
 }
 
@@ -47,6 +48,7 @@ void Multiprocessor::open_barrier() {
     }
     for (unsigned w = 0; w < warps_; w++) warp_[w].ready = warp_[w].lanes & ~warp_[w].returned;
     arrived_ = 0;
+    barriers_opened_++;
     if (grid_->checks) checker_->barrier();
 }
 
@@ -56,7 +58,7 @@ void Multiprocessor::remark_left_threads() const {
     unsigned waits = NOBODY, left = NOBODY;  // the first of each
     for (unsigned t = threads_; t--;)
         (warp_[t / WARP_SIZE].returned >> t % WARP_SIZE & 1 ? left : waits) = t;
-    remark(place() + ", line " + std::to_string(barrier_line_) + ": " +
+    remark(place() + ", line " + std::to_string(barrier_line()) + ": " +
            threads_text(arrived_, waits) + (arrived_ > 1 ? " wait" : " waits") + " at " +
            barrier_name() + ", " + threads_text(returned_, left) +
            (returned_ > 1 ? " have" : " has") +
@@ -84,7 +86,7 @@ void Multiprocessor::wait_for_the_grid() {
         if (grid_->blocks_returned) {
             std::uint64_t returned = grid_->blocks_returned;
             lock.unlock();
-            fail("the block waits at grid.sync() in line " + std::to_string(barrier_line_) + ", " +
+            fail("the block waits at grid.sync() in line " + std::to_string(barrier_line()) + ", " +
                  std::to_string(returned) + " of " + std::to_string(grid_->blocks) +
                  " blocks have left the kernel. Every block has to reach grid.sync().");
         }

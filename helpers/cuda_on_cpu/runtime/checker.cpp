@@ -369,7 +369,7 @@ void Checker::report_unwritten(const Recent& recent, std::uintptr_t address, Mar
     Mark last = {};  // write to the array since the barrier
     for (std::size_t i = 0; i < recent.bytes >> recent.shift; i++) {
         Mark write = load(recent.cells[i].write);
-        bool is_of_now = write.exists() && write.same_block(mine) &&
+        bool is_of_now = write.exists() && write.same_block(mine) && write.site() != mine.site() &&
                          write.time() >= clocks_.last_barrier();
         if (is_of_now && write.when() >= last.when()) last = write;
     }

@@ -36,7 +36,7 @@ public:
     void arrive(const void* at) { order_.arrive(position.thread, std::uintptr_t(at), clocks_); }
     void pass(const void* at) { order_.pass(position.thread, std::uintptr_t(at)); }
     // After an atomic or a volatile read.
-    void acquire(bool is_ticket) { order_.acquire(position.thread, !is_ticket); }
+    void acquire() { order_.acquire(position.thread); }
 
     // orders: it is an atomic or volatile, which do not race with each other and may order others.
     [[gnu::always_inline]] void access(std::uintptr_t address, unsigned bytes, AccessKind kind,

@@ -1,6 +1,9 @@
 #include "faults.h"
 
 #include <dlfcn.h>
+#if defined(__GLIBC__) || defined(__APPLE__)
+#include <execinfo.h>
+#endif
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
@@ -74,14 +77,31 @@ static std::string describe_fault(int number, const siginfo_t* info, void* conte
     return std::string(access_kind(context)) + "address " + address + ", where there is no memory.";
 }
 
+// Where the thread that the signal came to stands in the kernel's library; null if not in there.
+static void* code_of_kernel(const Multiprocessor& here) {
+#if defined(__GLIBC__) || defined(__APPLE__)
+    Dl_info kernel, frame;
+    if (!dladdr(reinterpret_cast<void*>(here.launch().run_threads), &kernel)) return nullptr;
+    void* frames[64];
+    int count = backtrace(frames, 64);
+    for (int i = 0; i < count; i++)
+        if (dladdr(frames[i], &frame) && frame.dli_fbase == kernel.dli_fbase)
+            return static_cast<char*>(frames[i]) - 1;  // of the call, not behind it
+#else
+    (void)here;
+#endif
+    return nullptr;
+}
+
 // Runs on the thread's fault stack. It never returns to a kernel that has faulted: it leaves the
 // block for the scheduler, as a kernel that waits would. SA_NODEFER makes that legal, since the
 // signal is then not blocked while its handler runs.
 static void handle(int number, siginfo_t* info, void* context) {
     Multiprocessor* here = Multiprocessor::running();
     if (number == STOP_SIGNAL) {
-        if (here && here->is_expelled()) here->abandon();
-        return;
+        if (!here || !here->is_expelled()) return;
+        if (const char* why = here->why_expelled()) here->fail_at(0, code_of_kernel(*here), why);
+        here->abandon();
     }
     if (here)
         here->fail_at(0, code_address(context), describe_fault(number, info, context, *here));
@@ -131,11 +151,12 @@ struct Watchdog {
     Clock::time_point begun;
     bool catches_interrupts = false;
     bool asleep = false;  // nothing to watch for a while
+    char why[160] = "";   // of a kernel that does not end
     std::condition_variable wake;
 };
 static Watchdog* watchdog = nullptr;  // never destroyed: its thread outlives main()
 
-static std::atomic<double> time_limit{120};  // seconds
+static std::atomic<double> time_limit{30};  // seconds of processor time
 static volatile sig_atomic_t interrupted = 0;
 static struct sigaction interrupt_before;
 
@@ -174,12 +195,11 @@ static void watch(Watchdog& dog) {
             if (interrupted || (grid->stopped && idle > GRACE)) {
                 multiprocessor->expel();
             } else if (idle > time_limit) {
-                char seconds[32];
-                std::snprintf(seconds, sizeof seconds, "%g", time_limit.load());
-                grid->stop({multiprocessor->place(), 0, nullptr,
-                            std::string("no thread of the block has come to an end for ") + seconds +
-                                " s. Does a loop never end, or wait for a thread that cannot run?"});
-                multiprocessor->expel();
+                std::snprintf(dog.why, sizeof dog.why,
+                              "no thread of the block has come to an end for %g s. Does this loop "
+                              "never end, or wait for a thread that cannot run?",
+                              time_limit.load());
+                multiprocessor->expel(dog.why);
             }
         }
     }

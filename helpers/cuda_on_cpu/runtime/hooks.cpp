@@ -185,8 +185,8 @@ void record_atomic(const void* address, std::size_t bytes, AtomicKind atomic) {
                         atomic);
 }
 
-void record_acquire(bool is_ticket) {
-    if (Checker* checker = checker_here) checker->acquire(is_ticket);
+void record_acquire() {
+    if (Checker* checker = checker_here) checker->acquire();
 }
 
 void record_fence(Scope scope) {

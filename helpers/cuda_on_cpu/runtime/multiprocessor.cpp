@@ -1,6 +1,7 @@
 #include "multiprocessor.h"
 
 #include <sched.h>
+#include <time.h>
 
 #include <algorithm>
 #include <exception>
@@ -360,18 +361,28 @@ void Multiprocessor::abandon() {
     __builtin_unreachable();
 }
 
-double Multiprocessor::seconds_without_progress() {
-    auto now = std::chrono::steady_clock::now();
-    unsigned returned = position_->plain_end ? position_->thread : returned_;
-    std::uint64_t progress = blocks_begun_ * (MAX_THREADS + 1) + returned;
-    if (progress != last_progress_ || !in_block_) {
-        last_progress_ = progress;
-        last_change_ = now;
-    }
-    return std::chrono::duration<double>(now - last_change_).count();
+double Multiprocessor::processor_seconds() const {
+#if defined(__linux__)
+    clockid_t clock;
+    timespec used;
+    if (pthread_getcpuclockid(os_thread_, &clock) == 0 && clock_gettime(clock, &used) == 0)
+        return double(used.tv_sec) + 1e-9 * double(used.tv_nsec);
+#endif
+    auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return std::chrono::duration<double>(now).count();
 }
 
-void Multiprocessor::expel() {
+double Multiprocessor::seconds_without_progress() {
+    double now = processor_seconds();
+    unsigned returned = position_->plain_end ? position_->thread : returned_;
+    std::uint64_t ends = blocks_begun_ * (MAX_THREADS + 1) + returned;
+    if (!in_block_) ends_seen_.since = barriers_seen_.since = now;
+    double since_end = ends_seen_.age(ends, now), since_barrier = barriers_seen_.age(barriers_opened_, now);
+    return std::min(since_end, std::max(since_end / 4, since_barrier));
+}
+
+void Multiprocessor::expel(const char* why) {
+    why_expelled_ = why;
     expelled_ = true;
     pthread_kill(os_thread_, STOP_SIGNAL);
 }

@@ -89,6 +89,8 @@ struct Warp {
     std::uint32_t parked = 0;    // until another thread wakes it
     std::uint32_t returned = 0;  // has left the kernel
     bool converging = false;     // some lanes wait for whoever comes (__activemask)
+    std::uint32_t undefined = 0;  // of a checked launch: their sum is, see follow_undefined()
+    int undefined_delta = 0;
 };
 
 class Multiprocessor {
@@ -130,9 +132,12 @@ public:
     const Stacks& stacks() const { return stacks_; }
 
     // For the watchdog, which runs on another operating-system thread.
+    // Of processor time since a thread came to its end; a passed barrier makes it a quarter of that.
     double seconds_without_progress();
-    void expel();                                         // makes it leave the block, wherever it is
+    // Makes it leave the block, wherever it is; `why` is the error then.
+    void expel(const char* why = nullptr);
     bool is_expelled() const { return expelled_; }
+    const char* why_expelled() const { return why_expelled_; }
 
 private:
     Multiprocessor();
@@ -158,10 +163,13 @@ private:
     [[gnu::cold, gnu::noinline]] void remark_left_threads() const;
     void wait_for_the_grid();
     std::string barrier_name() const;
+    int barrier_line() const { return barrier_line_ % BARRIER_IN_LINE; }
 
     void complete_warp_groups(unsigned warp);
     void complete_group(unsigned warp, std::uint32_t group);
     [[gnu::noinline]] bool complete_convergence(unsigned warp);
+    [[gnu::noinline]] void follow_undefined(unsigned warp, std::uint32_t group,
+                                            std::uint32_t undefined);
     std::string operation_name(unsigned thread) const;
 
     // Out of line, so that their strings do not swell the stack frames of the waiting threads.
@@ -170,6 +178,8 @@ private:
     [[noreturn, gnu::cold, gnu::noinline]] void report_mask(unsigned thread);
     [[noreturn, gnu::cold, gnu::noinline]] void report_disagreement(unsigned one, unsigned other);
     [[noreturn, gnu::cold, gnu::noinline]] void report_left_lane(unsigned thread);
+    [[noreturn, gnu::cold, gnu::noinline]] void report_undefined(unsigned thread,
+                                                                 std::uint32_t group);
     [[noreturn, gnu::cold, gnu::noinline]] void report_short_warp(unsigned thread, unsigned lanes);
     std::string threads_text(unsigned count, unsigned first) const;
 
@@ -202,8 +212,17 @@ private:
     const volatile Position* const position_;  // of that thread
     std::atomic<bool> in_block_{false}, expelled_{false};
     std::atomic<std::uint64_t> blocks_begun_{0};
-    std::uint64_t last_progress_ = 0;       // what the watchdog saw, and when that was new
-    std::chrono::steady_clock::time_point last_change_;
+    std::atomic<const char*> why_expelled_{nullptr};
+    std::uint64_t barriers_opened_ = 0;     // by all blocks
+    double processor_seconds() const;       // of the operating-system thread
+    struct Seen {                           // by the watchdog, and when that was new
+        std::uint64_t what = 0;
+        double since = 0;
+        double age(std::uint64_t now_there, double now) {
+            if (now_there != what) *this = {now_there, now};
+            return now - since;
+        }
+    } ends_seen_, barriers_seen_;
 };
 
 std::string text(uint3 index);               // "(x,y,z)"

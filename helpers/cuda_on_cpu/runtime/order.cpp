@@ -158,11 +158,6 @@ void Order::fence(unsigned thread, Scope scope, Clocks& clocks) {
     own.released_at = 0;
 }
 
-void Order::note_address(unsigned thread, std::uintptr_t at) {
-    used_ = true;
-    if (addresses_->fences_are_used()) use(thread).address = at;
-}
-
 Seen Order::known(unsigned thread) const {
     Seen seen = seen_by_all_;
     if (!thread_.empty()) merge(seen, thread_[thread].seen[unsigned(Scope::device)]);
@@ -191,15 +186,12 @@ void Order::release(unsigned thread, std::uintptr_t at) {
     if (any) addresses_->find(at, true)->release(block_, std::move(done), known(thread));
 }
 
-void Order::acquire(unsigned thread, bool needs_fence) {
+void Order::acquire(unsigned thread) {
     if (!addresses_->fences_are_used()) return;
     Thread& own = use(thread);
-    Address* address = addresses_->find(own.address, false);
+    Address* address = addresses_->find(address_[thread], false);
     if (!address) return;
-    std::uint32_t count = address->releases();
-    own.pending[address] = seen_by_any_[address] = count;
-    if (!needs_fence)
-        for (Seen& seen : own.seen) seen[address] = count;
+    own.pending[address] = seen_by_any_[address] = address->releases();
 }
 
 void Order::arrive(unsigned thread, std::uintptr_t at, Clocks& clocks) {
@@ -208,9 +200,9 @@ void Order::arrive(unsigned thread, std::uintptr_t at, Clocks& clocks) {
 }
 
 void Order::pass(unsigned thread, std::uintptr_t at) {
-    use(thread).address = at;
-    acquire(thread, true);
-    Thread& own = thread_[thread];
+    note_address(thread, at);
+    acquire(thread);
+    Thread& own = use(thread);
     merge(own.seen[unsigned(Scope::block)], own.pending);
 }
 

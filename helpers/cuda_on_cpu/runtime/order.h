@@ -74,8 +74,8 @@ public:
     void share(unsigned warp, std::uint32_t lanes, bool meets);  // meets: it is a __syncwarp
     void fence(unsigned thread, Scope scope, Clocks& clocks);
     void release(unsigned thread, std::uintptr_t at);            // before the atomic
-    void acquire(unsigned thread, bool needs_fence);             // after it
-    void note_address(unsigned thread, std::uintptr_t at);
+    void acquire(unsigned thread);                               // after it
+    void note_address(unsigned thread, std::uintptr_t at) { address_[thread] = at, used_ = true; }
     // At a barrier of some threads, which needs no fence: what the thread did is done for whoever
     // passes it.
     void arrive(unsigned thread, std::uintptr_t at, Clocks& clocks);
@@ -96,7 +96,6 @@ private:
         std::array<Ready, SCOPES> ready;
         Seen pending;                   // seen, but no fence passed since
         std::array<Seen, SCOPES> seen;  // and a fence passed
-        std::uintptr_t address = 0;     // of its latest atomic
         std::uintptr_t released_at = 0; // since its latest fence
     };
     Thread& use(unsigned thread);
@@ -106,6 +105,7 @@ private:
     unsigned threads_ = 0, block_ = 0;
     bool used_ = false;
     std::vector<Thread> thread_;
+    std::array<std::uintptr_t, Clocks::THREADS> address_{};  // of each thread's latest atomic
     std::vector<unsigned> touched_;     // threads that differ from a fresh one
     std::vector<bool> is_touched_;
     Seen seen_by_any_, seen_by_all_;

@@ -69,6 +69,7 @@ void Multiprocessor::complete_group(unsigned w, std::uint32_t group) {
         together(first).work(brought);
     }
     if (grid_->checks) checker_->lanes_meet(w, group, first.operation == WarpOperation::sync);
+    std::uint32_t undefined = 0;  // lanes that read one outside the group
     for (std::uint32_t rest = group; rest; rest &= rest - 1) {
         unsigned lane = __builtin_ctz(rest);
         WarpRequest& request = lanes[lane].request;
@@ -80,6 +81,7 @@ void Multiprocessor::complete_group(unsigned w, std::uint32_t group) {
                     if (request.mask & warp_[w].returned & 1u << request.source)
                         report_left_lane(w * WARP_SIZE + lane);
                     request.result = UNDEFINED;
+                    undefined |= 1u << lane;
                 }
                 break;
             case WarpOperation::ballot: request.result = ballot; break;
@@ -99,8 +101,37 @@ void Multiprocessor::complete_group(unsigned w, std::uint32_t group) {
             default: request.result = combined;
         }
     }
+    if (first.operation == WarpOperation::shuffle && grid_->checks)
+        follow_undefined(w, group, undefined);
     warp_[w].waiting &= ~group;
     warp_[w].ready |= group;
+}
+
+// In a sum over a warp by __shfl_down_sync, lanes at the end read beyond it, and nobody uses what
+// they get; with it, others must not use what those got. So an undefined value is an error for the
+// lane that a sum ends in, the first of the group, and if the lanes do not read upwards in step.
+void Multiprocessor::follow_undefined(unsigned w, std::uint32_t group, std::uint32_t undefined) {
+    Thread* lanes = &thread_[w * WARP_SIZE];
+    Warp& warp = warp_[w];
+    int delta = 0;
+    bool in_step = true;
+    for (std::uint32_t rest = group; rest; rest &= rest - 1) {
+        int lane = __builtin_ctz(rest), source = lanes[lane].request.source;
+        if (source == lane) continue;
+        in_step &= source > lane && (!delta || source - lane == delta);
+        delta = source - lane;
+    }
+    if (!in_step || delta >= warp.undefined_delta) warp.undefined = 0;  // another sum
+    warp.undefined_delta = delta;
+    std::uint32_t passed_on = 0;
+    for (std::uint32_t rest = group; rest; rest &= rest - 1) {
+        int lane = __builtin_ctz(rest), source = lanes[lane].request.source;
+        if (group & warp.undefined & 1u << source) passed_on |= 1u << lane;
+    }
+    warp.undefined |= undefined | passed_on;
+    unsigned first = unsigned(__builtin_ctz(group));
+    std::uint32_t wrong = in_step ? warp.undefined & 1u << first : undefined;
+    if (wrong) report_undefined(w * WARP_SIZE + unsigned(__builtin_ctz(wrong)), group);
 }
 
 // __activemask() tells which lanes run together. Here lanes run one by one, so it waits until
@@ -144,6 +175,23 @@ void Multiprocessor::report_disagreement(unsigned one, unsigned other) {
     };
     fail("lanes of a warp wait for each other at different operations: " + describe(one) + ", " +
          describe(other) + ".");
+}
+
+void Multiprocessor::report_undefined(unsigned thread, std::uint32_t group) {
+    Quiet quiet;
+    unsigned w = thread / WARP_SIZE;
+    const WarpRequest& request = thread_[thread].request;
+    std::string lane = "lane " + std::to_string(request.source), sentence = "reads " + lane;
+    if (group >> request.source & 1)
+        sentence += ", whose value comes from a lane that does not take part in the shuffles.";
+    else if (!(warp_[w].lanes >> request.source & 1))
+        sentence += " in a shuffle, but the block has only " +
+                    std::to_string(__builtin_popcount(warp_[w].lanes)) + " threads in this warp.";
+    else
+        sentence += " in a shuffle, but the mask " + hexadecimal(request.mask) + " leaves " + lane +
+                    " out.";
+    stop(thread, thread_[thread].line, sentence);
+    abandon();
 }
 
 void Multiprocessor::report_left_lane(unsigned thread) {

@@ -53,21 +53,21 @@ template <class T, class Change>
 CUDA_ON_CPU_INLINE T atomic_change(T* address, Change change) {
     note_atomic(address, sizeof(T), AtomicKind::update);
     T old = change_in_one_step(address, change);
-    note_acquire(true);
+    note_acquire();
     return old;
 }
 template <class T>
 CUDA_ON_CPU_INLINE T atomic_exchange(T* address, T value) {
     note_atomic(address, sizeof(T), AtomicKind::exchange);
     T old = change_in_one_step(address, [value](T) CUDA_ON_CPU_UNCHECKED { return value; });
-    note_acquire(false);
+    note_acquire();
     return old;
 }
 template <class T>
 CUDA_ON_CPU_INLINE T atomic_compare_and_swap(T* address, T expected, T desired) {
     note_atomic(address, sizeof(T), AtomicKind::compare_and_swap);
     T old = compare_and_swap_in_one_step(address, expected, desired);
-    note_acquire(false);
+    note_acquire();
     return old;
 }
 

@@ -50,10 +50,7 @@ CUDA_ON_CPU_API void name_variable(const DeclaredArray&);
 // An exchange needs no earlier value, and a plain read may precede a compare-and-swap.
 enum class AtomicKind { update, exchange, compare_and_swap };
 CUDA_ON_CPU_API void record_atomic(const void* address, std::size_t bytes, AtomicKind);
-// After an atomic or a volatile read. Who reads a flag or takes a lock needs a fence before other
-// memory that it looked at before is seen afresh (is_ticket: false). A ticket, as atomicAdd or
-// atomicInc give it, is the first look.
-CUDA_ON_CPU_API void record_acquire(bool is_ticket);
+CUDA_ON_CPU_API void record_acquire();  // after an atomic or a volatile read
 enum class Scope { block, device };
 CUDA_ON_CPU_API void record_fence(Scope);
 
@@ -103,9 +100,9 @@ CUDA_ON_CPU_INLINE void note_atomic([[maybe_unused]] const void* address,
 #endif
 }
 
-CUDA_ON_CPU_INLINE void note_acquire([[maybe_unused]] bool is_ticket) {
+CUDA_ON_CPU_INLINE void note_acquire() {
 #if defined(CUDA_ON_CPU_CHECK)
-    record_acquire(is_ticket);
+    record_acquire();
 #endif
 }
 

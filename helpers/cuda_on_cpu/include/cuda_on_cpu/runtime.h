@@ -105,6 +105,8 @@ CUDA_ON_CPU_API void note_pointer_in_symbol();
 
 CUDA_ON_CPU_API bool is_cooperative();  // the running launch
 
+// The translator numbers the barriers of one line: this times 0, 1, 2 ... is added to the line.
+constexpr int BARRIER_IN_LINE = 1 << 24;
 enum class Barrier { block, count, all, any, grid };
 CUDA_ON_CPU_API int wait_at_barrier(Barrier, int predicate, int line);
 

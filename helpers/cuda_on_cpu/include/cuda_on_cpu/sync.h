@@ -2,6 +2,8 @@
 #pragma once
 #include "runtime.h"
 
+// `line` also tells barriers of one line apart: see BARRIER_IN_LINE.
+
 inline void __syncthreads(int line = __builtin_LINE()) {
     cuda_on_cpu::wait_at_barrier(cuda_on_cpu::Barrier::block, 0, line);
 }

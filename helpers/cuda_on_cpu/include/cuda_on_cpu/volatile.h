@@ -50,7 +50,7 @@ private:
 #if defined(CUDA_ON_CPU_CHECK)
     CUDA_ON_CPU_INLINE Value read() const {
         Value value = *const_cast<const volatile Value*>(&memory);
-        note_acquire(false);
+        note_acquire();
         return value;
     }
     CUDA_ON_CPU_INLINE void write(Value value) { *const_cast<volatile Value*>(&memory) = value; }

@@ -1,0 +1,65 @@
+"""Faults in the order of accesses are found with their lines; their mended twins pass."""
+
+import re
+
+import pytest
+import torch
+
+from helpers.compiler import compile_cuda
+from helpers.tests.order_faults import FAULTS, HEADER, RIGHT
+from helpers.tests.proof.broken_kernel import mend
+
+KERNEL = """
+__global__ void {name}_kernel(float* x, float* y, int* n) {{{body}}}
+void {name}(torch::Tensor x, torch::Tensor y, torch::Tensor n) {{
+    {name}_kernel<<<{grid}, {block}, 1024>>>(x.data_ptr<float>(), y.data_ptr<float>(),
+                                             n.data_ptr<int>());
+}}
+"""
+
+
+def source(kernels: dict) -> str:
+    return HEADER + "".join(
+        KERNEL.format(name=name, grid=grid, block=block, body=body)
+        for name, (grid, block, body) in kernels.items()
+    )
+
+
+MENDED = {
+    f"{name}_mended": (grid, block, mend(body)) for name, (grid, block, body) in FAULTS.items()
+}
+SOURCE = source(FAULTS | MENDED | RIGHT)
+
+
+@pytest.fixture(scope="module")
+def cu():
+    return compile_cuda(SOURCE, check=True)
+
+
+def run(cu, name):
+    x = torch.arange(4096, dtype=torch.float)
+    getattr(cu, name)(x, torch.zeros(4096), torch.zeros(256, dtype=torch.int32))
+
+
+def fault_lines(name: str) -> list[int]:
+    first = SOURCE[: SOURCE.index(f" {name}_kernel(")].count("\n") + 1
+    body = FAULTS[name][2].splitlines()
+    return [line for line, text in enumerate(body, first) if re.search("// fault\\b", text)]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_found(cu, name):
+    with pytest.raises(RuntimeError) as raised:
+        run(cu, name)
+    message = re.sub(r" \(launched at line \d+\)", "", str(raised.value))
+    assert re.match(name + r"_kernel, block \(\d+,0,0\)", message)
+    assert re.search(r"thread \(\d+,0,0\)", message)
+    named = {int(line) for line in re.findall(r"\bline (\d+)", message)}
+    assert named and named <= set(fault_lines(name)), message
+    assert len(named) == 2 or len(fault_lines(name)) == 1 or "atomic" in message, message
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", [*MENDED, *RIGHT])
+def test_what_is_right_passes(cu, name):
+    run(cu, name)
