@@ -5,6 +5,7 @@ a variable or a function of the headers in `include/`. The text keeps its lines.
 """
 
 import re
+from functools import lru_cache
 
 from . import checked
 from .error import TranslateError
@@ -14,6 +15,7 @@ from .scanner import Source, line_of, mask
 from .unsupported import find_unsupported
 
 
+@lru_cache(maxsize=64)  # a notebook's cells are run again and again
 def translate(src: str, check: bool = False, trace: bool = False) -> str:
     """Return `src` as C++ with as many lines; raises TranslateError.
 
