@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from helpers.base.called_kernels import called_kernels
@@ -277,6 +278,8 @@ def _snapshot(result: Any) -> Any:
     """Copy the tensors of a result, so that later calls cannot change them."""
     if isinstance(result, torch.Tensor):
         return result.detach().clone()
+    if isinstance(result, np.ndarray):
+        return torch.from_numpy(result.copy())
     if isinstance(result, tuple | list):
         return tuple(_snapshot(part) for part in result)
     return result
@@ -301,8 +304,9 @@ def _is_like(result: Any, expected: Any) -> bool:
     if isinstance(expected, tuple):
         return all(map(_is_like, result, expected))
     if isinstance(expected, torch.Tensor):
-        pair = (tensor.detach().to(torch.complex128) for tensor in (result, expected))
-        return torch.allclose(*pair, rtol=1e-3, atol=1e-3, equal_nan=True)
+        pair = [tensor.to(torch.complex128) for tensor in (_snapshot(result), expected)]
+        is_near = partial(torch.allclose, rtol=1e-3, atol=1e-3, equal_nan=True)
+        return pair[0].shape == pair[1].shape and is_near(*pair)
     return result == expected
 
 

@@ -90,6 +90,7 @@ def test_nan_never_passes(spoilt):
 def test_tuples_and_none_are_compared_part_by_part():
     good = {"a": lambda: (x, None, [x, 2]), "b": lambda: [x.clone(), None, (x, 2)]}
     assert compare(good, "01_x").rows == []
+    assert compare({"numpy": lambda: x.numpy(), "torch": lambda: x}, "01_x").rows == []
     for bad in [(x, None), (x, None, (x + 1, 2)), (x, x, (x, 2)), (x, None, (x, 3)), None, x]:
         with pytest.raises(AssertionError, match="'b' disagrees with 'a': result"):
             compare(good | {"b": lambda bad=bad: bad}, "01_x")
@@ -124,7 +125,7 @@ def test_candidates_that_change_their_inputs_are_told_apart_from_wrong_ones():
     with pytest.raises(AssertionError, match="'add' disagrees .*\n.* need check=False"):
         compare(changing, "01_x")
     nan = torch.full_like(x, math.nan)
-    for first, second in ((x, x + 1), (nan, nan), ((x, 3), (x, 4))):
+    for first, second in ((x, x + 1), (nan, nan), ((x, 3), (x, 4)), (x.numpy(), x + 1)):
         with pytest.raises(AssertionError) as caught:
             compare({"a": lambda first=first: first, "b": lambda second=second: second}, "01_x")
         assert "check=False" not in str(caught.value)
