@@ -42,6 +42,17 @@ template <class T> struct RestrictPtrTraits { using PtrType = T* __restrict__; }
 }"""
 
 
+# What PyTorch tells nvcc in every build (COMMON_NVCC_FLAGS): the CPU backend refuses the same.
+NVCC_DEFINES = [
+    "-D__CUDA_NO_HALF_OPERATORS__",
+    "-D__CUDA_NO_HALF_CONVERSIONS__",
+    "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    "-D__CUDA_NO_HALF2_OPERATORS__",
+]
+# nvcc's own standard; PyTorch's full headers may ask for a newer one. C++20 has a std::lerp, too.
+STANDARD = "-std=c++17"
+
+
 class CompiledFunctions:
     """The functions of one compiled string, as attributes."""
 
@@ -256,6 +267,7 @@ def _bindings(label, bound):
 
 def _cpu_operators(flags, numbered, label, bound):
     unit = f"{torch_light.preamble(numbered)}{numbered}{_bindings(label, bound)}"
+    flags = {**flags, "extra_cflags": [*flags["extra_cflags"], STANDARD]}
     return {"cpp_sources": unit, "no_implicit_headers": True, **flags}
 
 
@@ -267,7 +279,7 @@ def _cpu_module(flags, numbered, label, bound):
 def _cpu_flags(check, trace):
     return {
         "extra_include_paths": [str(path) for path in _CPU_INCLUDE],
-        "extra_cflags": tools.cpu_backend().flags(check, trace),
+        "extra_cflags": [*tools.cpu_backend().flags(check, trace), *NVCC_DEFINES],
         "extra_ldflags": [str(tools.cpu_backend().runtime_library())],
     }
 
@@ -279,7 +291,7 @@ def _gpu_operators(numbered, label, bound):
         "cuda_sources": unit,
         "no_implicit_headers": True,
         "extra_include_paths": [str(torch_light.CUDA), str(torch_light.INCLUDE)],
-        **_gpu_flags(numbered, "-DTORCH_LIGHT_CUDA"),
+        **_gpu_flags(numbered, "-DTORCH_LIGHT_CUDA", STANDARD),
     }
 
 

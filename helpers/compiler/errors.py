@@ -27,6 +27,7 @@ HINTS = {
     "the string: all of PyTorch's C++ names, but a slower build",
     r"too much shared data": "a block has 48 KiB of static shared memory; more must be dynamic "
     "(extern __shared__) and asked for with cudaFuncSetAttribute",
+    r"returning non-void|end of non-void": "a function with a result returns it on every path",
     r"Not a name of any known instruction": "the fault is in the text of an asm statement",
 }
 
@@ -199,4 +200,6 @@ def _plain(what):
     """Return the sentence in PyTorch's names, plain quotes and decimal numbers."""
     what = what.translate(str.maketrans("‘’", "''")).replace("torch_light::", "torch::")
     what = MANGLED.sub(lambda symbol: demangle(symbol[0]), what)
+    what = re.sub(r" \[-W[^\]]*\]$", "", what)  # the option that makes it an error
+    what = re.sub(r"^.* is deprecated: ", "", what)  # a sentence of ours: see cuda_on_cpu/spaces.py
     return re.sub(r"\b0x[0-9a-f]+\b", lambda number: str(int(number[0], 16)), what).strip()

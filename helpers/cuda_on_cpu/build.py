@@ -59,6 +59,12 @@ class CpuBackend:
             "-fno-strict-aliasing",
             # Line numbers for the errors of a kernel; no more, because that takes time.
             "-g1",
+            # nvcc knows no arrays of a size that is known at run time; and a function that does not
+            # return what it says goes anywhere.
+            "-Werror=vla",
+            "-Werror=return-type",
+            # Deprecation is how the host's functions are told from the device's: see spaces.py.
+            "-Wno-deprecated-declarations",
             # Kernels of two strings may have the same name: none may stand in for another.
             "-fvisibility=hidden",
         ]

@@ -38,7 +38,10 @@ def rewrite_launches(src: str) -> str:
         kernel = src[name_start:start]
         flat = " ".join(kernel.replace("\\\n", " ").split())
         configuration = src[start + 3 : close]
-        if not configuration.strip():
+        is_macro = source.in_macro(start) or source.words(configuration) - set(
+            re.findall(r"\w+", configuration)
+        )
+        if not configuration.strip() or (len(split(configuration)) == 1 and not is_macro):
             raise TranslateError(line, "a launch needs grid and block: kernel<<<grid, block>>>.")
         given = re.sub(r"\bNULL\b", "nullptr", src[arguments + 1 : end])
         # In a macro the line is the one that uses it.

@@ -11,7 +11,9 @@ from . import checked
 from .error import TranslateError
 from .launches import rewrite_kernel_addresses, rewrite_launch_calls, rewrite_launches
 from .ptx import rewrite_asm
+from .refused import find_refused
 from .scanner import Source, line_of, mask
+from .spaces import mark_spaces
 from .unsupported import find_unsupported
 
 
@@ -22,9 +24,9 @@ def translate(src: str, check: bool = False, trace: bool = False) -> str:
     With `check`, arrays tell the runtime about themselves; with `trace`, loops do so as well (see
     checked.py).
     """
-    unsupported = find_unsupported(Source(src))
-    if unsupported:
-        raise TranslateError(*unsupported)
+    source = Source(src)
+    if fault := find_unsupported(source) or find_refused(source):
+        raise TranslateError(*fault)
     src = rewrite_asm(src)
     src = _rewrite_words(src)
     src = _rewrite_volatile(src)
@@ -38,7 +40,8 @@ def translate(src: str, check: bool = False, trace: bool = False) -> str:
         src = checked.mark_loops(src)
     src = rewrite_launch_calls(src)
     src = rewrite_kernel_addresses(src)
-    return rewrite_launches(src)
+    src = rewrite_launches(src)
+    return mark_spaces(src)
 
 
 # --- small rewrites -------------------------------------------------------------------------------

@@ -119,5 +119,5 @@ def _evaluate(condition: str) -> bool | None:
 
 
 def _defined(found: re.Match) -> str:
-    known = {"__CUDA_ARCH__": "1", "__CUDACC__": "0"}
+    known = {"__CUDA_ARCH__": "1", "__CUDACC__": "1", "__NVCC__": "1"}
     return known.get(found[1] or found[2], "unknown")

@@ -78,10 +78,10 @@ EXPORT launch(const Arrays& a) {
     does_nothing<<<dim3(c[0], c[1], c[2]), dim3(c[3], c[4], c[5]), c[6]>>>();
 }
 __global__ void writes_all_shared(int* out, int n) {
-    extern __shared__ int s[];
-    for (int i = threadIdx.x; i < n; i += blockDim.x) s[i] = i;
+    extern __shared__ int numbers[];
+    for (int i = threadIdx.x; i < n; i += blockDim.x) numbers[i] = i;
     __syncthreads();
-    out[threadIdx.x] = s[n - 1 - threadIdx.x];
+    out[threadIdx.x] = numbers[n - 1 - threadIdx.x];
 }
 EXPORT large_shared(const Arrays& a) {
     int n = 15000;

@@ -4,7 +4,16 @@ import re
 
 import pytest
 
-from helpers.cuda_on_cpu import TranslateError, translate
+from helpers import cuda_on_cpu
+from helpers.cuda_on_cpu import TranslateError
+
+
+def translate(src: str, check: bool = False) -> str:
+    """Return the translation without the marks of what is of the host, of what of the device."""
+    new = cuda_on_cpu.translate(src, check)
+    new = re.sub(r'CUDA_ON_CPU_NOT_FOR_DEVICE\(".*?"\) | CUDA_ON_CPU_DEVICE_(BEGIN|END ?)', "", new)
+    assert "CUDA_ON_CPU_NOT" not in new and "CUDA_ON_CPU_DEVICE" not in new
+    return new
 
 
 def launch(src: str) -> str:
@@ -141,8 +150,9 @@ def test_a_launch_in_a_macro_keeps_its_continuation_lines():
     ],
 )
 def test_dynamic_shared_memory(declaration, new):
-    assert translate(f"void k() {{ {declaration} }}") == f"void k() {{ {new} }}"
-    at_file_scope = translate(f"namespace a {{\n{declaration}\n}} void k() {{}}")
+    head = "__global__ void k()"
+    assert translate(f"{head} {{ {declaration} }}") == f"{head} {{ {new} }}"
+    at_file_scope = translate(f"namespace a {{\n{declaration}\n}} {head} {{}}")
     element = re.search(r"<(.*)>\(\)", new)[1]
     assert f"static ::cuda_on_cpu::DynamicShared<{element}> " in at_file_scope
 
@@ -173,12 +183,13 @@ def test_variables_of_the_device_are_named(declaration, names):
 
 
 def test_single_shared_variables_and_comments_stay():
-    src = "void k() { __shared__ float s; /* extern __shared__ float x[]; */ }"
+    src = "__global__ void k() { __shared__ float s; /* extern __shared__ float x[]; */ }"
     assert translate(src) == src
 
 
 def test_shared_arrays_are_counted():
-    new = translate("void k() { __shared__ int a[3], b[N][(N) + 1];\n{ __shared__ T c[2]; }\n"
+    new = translate("__global__ void k() { __shared__ int a[3], b[N][(N) + 1];\n"
+                    "{ __shared__ T c[2]; }\n"
                     "__shared__ T d[2]; }\n#define M() { __shared__ int e[9]; }\n")  # fmt: skip
     counted = re.findall(r"static_assert\((.*?) <= ", new)
     assert counted == [

@@ -3,8 +3,26 @@
 #include "cuda_runtime.h"
 #include "cuda_on_cpu/small_floats.h"
 
+#if defined(__CUDA_NO_BFLOAT16_CONVERSIONS__)
+#define CUDA_ON_CPU_BFLOAT16_CONVERSION CUDA_ON_CPU_NO_CONVERSION("__nv_bfloat16", "__float2bfloat16(x) or __bfloat162float(x)")
+#else
+#define CUDA_ON_CPU_BFLOAT16_CONVERSION
+#endif
+#if defined(__CUDA_NO_BFLOAT16_OPERATORS__)
+#define CUDA_ON_CPU_BFLOAT16_OPERATOR CUDA_ON_CPU_NO_OPERATOR("__nv_bfloat16", "__hadd(a, b), __hmul(a, b), __hlt(a, b) ...")
+#else
+#define CUDA_ON_CPU_BFLOAT16_OPERATOR
+#endif
+#if defined(__CUDA_NO_BFLOAT162_OPERATORS__)
+#define CUDA_ON_CPU_BFLOAT162_OPERATOR CUDA_ON_CPU_NO_OPERATOR("__nv_bfloat162", "__hadd2(a, b), __hmul2(a, b) ...")
+#else
+#define CUDA_ON_CPU_BFLOAT162_OPERATOR
+#endif
+
 CUDA_ON_CPU_SMALL_FLOAT(__nv_bfloat16, __nv_bfloat16_raw, __nv_bfloat162, __nv_bfloat162_raw,
-                        cuda_on_cpu::bfloat16_bits, cuda_on_cpu::bfloat16_to_float)
+                        cuda_on_cpu::bfloat16_bits, cuda_on_cpu::bfloat16_to_float,
+                        CUDA_ON_CPU_BFLOAT16_CONVERSION, CUDA_ON_CPU_BFLOAT16_OPERATOR,
+                        CUDA_ON_CPU_BFLOAT162_OPERATOR)
 typedef __nv_bfloat16 nv_bfloat16;
 typedef __nv_bfloat162 nv_bfloat162;
 

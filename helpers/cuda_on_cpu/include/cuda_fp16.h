@@ -3,8 +3,26 @@
 #include "cuda_runtime.h"
 #include "cuda_on_cpu/small_floats.h"
 
+#if defined(__CUDA_NO_HALF_CONVERSIONS__)
+#define CUDA_ON_CPU_HALF_CONVERSION CUDA_ON_CPU_NO_CONVERSION("__half", "__float2half(x) or __half2float(x)")
+#else
+#define CUDA_ON_CPU_HALF_CONVERSION
+#endif
+#if defined(__CUDA_NO_HALF_OPERATORS__)
+#define CUDA_ON_CPU_HALF_OPERATOR CUDA_ON_CPU_NO_OPERATOR("__half", "__hadd(a, b), __hmul(a, b), __hlt(a, b) ...")
+#else
+#define CUDA_ON_CPU_HALF_OPERATOR
+#endif
+#if defined(__CUDA_NO_HALF2_OPERATORS__)
+#define CUDA_ON_CPU_HALF2_OPERATOR CUDA_ON_CPU_NO_OPERATOR("__half2", "__hadd2(a, b), __hmul2(a, b) ...")
+#else
+#define CUDA_ON_CPU_HALF2_OPERATOR
+#endif
+
 CUDA_ON_CPU_SMALL_FLOAT(__half, __half_raw, __half2, __half2_raw, cuda_on_cpu::half_bits,
-                        cuda_on_cpu::half_to_float)
+                        cuda_on_cpu::half_to_float,
+                        CUDA_ON_CPU_HALF_CONVERSION, CUDA_ON_CPU_HALF_OPERATOR,
+                        CUDA_ON_CPU_HALF2_OPERATOR)
 typedef __half half;
 typedef __half2 half2;
 

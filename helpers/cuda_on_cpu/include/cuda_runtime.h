@@ -33,6 +33,12 @@
 #define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __align__(n) __attribute__((aligned(n)))
+// What of a string is of the host alone, and where its code for the device begins and ends (see
+// mark_spaces in spaces.py).
+#define CUDA_ON_CPU_NOT_FOR_DEVICE(sentence) __attribute__((deprecated(sentence)))
+#define CUDA_ON_CPU_DEVICE_BEGIN \
+    _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic error \"-Wdeprecated-declarations\"")
+#define CUDA_ON_CPU_DEVICE_END _Pragma("GCC diagnostic pop")
 // ... but one: a block is run by one operating-system thread, which therefore owns its memory.
 // Arrays are aligned for vectors, as nvcc does it. (GCC lowers what a type asks for to what is said
 // here; CUDA's types ask for 128 bytes at most.)
@@ -53,4 +59,9 @@
 // Code between #if __CUDA_ARCH__ >= 900 and #endif is left out: it mostly speaks of clusters and TMA.
 #if !defined(__CUDA_ARCH__)
 #define __CUDA_ARCH__ 800
+#endif
+// And this is what a string asks that wants to know whether it is read as CUDA.
+#if !defined(__CUDACC__)
+#define __CUDACC__ 1
+#define __NVCC__ 1
 #endif

@@ -11,6 +11,6 @@ inline long long clock64() {
 }
 inline unsigned long long __globaltimer() { return (unsigned long long)clock64(); }
 
-inline void __trap(int line = __builtin_LINE()) { cuda_on_cpu::fail("__trap()", line); }
+[[noreturn]] inline void __trap(int line = __builtin_LINE()) { cuda_on_cpu::fail("__trap()", line); }
 inline void __brkpt() {}
 

@@ -70,31 +70,42 @@ inline float bfloat16_to_float(unsigned short bfloat16) {
 
 }  // namespace cuda_on_cpu
 
-// Defines the type T (stored in 16 bits), T##2 (a pair), and their operators.
-#define CUDA_ON_CPU_SMALL_FLOAT(T, T_RAW, PAIR, PAIR_RAW, TO_BITS, TO_FLOAT)                     \
+// What stands before what an -D of PyTorch's takes away: see COMMON_NVCC_FLAGS in its
+// cpp_extension.py.
+#define CUDA_ON_CPU_NO_OPERATOR(TYPE, INSTEAD)                                                    \
+    CUDA_ON_CPU_NOT_FOR_DEVICE("PyTorch tells nvcc to do without the operators of " TYPE          \
+                               ": write " INSTEAD)
+#define CUDA_ON_CPU_NO_CONVERSION(TYPE, INSTEAD)                                                  \
+    CUDA_ON_CPU_NOT_FOR_DEVICE("PyTorch tells nvcc to convert " TYPE " only by name: write "      \
+                               INSTEAD)
+
+// Defines the type T (stored in 16 bits), T##2 (a pair), and their operators. CONVERSION, OPERATOR
+// and PAIR_OPERATOR stand before what PyTorch's flags for nvcc take away.
+#define CUDA_ON_CPU_SMALL_FLOAT(T, T_RAW, PAIR, PAIR_RAW, TO_BITS, TO_FLOAT, CONVERSION, OPERATOR, \
+                                PAIR_OPERATOR)                                                  \
     struct T_RAW { unsigned short x; };                                                         \
     struct alignas(4) PAIR_RAW { unsigned short x, y; };                                        \
     struct T {                                                                                  \
         unsigned short __x;                                                                     \
         T() = default;                                                                          \
         T(const T_RAW& raw) : __x(raw.x) {}                                                     \
-        T(float x) : __x(TO_BITS(x)) {}                                                         \
-        T(double x) : __x(TO_BITS(cuda_on_cpu::round_to_odd(x))) {}                             \
-        T(int x) : T(double(x)) {}                                                              \
-        T(unsigned x) : T(double(x)) {}                                                         \
-        T(long x) : T(double(x)) {}                                                             \
-        T(unsigned long x) : T(double(x)) {}                                                    \
-        T(long long x) : T(double(x)) {}                                                        \
-        T(unsigned long long x) : T(double(x)) {}                                               \
-        T(short x) : T(float(x)) {}                                                             \
-        T(unsigned short x) : T(float(x)) {}                                                    \
+        CONVERSION T(float x) : __x(TO_BITS(x)) {}                                              \
+        CONVERSION T(double x) : __x(TO_BITS(cuda_on_cpu::round_to_odd(x))) {}                  \
+        CONVERSION T(int x) : T(double(x)) {}                                                   \
+        CONVERSION T(unsigned x) : T(double(x)) {}                                              \
+        CONVERSION T(long x) : T(double(x)) {}                                                  \
+        CONVERSION T(unsigned long x) : T(double(x)) {}                                         \
+        CONVERSION T(long long x) : T(double(x)) {}                                             \
+        CONVERSION T(unsigned long long x) : T(double(x)) {}                                    \
+        CONVERSION T(short x) : T(float(x)) {}                                                  \
+        CONVERSION T(unsigned short x) : T(float(x)) {}                                         \
         operator T_RAW() const { return {__x}; }                                                \
-        operator float() const { return TO_FLOAT(__x); }                                        \
-        explicit operator bool() const { return (__x & 0x7fff) != 0; }                          \
-        T& operator=(float value) { return *this = T(value); }                                  \
-        T& operator=(double value) { return *this = T(value); }                                 \
-        T& operator=(int value) { return *this = T(value); }                                    \
-        T& operator=(unsigned value) { return *this = T(value); }                               \
+        CONVERSION operator float() const { return TO_FLOAT(__x); }                             \
+        CONVERSION explicit operator bool() const { return (__x & 0x7fff) != 0; }               \
+        CONVERSION T& operator=(float value) { return *this = T(value); }                       \
+        CONVERSION T& operator=(double value) { return *this = T(value); }                      \
+        CONVERSION T& operator=(int value) { return *this = T(value); }                         \
+        CONVERSION T& operator=(unsigned value) { return *this = T(value); }                    \
     };                                                                                          \
     struct alignas(4) PAIR {                                                                    \
         T x, y;                                                                                 \
@@ -103,37 +114,37 @@ inline float bfloat16_to_float(unsigned short bfloat16) {
         PAIR(const PAIR_RAW& raw) : x(T_RAW{raw.x}), y(T_RAW{raw.y}) {}                         \
         operator PAIR_RAW() const { return {x.__x, y.__x}; }                                    \
     };                                                                                          \
-    inline T operator+(T a, T b) { return T(float(a) + float(b)); }                             \
-    inline T operator-(T a, T b) { return T(float(a) - float(b)); }                             \
-    inline T operator*(T a, T b) { return T(float(a) * float(b)); }                             \
-    inline T operator/(T a, T b) { return T(float(a) / float(b)); }                             \
-    inline T operator+(T a) { return a; }                                                       \
-    inline T operator-(T a) { return T_RAW{(unsigned short)(a.__x ^ 0x8000)}; }                 \
-    inline T& operator+=(T& a, T b) { return a = a + b; }                                       \
-    inline T& operator-=(T& a, T b) { return a = a - b; }                                       \
-    inline T& operator*=(T& a, T b) { return a = a * b; }                                       \
-    inline T& operator/=(T& a, T b) { return a = a / b; }                                       \
-    inline T& operator++(T& a) { return a = a + T(1.0f); }                                      \
-    inline T& operator--(T& a) { return a = a - T(1.0f); }                                      \
-    inline T operator++(T& a, int) { T old = a; ++a; return old; }                              \
-    inline T operator--(T& a, int) { T old = a; --a; return old; }                              \
-    inline bool operator==(T a, T b) { return float(a) == float(b); }                           \
-    inline bool operator!=(T a, T b) { return float(a) != float(b); }                           \
-    inline bool operator<(T a, T b) { return float(a) < float(b); }                             \
-    inline bool operator>(T a, T b) { return float(a) > float(b); }                             \
-    inline bool operator<=(T a, T b) { return float(a) <= float(b); }                           \
-    inline bool operator>=(T a, T b) { return float(a) >= float(b); }                           \
-    inline PAIR operator+(PAIR a, PAIR b) { return {a.x + b.x, a.y + b.y}; }                    \
-    inline PAIR operator-(PAIR a, PAIR b) { return {a.x - b.x, a.y - b.y}; }                    \
-    inline PAIR operator*(PAIR a, PAIR b) { return {a.x * b.x, a.y * b.y}; }                    \
-    inline PAIR operator/(PAIR a, PAIR b) { return {a.x / b.x, a.y / b.y}; }                    \
-    inline PAIR operator-(PAIR a) { return {-a.x, -a.y}; }                                      \
-    inline PAIR& operator+=(PAIR& a, PAIR b) { return a = a + b; }                              \
-    inline PAIR& operator-=(PAIR& a, PAIR b) { return a = a - b; }                              \
-    inline PAIR& operator*=(PAIR& a, PAIR b) { return a = a * b; }                              \
-    inline PAIR& operator/=(PAIR& a, PAIR b) { return a = a / b; }                              \
-    inline bool operator==(PAIR a, PAIR b) { return a.x == b.x && a.y == b.y; }                 \
-    inline bool operator!=(PAIR a, PAIR b) { return !(a == b); }                                \
+    OPERATOR inline T operator+(T a, T b) { return T(float(a) + float(b)); }                    \
+    OPERATOR inline T operator-(T a, T b) { return T(float(a) - float(b)); }                    \
+    OPERATOR inline T operator*(T a, T b) { return T(float(a) * float(b)); }                    \
+    OPERATOR inline T operator/(T a, T b) { return T(float(a) / float(b)); }                    \
+    OPERATOR inline T operator+(T a) { return a; }                                              \
+    OPERATOR inline T operator-(T a) { return T_RAW{(unsigned short)(a.__x ^ 0x8000)}; }        \
+    OPERATOR inline T& operator+=(T& a, T b) { return a = a + b; }                              \
+    OPERATOR inline T& operator-=(T& a, T b) { return a = a - b; }                              \
+    OPERATOR inline T& operator*=(T& a, T b) { return a = a * b; }                              \
+    OPERATOR inline T& operator/=(T& a, T b) { return a = a / b; }                              \
+    OPERATOR inline T& operator++(T& a) { return a = a + T(1.0f); }                             \
+    OPERATOR inline T& operator--(T& a) { return a = a - T(1.0f); }                             \
+    OPERATOR inline T operator++(T& a, int) { T old = a; ++a; return old; }                     \
+    OPERATOR inline T operator--(T& a, int) { T old = a; --a; return old; }                     \
+    OPERATOR inline bool operator==(T a, T b) { return float(a) == float(b); }                  \
+    OPERATOR inline bool operator!=(T a, T b) { return float(a) != float(b); }                  \
+    OPERATOR inline bool operator<(T a, T b) { return float(a) < float(b); }                    \
+    OPERATOR inline bool operator>(T a, T b) { return float(a) > float(b); }                    \
+    OPERATOR inline bool operator<=(T a, T b) { return float(a) <= float(b); }                  \
+    OPERATOR inline bool operator>=(T a, T b) { return float(a) >= float(b); }                  \
+    PAIR_OPERATOR inline PAIR operator+(PAIR a, PAIR b) { return {a.x + b.x, a.y + b.y}; }      \
+    PAIR_OPERATOR inline PAIR operator-(PAIR a, PAIR b) { return {a.x - b.x, a.y - b.y}; }      \
+    PAIR_OPERATOR inline PAIR operator*(PAIR a, PAIR b) { return {a.x * b.x, a.y * b.y}; }      \
+    PAIR_OPERATOR inline PAIR operator/(PAIR a, PAIR b) { return {a.x / b.x, a.y / b.y}; }      \
+    PAIR_OPERATOR inline PAIR operator-(PAIR a) { return {-a.x, -a.y}; }                        \
+    PAIR_OPERATOR inline PAIR& operator+=(PAIR& a, PAIR b) { return a = a + b; }                \
+    PAIR_OPERATOR inline PAIR& operator-=(PAIR& a, PAIR b) { return a = a - b; }                \
+    PAIR_OPERATOR inline PAIR& operator*=(PAIR& a, PAIR b) { return a = a * b; }                \
+    PAIR_OPERATOR inline PAIR& operator/=(PAIR& a, PAIR b) { return a = a / b; }                \
+    PAIR_OPERATOR inline bool operator==(PAIR a, PAIR b) { return a.x == b.x && a.y == b.y; }   \
+    PAIR_OPERATOR inline bool operator!=(PAIR a, PAIR b) { return !(a == b); }                  \
                                                                                                 \
     /* _rn: never made into a fused multiply-add, which rounding in between rules out anyway */ \
     inline T __hadd(T a, T b) { return a + b; }                                                 \
