@@ -14,7 +14,7 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -118,7 +118,8 @@ def compile_cuda(
 
     With a GPU the string goes through nvcc, for that GPU; without one through g++ and the CPU
     backend. What was built before comes from the cache. A string that includes PyTorch's headers
-    itself is built with all of them and pybind11, which takes ten times as long.
+    itself is built with light ones if they have all that it needs, else with all of PyTorch's and
+    pybind11, which takes ten times as long.
 
     With `check` the kernels run on the CPU backend on every machine (CUDA tensors are copied there
     and back), some ten times slower, and every access is checked: an index out of range, a data
@@ -145,17 +146,39 @@ def _compile(src, functions, check, trace=False):
     if problem and brackets_match(source):
         raise CompileError(problem)
     build = _plan(source, label, chosen, check, trace)
-    library = build.library
-    if library not in _loaded:
-        _loaded[library] = _load(library, build) or _build(library, build)
-        for name, function in vars(_loaded[library]).items():
-            _origins[function] = _Origin(src, functions, name, check, trace)
+    compiled = _light_instead(build, chosen) if build.is_module else None
+    compiled = compiled or _get(build)
+    for name, function in vars(compiled).items():
+        _origins[function] = _Origin(src, functions, name, check, trace)
     if problem:  # not even the compiler minds the brackets
         raise CompileError(problem)
     left_out = [f for f in chosen if f.name not in build.names]
     if left_out and (functions or not build.names):
         raise CompileError(_why_left_out(left_out[0]))
+    return compiled
+
+
+def _get(build: Build) -> CompiledFunctions:
+    """Return what is loaded, is in the cache or has to be built."""
+    library = build.library
+    if library not in _loaded:
+        _loaded[library] = _load(library, build) or _build(library, build)
     return _loaded[library]
+
+
+def _light_instead(build: Build, chosen: list[Function]) -> CompiledFunctions | None:
+    """Try the light headers for a string that includes PyTorch's own; None if those are needed."""
+    source = torch_light.lighten(build.source)
+    has_full = build.library in _loaded or (tools.BUILDS.folder / build.library).exists()
+    if has_full or source is None or not all(f.schema for f in chosen):
+        return None
+    light = _plan(source, build.label, chosen, build.check, build.trace)
+    try:
+        return _get(replace(light, source=build.source))
+    except CompileError as error:
+        if not torch_light.may_lack(str(error)):
+            raise
+        return None
 
 
 @dataclass
@@ -350,6 +373,12 @@ def _open(path: Path, library: str, build: Build) -> CompiledFunctions:
     return _compiled(functions, build)
 
 
+_SLOW = (
+    "Building with all of PyTorch's headers, which takes a minute or more; a string that does "
+    "without <torch/extension.h> takes seconds"
+)
+
+
 def _build(library: str, build: Build) -> CompiledFunctions:
     loaded = []
 
@@ -359,7 +388,7 @@ def _build(library: str, build: Build) -> CompiledFunctions:
             if path.suffix != ".so":  # sources and objects, of use to nobody any more
                 path.unlink()
 
-    tools.BUILDS.get(library, make)
+    tools.BUILDS.get(library, make, _SLOW if build.is_module else "")
     return _compiled(loaded[0], build) if loaded else _load(library, build)
 
 

@@ -378,8 +378,8 @@ def test_a_function_without_a_definition():
 
 @on_cpu
 def test_what_the_cpu_backend_cannot_do():
-    said = compile_error(SQUARE.replace("out[i] =", 'asm("mov.b32 %0;"); out[i] ='))
-    assert re.match(r"line 7: .*GPU.*\n  7 \|   if \(i < n\) asm", said)
+    said = compile_error(SQUARE.replace("out[i] =", "tex2D<float>(t, 0, 0); out[i] ="))
+    assert re.match(r"line 7: .*GPU.*\n  7 \|   if \(i < n\) tex2D", said)
 
 
 def test_never_the_ninja_output_and_at_most_three_errors():
@@ -611,6 +611,43 @@ void twice(torch::Tensor x) {
         x.packed_accessor32<float, 2, torch::RestrictPtrTraits>());
 }
 """
+
+
+EXTENSION = "#include <torch/extension.h>\nstd::map<int, int> of_the_standard_library;\n"
+
+
+@pytest.mark.parametrize(
+    "error, tried, said",
+    [
+        ("", ["light"], None),
+        ("line 3: 'b' was not declared; did you mean 'at::b'?\n 3 | b", ["light"], "line 3: 'b'"),
+        ("line 3: 'class torch::Tensor' has no member named 'b'", ["light", "full"], "of full"),
+        ("line 3: 'sort' is not a member of 'std'", ["light", "full"], "of full"),
+    ],
+)
+def test_light_headers_are_tried_first(monkeypatch, error, tried, said):
+    """The errors shown are of the last attempt; the full headers only come where they may help."""
+    attempts = []
+
+    def get(plan):
+        attempts.append("full" if plan.is_module else "light")
+        if error:
+            raise CompileError("of full" if plan.is_module else error)
+        return compiler.CompiledFunctions({})
+
+    monkeypatch.setattr(compiler, "_get", get)
+    if said:
+        with pytest.raises(CompileError, match=said):
+            compile_cuda(EXTENSION + SQUARE + f"// {error}")
+    else:
+        compile_cuda(EXTENSION + SQUARE)
+    assert attempts == tried
+
+
+def test_a_string_with_pytorchs_header_builds_with_the_light_ones(monkeypatch):
+    monkeypatch.setattr(compiler.torch_light, "may_lack", lambda error: False)
+    x = torch.randn(5, device=DEVICE)
+    assert torch.equal(compile_cuda(EXTENSION + SQUARE).square(x), x * x)
 
 
 @on_cpu

@@ -241,6 +241,13 @@ def test_which_strings_the_light_headers_are_enough_for():
     assert not torch_light.is_enough_for("#include <ATen/native/Resize.h>")
 
 
+def test_which_strings_are_tried_with_the_light_headers():
+    lightened = torch_light.lighten('#include <torch/extension.h>\n#include "a.h"\nint x;\n')
+    assert lightened == '#include <torch_light/standard.h>\n#include "a.h"\nint x;\n'
+    assert torch_light.lighten("#include <torch/extension.h>\nPYBIND11_MODULE(a, m) {}") is None
+    assert torch_light.lighten("#include <torch/extension.h>\nvoid f(py::list x) {}") is None
+
+
 def test_the_headers_compile_without_a_warning(tmp_path):
     unit = tmp_path / "unit.cpp"
     unit.write_text("#include <torch_light/binding.h>\n")

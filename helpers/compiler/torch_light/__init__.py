@@ -8,7 +8,7 @@ of the few CUDA headers of PyTorch that kernels need.
 import re
 from pathlib import Path
 
-from helpers.compiler.source import includes
+from helpers.compiler.source import includes, mask
 
 HERE = Path(__file__).resolve().parent
 CUDA = HERE / "cuda"  # for nvcc; the CPU backend has its own of the same names
@@ -25,6 +25,27 @@ def is_enough_for(source: str) -> bool:
     """Return whether every header of PyTorch that the string includes has a light version."""
     of_pytorch = ("torch/", "ATen/", "c10/", "pybind11/")
     return all((CUDA / name).exists() for name in includes(source) if name.startswith(of_pytorch))
+
+
+def lighten(source: str) -> str | None:
+    """Return the string without PyTorch's own headers, for which the light ones may do as well.
+
+    None if it is clear that they will not: pybind11 has no light version.
+    """
+    if re.search(r"\b(?:pybind11|py)\s*::|\bPYBIND11_|\bTORCH_LIBRARY|\bautograd\b", mask(source)):
+        return None
+    lines = source.split("\n")
+    for i, line in enumerate(lines):
+        if not is_enough_for(line):
+            lines[i] = "#include <torch_light/standard.h>"
+    return "\n".join(lines)
+
+
+def may_lack(error: str) -> bool:
+    """Return whether the first error of a build may come from what the light headers lack."""
+    first = re.split(r"\nline |; did you mean", error)[0]
+    names = r"\b(?:torch|at|c10|caffe2|std)\s*::|'(?:torch|at|c10|std)'|Tensor|Scalar|No such file"
+    return bool(re.search(rf"{names}|\b(?:TORCH|AT|C10)_\w+", first))
 
 
 def preamble(source: str) -> str:
