@@ -74,7 +74,7 @@ def _kernels(source, live):
 
 def _device_code(source, live):
     own = {function.name for function in source.functions} | {m.name for m in source.macros}
-    std = rf"\bstd\s*::\s*(?:{_STD_TYPES}|{_STD_FUNCTIONS})\b"
+    std = rf"(?<!\bcuda::)\bstd\s*::\s*(?:{_STD_TYPES}|{_STD_FUNCTIONS})\b"
     if re.search(r"\busing\s+namespace\s+std\s*;", live):
         std += rf"|(?<![\w.>:])(?:(?:{_STD_TYPES})\s*(?=<)|(?:cout|cerr|endl)\b)"
     patterns = [
@@ -206,7 +206,8 @@ def _launches(source, live):
 def _shared_variables(source, live):
     for found in re.finditer(r"\b__shared__\b[^;{}=()]*?(?:\[[^;{}]*?\])*\s*(?==(?!=)|\{)", live):
         name = re.search(r"(\w+)\s*(?:\[.*\]\s*)?$", found[0], re.DOTALL)
-        if name and len(found[0].split()) > 1:
+        is_type = re.search(r"\b(?:union|struct|class)\s*\w*\s*$", found[0])
+        if name and len(found[0].split()) > 1 and not is_type:
             yield (
                 found.start(),
                 f"a __shared__ variable has no first value: let one thread store it in {name[1]}, "

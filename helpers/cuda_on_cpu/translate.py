@@ -139,7 +139,8 @@ _TOO_MUCH_SHARED = (
 def _name_static_shared(src: str) -> str:
     """Tell the runtime about each shared variable where it is declared, and if these are all."""
     source = Source(src)
-    pattern = r"\b__shared__\b[^;{}=]*;"
+    members = r"\{(?:[^{}]|\{[^{}]*\})*\}"  # __shared__ union { ... } temp;
+    pattern = rf"\b__shared__\b(?:[^;{{}}=]*\b(?:union|struct)\b[^;{{}}=]*{members})?[^;{{}}=]*;"
 
     def can_be_named(found):
         at = found.start()
@@ -151,7 +152,7 @@ def _name_static_shared(src: str) -> str:
     def naming(found, own):
         if not can_be_named(found) or _has_no_size(found[0]):
             return own
-        names = checked.declared_variables(found[0])
+        names = checked.declared_variables(re.sub(members, " ", found[0]))
         calls = (f' ::cuda_on_cpu::name_shared("{name}", {name}, {are_all});' for name in names)
         return own + "".join(calls)
 

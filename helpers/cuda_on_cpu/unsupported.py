@@ -18,11 +18,16 @@ _UNSUPPORTED = [
     (r"\btex(?:1D|2D|3D|Cubemap)\w*\s*[<(]|\bcudaTextureObject_t\b|\btexture\s*<|\bsurf[123]D\w*",
      "textures and surfaces exist on a GPU only; load from the array itself."),
     (r"\bcudaIpc\w+", "device memory that processes share (cudaIpc...) exists on a GPU only."),
-    (r"\bcublas\w*|\bcufft\w*|\bcudnn\w*|\bcusparse\w*|\bcusolver\w*|\bnccl\w*",
+    (r"\bcurand(?:Create|Generat|Set|Destroy)\w*|\bcublas\w*|\bcufft\w*|\bcudnn\w*|\bcusparse\w*"
+     r"|\bcusolver\w*|\bnccl\w*",
      "CUDA's libraries (cuBLAS, cuRAND, cuDNN ...) run on a GPU only."),
     (r"\bcuda\s*::\s*(?:ptx|device|experimental)\b|\bcp_async_bulk\w*",
      "cuda::ptx, cuda::device and TMA's copies run on a GPU only."),
-    (r"\b(?:cub|thrust|cutlass|cute)\s*::", "CUB, Thrust and CUTLASS run on a GPU only."),
+    (r"\bcub\s*::\s*(?:Device\w+|BlockRadix\w+|BlockExchange|BlockHistogram|BlockDiscontinuity"
+     r"|BlockMerge\w*|BlockAdjacent\w+|BlockShuffle|WarpMergeSort|WarpExchange|\w+Iterator)\b",
+     "the CPU backend has cub's WarpReduce, WarpScan, BlockReduce, BlockScan, BlockLoad and "
+     "BlockStore; for what its other parts do, write a kernel."),
+    (r"\b(?:thrust|cutlass|cute)\s*::", "Thrust and CUTLASS run on a GPU only."),
 ]  # fmt: skip
 
 _HEADERS = (

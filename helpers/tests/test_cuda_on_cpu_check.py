@@ -787,3 +787,63 @@ def test_checked_finds_the_twin():
     for other in (print, 3, []):
         with pytest.raises(TypeError, match="compile_cuda"):
             checked(other)
+
+
+# What the course's own kernels are called with; each is checked against its plain build.
+R, Z = torch.rand, torch.randn
+
+
+def upper_left(N, C, rows, columns):
+    """Return the place of each window's first pixel in planes of 9 columns."""
+    first = 2 * 9 * torch.arange(rows)[:, None] + 2 * torch.arange(columns)
+    return first.int().expand(N, C, rows, columns).contiguous()
+
+
+KERNEL_CALLS = {
+    "batch_norm2d": [
+        ("batch_norm2d_stats", lambda: (Z(3, 5, 9, 7), Z(5), R(5), 0.1)),
+        ("batch_norm2d_forward", lambda: (Z(3, 5, 9, 7), Z(5), R(5), Z(5), Z(5), 1e-5)),
+        ("batch_norm2d_backward", lambda: (Z(3, 5, 9, 7), Z(3, 5, 9, 7), Z(5), R(5), Z(5), 1e-5)),
+    ],
+    "blur": [("blur", lambda: (torch.randint(256, (37, 61), dtype=torch.uint8), 2))],
+    "conv2d": [
+        ("conv2d_forward", lambda: (Z(2, 3, 13, 9), Z(5, 3, 3, 3), 1)),
+        ("conv2d_backward_input", lambda: (Z(2, 5, 13, 9), Z(5, 3, 3, 3), 1)),
+        ("conv2d_backward_weight", lambda: (Z(2, 5, 13, 9), Z(2, 3, 13, 9), 1)),
+    ],
+    "cross_entropy": [
+        ("cross_entropy_forward", lambda: (Z(37, 10), torch.randint(10, (37,)))),
+        ("cross_entropy_backward", lambda: (torch.ones(()), Z(37, 10), torch.randint(10, (37,)))),
+    ],
+    "linear": [
+        ("linear_forward", lambda: (Z(33, 71), Z(45, 71), Z(45))),
+        ("linear_backward_input", lambda: (Z(33, 45), Z(45, 71))),
+        ("linear_backward_weight", lambda: (Z(33, 45), Z(33, 71))),
+    ],
+    "matmul": [("matmul", lambda: (Z(67, 45), Z(45, 81)))],
+    "max_pool2d": [
+        ("max_pool2d_forward", lambda: (Z(2, 3, 13, 9), 2)),
+        ("max_pool2d_backward", lambda: (Z(2, 3, 6, 4), upper_left(2, 3, 6, 4), 2, 13, 9)),
+    ],
+    "relu": [
+        ("relu_forward", lambda: (Z(1001),)),
+        ("relu_backward", lambda: (Z(1001), Z(1001))),
+    ],
+    "rgb_to_gray": [("rgb_to_gray", lambda: (torch.randint(256, (3, 37, 61), dtype=torch.uint8),))],
+    "sgd": [("sgd_step", lambda: (Z(1001), Z(1001), 0.1))],
+    "square": [("square", lambda: (Z(37, 61),))],
+    "vector_add": [("vector_add", lambda: (Z(1001), Z(1001)))],
+}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "kernels").glob("*.cu")), ids=lambda p: p.stem)
+def test_the_kernels_of_the_course_pass(path):
+    plain, checked_build = compile_cuda(path), compile_cuda(path, check=True)
+    for name, make in KERNEL_CALLS[path.stem]:
+        arguments = make()
+        copies = [a.to(DEVICE, copy=True) if isinstance(a, torch.Tensor) else a for a in arguments]
+        results = getattr(checked_build, name)(*arguments)
+        expected = getattr(plain, name)(*copies)
+        torch.testing.assert_close(
+            [arguments, results], [tuple(copies), expected], check_device=False
+        )

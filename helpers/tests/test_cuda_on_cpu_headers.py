@@ -24,6 +24,7 @@ CUDA = r"""
 #include <cuda/pipeline>
 #include <cuda/std/array>
 #include <cuda/std/limits>
+#include <cub/cub.cuh>
 namespace cg = cooperative_groups;
 using namespace nvcuda;
 #pragma nv_diag_suppress static_var_with_dynamic_init
@@ -246,6 +247,64 @@ __global__ void float8(const float* x, __nv_fp8_storage_t* e4m3, __nv_fp8_storag
     back[i] = float(a);
     if (i < 64) fours[i] = __nv_fp8x4_e4m3(reinterpret_cast<const float4*>(x)[i]);
 }
+struct Larger {
+    __device__ int operator()(int a, int b) const { return a < b ? b : a; }
+};
+// A tile of 96 * 4 values a block, the last one short.
+__global__ void cub_kernel(const int* in, int* scanned, int* results, int n) {
+    using Load = cub::BlockLoad<int, 96, 4, cub::BLOCK_LOAD_WARP_TRANSPOSE>;
+    using Store = cub::BlockStore<int, 96, 4>;
+    using Scan = cub::BlockScan<int, 96>;
+    using Reduce = cub::BlockReduce<int, 96>;
+    using WarpSum = cub::WarpReduce<int>;
+    using WarpScan = cub::WarpScan<int, 16>;
+    __shared__ union {
+        typename Load::TempStorage load;
+        typename Scan::TempStorage scan;
+        typename Reduce::TempStorage reduce;
+    } temp;
+    __shared__ WarpSum::TempStorage sums[3];
+    __shared__ WarpScan::TempStorage scans[6];
+    __shared__ Store::TempStorage store;
+    int first = blockIdx.x * 96 * 4, valid = n - first < 96 * 4 ? n - first : 96 * 4;
+    int items[4], prefix[4], total;
+    Load(temp.load).Load(in + first, items, valid, 0);
+    __syncthreads();
+    Scan(temp.scan).ExclusiveSum(items, prefix, total);
+    __syncthreads();
+    Store(store).Store(scanned + first, prefix, valid);
+    int sum = Reduce(temp.reduce).Sum(items);
+    __syncthreads();
+    int largest = Reduce(temp.reduce).Reduce(items[0], Larger(), 50);
+    int of_warp = WarpSum(sums[threadIdx.x / 32]).Sum(items[1]), in_part, part;
+    WarpScan(scans[threadIdx.x / 16]).InclusiveScan(items[2], in_part, Larger(), part);
+    int* mine = results + (blockIdx.x * 96 + threadIdx.x) * 3;
+    mine[0] = threadIdx.x == 0 ? sum - total : threadIdx.x % 32 == 0 ? of_warp : 0;
+    mine[1] = threadIdx.x == 0 ? largest : 0;
+    mine[2] = in_part * 1000 + part;
+}
+"""
+
+CURAND = r"""
+#include <curand_kernel.h>  // not of the toolkit, so apart from what nvcc is shown
+template <class State>
+__global__ void random_kernel(unsigned* words, float* uniform, float* normal, int n) {
+    State state;
+    curand_init(1234, 5, 7, &state);
+    if (threadIdx.x == 0)
+        for (int i = 0; i < 4; i++) words[i] = curand(&state);
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    curand_init(99, i, 0, &state);
+    for (int j = 0; j < n; j++) uniform[i * n + j] = curand_uniform(&state);
+    for (int j = 0; j < n; j++) normal[i * n + j] = curand_normal(&state);
+}
+__global__ void philox_kernel(uint4* out) {
+    curandStatePhilox4_32_10_t state;
+    curand_init(0, 0, 0, &state);
+    out[0] = curand4(&state);
+    curand_init(9, 3, 2, &state);
+    out[1] = curand4(&state);
+}
 """
 
 _WMMA = {  # template arguments: dtype of A and B, of the sums, shape, whether A and B lie in rows
@@ -294,9 +353,15 @@ def lib(request, tmp_path_factory):
         _launch("atomics_run", "atomics", "2, 64", *(at(i, "int") for i in range(4))),
         _launch("float8_run", "float8", "1, 256", at(0), at(1, "__nv_fp8_storage_t"),
                 at(2, "__nv_fp8_storage_t"), at(3), at(4, "__nv_fp8x4_e4m3")),
+        _launch("cub_run", "cub_kernel", "3, 96", at(0, "int"), at(1, "int"), at(2, "int"), "950"),
+        _launch("xorwow_run", "random_kernel<curandState>", "4, 64",
+                at(0, "unsigned"), at(1), at(2), "100"),
+        _launch("philox_run", "random_kernel<curandStatePhilox4_32_10_t>", "4, 64",
+                at(0, "unsigned"), at(1), at(2), "100"),
+        _launch("philox_words", "philox_kernel", "1, 1", at(0, "uint4")),
     ]  # fmt: skip
     return compile_string(
-        CUDA + "".join(launches), tmp_path_factory.mktemp("headers"), check=request.param
+        CUDA + CURAND + "".join(launches), tmp_path_factory.mktemp("headers"), check=request.param
     )
 
 
@@ -414,3 +479,46 @@ def test_float8(lib):
         assert back[i] == np.copysign(e4m3[first[i] & 0x7F], x[i])
         infinite = abs(x[i]) > 61440
         assert second[i] == sign | (0x7C if infinite else nearest(e5m2, x[i])), x[i]
+
+
+def test_cub(lib):
+    rng = np.random.default_rng(5)
+    values = np.zeros(3 * 384, np.int32)
+    values[:950] = rng.integers(0, 100, 950)
+    scanned, results = np.full(950, -1, np.int32), np.zeros((3, 96, 3), np.int32)
+    lib.run("cub_run", values[:950].copy(), scanned, results)
+    tiles = values.reshape(3, 96, 4)
+    flat = tiles.reshape(3, 384)
+    np.testing.assert_array_equal(scanned, (flat.cumsum(1) - flat).ravel()[:950])
+    np.testing.assert_array_equal(
+        results[:, [32, 64], 0], tiles[:, 32:, 1].reshape(3, 2, 32).sum(2)
+    )
+    np.testing.assert_array_equal(results[:, 0, 0], 0)
+    np.testing.assert_array_equal(results[:, 0, 1], tiles[:, :50, 0].max(1))
+    parts = tiles[:, :, 2].reshape(3, 6, 16)
+    expected = np.maximum.accumulate(parts, 2) * 1000 + parts.max(2, keepdims=True)
+    np.testing.assert_array_equal(results[:, :, 2], expected.reshape(3, 96))
+
+
+@pytest.mark.parametrize("generator, words", [
+    ("xorwow_run", [3351265907, 3629609298, 415430802, 1173093345]),
+    ("philox_run", None),
+])  # fmt: skip
+def test_random_numbers(lib, generator, words):
+    """The words are what NVIDIA's own header gives on a CPU."""
+    out = np.zeros(4, np.uint32)
+    uniform, normal = np.zeros((256, 100), np.float32), np.zeros((256, 100), np.float32)
+    lib.run(generator, out, uniform, normal)
+    if words:
+        np.testing.assert_array_equal(out, words)
+    assert uniform.min() > 0 and uniform.max() <= 1 and len(np.unique(uniform)) > 25_000
+    assert abs(uniform.mean() - 0.5) < 0.01 and abs(uniform.var() - 1 / 12) < 0.003
+    assert abs(normal.mean()) < 0.03 and abs(normal.std() - 1) < 0.02
+
+
+def test_philox_to_the_bit(lib):
+    """The first block is a test vector of Random123, the second what NVIDIA's own header gives."""
+    out = np.zeros((2, 4), np.uint32)
+    lib.run("philox_words", out)
+    expected = "6627e8d5 e169c58d bc57ac4c 9b00dbd8 f5bfa8b3 893eebe2 19f0b875 e4e5ad98"
+    np.testing.assert_array_equal(out.ravel(), [int(word, 16) for word in expected.split()])

@@ -99,19 +99,9 @@ public:
 protected:
     explicit lanes_group(unsigned mask) : mask_(mask) {}
 
-    // Values of any size, eight bytes at a time.
     template <class T>
     T exchange(const T& value, unsigned lane, int line) const {
-        static_assert(std::is_trivially_copyable<T>::value, "a shuffle copies bytes");
-        T result;
-        for (std::size_t at = 0; at < sizeof(T); at += 8) {
-            std::size_t bytes = sizeof(T) - at < 8 ? sizeof(T) - at : 8;
-            unsigned long long word = 0;
-            memcpy(&word, reinterpret_cast<const char*>(&value) + at, bytes);
-            word = cuda_on_cpu::shuffle(mask_, word, int(lane), line);
-            memcpy(reinterpret_cast<char*>(&result) + at, &word, bytes);
-        }
-        return result;
+        return cuda_on_cpu::shuffle_any(mask_, value, int(lane), line);
     }
     unsigned lane_of(unsigned rank) const {
         unsigned rest = mask_;

@@ -23,3 +23,4 @@
 #include "shadow.cpp"
 #include "streams.cpp"
 #include "warp.cpp"
+#include "xorwow.cpp"

@@ -34,6 +34,21 @@ inline T shuffle(unsigned mask, const T& value, int source, int line) {
         warp_operation(WarpOperation::shuffle, mask, to_bits(value), source, line));
 }
 
+// Values of any size, eight bytes at a time.
+template <class T>
+inline T shuffle_any(unsigned mask, const T& value, int source, int line) {
+    static_assert(std::is_trivially_copyable<T>::value, "a shuffle copies bytes");
+    T result;
+    for (std::size_t at = 0; at < sizeof(T); at += 8) {
+        std::size_t bytes = sizeof(T) - at < 8 ? sizeof(T) - at : 8;
+        std::uint64_t word = 0;
+        std::memcpy(&word, reinterpret_cast<const char*>(&value) + at, bytes);
+        word = shuffle(mask, word, source, line);
+        std::memcpy(reinterpret_cast<char*>(&result) + at, &word, bytes);
+    }
+    return result;
+}
+
 // The first lane of the part of the warp, `width` lanes wide, that the running lane belongs to.
 inline int part_begin(int width) { return int(lane()) & ~(width - 1); }
 
