@@ -118,15 +118,13 @@ CUDA_ON_CPU_API cudaError_t cudaGetDeviceProperties(cudaDeviceProp*, int device)
 CUDA_ON_CPU_API cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device);
 CUDA_ON_CPU_API cudaError_t cudaChooseDevice(int* device, const cudaDeviceProp*);
 
-enum {
-    cudaDeviceScheduleAuto = 0,
-    cudaDeviceScheduleSpin = 1,
-    cudaDeviceScheduleYield = 2,
-    cudaDeviceScheduleBlockingSync = 4,
-    cudaDeviceBlockingSync = 4,
-    cudaDeviceMapHost = 8,
-    cudaDeviceLmemResizeToMax = 16,
-};
+#define cudaDeviceScheduleAuto 0
+#define cudaDeviceScheduleSpin 1
+#define cudaDeviceScheduleYield 2
+#define cudaDeviceScheduleBlockingSync 4
+#define cudaDeviceBlockingSync 4
+#define cudaDeviceMapHost 8
+#define cudaDeviceLmemResizeToMax 16
 CUDA_ON_CPU_API cudaError_t cudaGetDeviceCount(int* count);
 CUDA_ON_CPU_API cudaError_t cudaGetDevice(int* device);
 CUDA_ON_CPU_API cudaError_t cudaSetDevice(int device);

@@ -12,15 +12,16 @@
 #define cudaStreamFireAndForget ((cudaStream_t)0x4)
 #define CUDART_CB
 
-enum { cudaStreamDefault = 0, cudaStreamNonBlocking = 1 };
-enum {
-    cudaEventDefault = 0,
-    cudaEventBlockingSync = 1,
-    cudaEventDisableTiming = 2,
-    cudaEventInterprocess = 4,
-};
-enum { cudaEventRecordDefault = 0, cudaEventRecordExternal = 1 };
-enum { cudaEventWaitDefault = 0, cudaEventWaitExternal = 1 };
+#define cudaStreamDefault 0
+#define cudaStreamNonBlocking 1
+#define cudaEventDefault 0
+#define cudaEventBlockingSync 1
+#define cudaEventDisableTiming 2
+#define cudaEventInterprocess 4
+#define cudaEventRecordDefault 0
+#define cudaEventRecordExternal 1
+#define cudaEventWaitDefault 0
+#define cudaEventWaitExternal 1
 
 struct CUevent_st;
 typedef CUevent_st* cudaEvent_t;
