@@ -267,6 +267,36 @@ def test_registers_come_from_nvcc_where_it_is():
     assert Trace([tile_launch()], source="no C++").occupancy("T4").registers is None
 
 
+JOINED = """
+__global__ void rows_of_16(const float* x, float* out, int n) {
+    __shared__ float s[64][4];
+    __shared__ float in_registers[64];
+    for (int i = 0; i < 4; i++) s[threadIdx.x][i] = x[threadIdx.x + 64 * i];
+    in_registers[threadIdx.x] = s[threadIdx.x][0];
+    __syncthreads();
+    float sum = 0;
+    for (int i = 0; i < 4; i++) sum += s[63 - threadIdx.x][i];
+    #pragma unroll 1
+    for (int i = 0; i < n; i++) sum += s[(threadIdx.x + i) % 64][1];
+    out[threadIdx.x] = sum;
+}
+"""
+
+
+def test_what_nvcc_makes_of_shared_accesses():
+    load = Access(9, "", "load", "shared", "s", 4, 8)
+    lines = {"load": (9, 11), "store": (5, 6)}
+    accesses = [replace(load, line=n, operation=how) for how in lines for n in lines[how]]
+    launch = tile_launch(kernel="rows_of_16", accesses=accesses)
+    from_nvcc.add_device_code([launch], JOINED, "sm_90")
+    if launch.registers is None:
+        pytest.skip("needs nvcc and nvdisasm")
+    assert [access.widest for access in accesses] == [16, 4, 16, None]
+    only_stores = JOINED.split("    in_reg")[0] + "}"
+    from_nvcc.add_device_code([launch], only_stores, "sm_90")
+    assert [access.widest for access in accesses] == [0, 0, 0, 0]  # nobody reads it
+
+
 @pytest.mark.parametrize(
     ("symbol", "name"),
     [
@@ -303,8 +333,10 @@ def test_to_show_a_report_runs_no_compiler(monkeypatch):
 @pytest.mark.parametrize(
     ("widest", "remark"),
     [
-        (None, "at most: nvcc may join neighbouring loads, down to 8"),
-        (16, "at most: nvcc joins neighbouring loads, down to 8"),
+        (None, "at most: nvcc may join neighbouring loads, then about 8"),
+        (16, "at most: nvcc joins neighbouring loads, then about 8"),
+        (8, "at most: nvcc joins neighbouring loads"),
+        (0, "not on the GPU: nvcc keeps this in registers"),
         (4, ""),
     ],
 )
@@ -313,7 +345,8 @@ def test_loads_that_nvcc_joins_are_said(widest, remark):
     load = replace(load, joined_requests=1, joined_wavefronts=32, widest=widest)
     text = " ".join(str(Trace([tile_launch(accesses=[load, store])])).split())
     assert remark in text
-    assert ("join" in text) == bool(remark)
+    assert ("join" in text or "not on" in text) == bool(remark)
+    assert ("about" in text) == (widest in (None, 16))
 
 
 @pytest.mark.parametrize("wrong", [3, "square", None])

@@ -10,6 +10,12 @@ from helpers.compiler.tools import ToolMissing
 from helpers.trace.record import Launch
 
 WIDTHS = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}  # LDS.128: 16 bytes
+# instructions that load from, store to shared memory: also through pointers to any memory, matrices
+# at a time, copies from global memory
+ANY = {
+    "load": r"\b(?:LDS|LDSM|LD|ATOMS|ATOM)\b",
+    "store": r"\b(?:STS|STSM|ST|LDGSTS|UBLKCP|UTMALDG)\b",
+}
 
 
 def add_device_code(launches: list[Launch], source: str, arch: str) -> None:
@@ -19,7 +25,8 @@ def add_device_code(launches: list[Launch], source: str, arch: str) -> None:
         widest = _widest(source, launch.kernel, arch)
         for access in launch.accesses:
             if access.space == "shared":
-                access.widest = widest.get((access.line, access.operation))
+                unknown = widest.get((None, access.operation))
+                access.widest = widest.get((access.line, access.operation), unknown)
 
 
 @lru_cache(maxsize=256)
@@ -30,11 +37,18 @@ def registers(source: str, kernel: str, arch: str) -> int | None:
 
 
 @lru_cache(maxsize=256)
-def _widest(source: str, kernel: str, arch: str) -> dict[tuple[int, str], int]:
-    """Return the bytes of the widest load and store of shared memory in each line."""
-    widest: dict[tuple[int, str], int] = {}
-    for line, instruction in _of_kernel(_ask(sass_lines, source, arch), kernel) or []:
-        if found := re.search(r"\b(LDS|STS)(\S*)", instruction):
+def _widest(source: str, kernel: str, arch: str) -> dict[tuple[int | None, str], int]:
+    """Return the bytes of the widest load and store of shared memory in each line.
+
+    (None, "load") is there, as 0, if no instruction of the kernel can load from shared memory.
+    """
+    code = _of_kernel(_ask(sass_lines, source, arch), kernel)
+    if code is None:
+        return {}
+    everything = "\n".join(instruction for _, instruction in code)
+    widest = {(None, how): 0 for how, one in ANY.items() if not re.search(one, everything)}
+    for line, instruction in code:
+        if found := re.search(r"\b(LDS|STS)\b(\S*)", instruction):
             key = line, "load" if found[1] == "LDS" else "store"
             widths = (WIDTHS.get(part) for part in found[2].split("."))
             width = next(filter(None, widths), 4)

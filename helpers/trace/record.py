@@ -38,7 +38,7 @@ class Access:
     same_address: int = 0  # atomics: most lanes that meet at one address, summed over the requests
     joined_requests: int = 0  # shared memory, loads and stores: of a compiler that joins neighbours
     joined_wavefronts: int = 0
-    widest: int | None = None  # bytes that nvcc lets one lane move at a time; None: not known
+    widest: int | None = None  # bytes a lane of nvcc's widest; 0: it has none; None: not known
     samples: list[Request] = field(default_factory=list)  # the first few, in the order they came
 
     @property

@@ -4,7 +4,7 @@ import math
 import textwrap
 from collections.abc import Iterable
 
-from helpers.base.gpu import SECTOR_BYTES, WARP_SIZE
+from helpers.base.gpu import SECTOR_BYTES, WARP_SIZE, WIDEST_ACCESS
 from helpers.base.tables import Table
 from helpers.base.words import count, shorten
 from helpers.trace.occupancy import Occupancy
@@ -148,12 +148,16 @@ def _joins(access: Access) -> list[str]:
 
     How many it joins depends on the iterations of loops that it unrolls.
     """
+    if access.widest == 0:
+        return ["not on the GPU: nvcc keeps this in registers"]
     is_wide = access.widest is None or access.widest > access.bytes
     if not (0 < access.joined_requests < access.requests and is_wide):
         return []
     joins = "may join" if access.widest is None else "joins"
-    each = f"{access.joined_wavefronts / access.requests:.3g}"
-    return [f"at most: nvcc {joins} neighbouring {access.operation}s, down to {each}"]
+    about = f", then about {access.joined_wavefronts / access.requests:.3g}"
+    if access.widest not in (None, WIDEST_ACCESS):  # it joins fewer than it could
+        about = ""
+    return [f"at most: nvcc {joins} neighbouring {access.operation}s{about}"]
 
 
 def _fit(fit: Occupancy, blocks: int) -> str:

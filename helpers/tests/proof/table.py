@@ -28,6 +28,10 @@ makes other instructions than the source shows:
 
 {notes}
 
+Where nvcc joins neighbouring loads or stores of shared memory, a report of `trace` says so, from
+the instructions that nvcc makes. With what it joins, the wavefronts are ncu's for every kernel
+here: a test beside this holds them to it.
+
 What no kernel here does: add floats to shared memory with atomicAdd. The GPU has no instruction for
 that, and loops. ncu counts each round as a load and an atomic without a conflict, where the
 simulator and the CPU backend count one atomic, and the rounds as its wavefronts.
