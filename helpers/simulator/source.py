@@ -65,7 +65,10 @@ class Source(ast.NodeVisitor):
         if self.node is None:
             self._refuse_meetings(code)
         elif inspect.isgeneratorfunction(function):
-            raise LaunchError(f"{code.co_name} has a yield; a kernel cannot")
+            yields = (n for n in ast.walk(self.node) if isinstance(n, ast.Yield | ast.YieldFrom))
+            raise LaunchError(
+                f"{code.co_name} has a yield in line {next(yields).lineno}; a kernel cannot"
+            )
         else:
             self._visit_body(self.node, code)
             self.may_be_negative = mark_negatives(self.node, self._is_natural, self._is_list)
@@ -141,7 +144,7 @@ class Source(ast.NodeVisitor):
 
     def visit_Expr(self, node):
         value = node.value
-        if isinstance(self._resolve(value), Meeting):
+        if isinstance(self._resolve(value), Meeting | types.FunctionType):
             raise LaunchError(
                 f"{ast.unparse(node)} in line {node.lineno} does nothing without its ()"
             )

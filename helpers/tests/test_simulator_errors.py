@@ -684,7 +684,7 @@ def test_a_kernel_that_yields():
         syncthreads()
         yield 3
 
-    assert "yielding_kernel has a yield; a kernel cannot" in message(
+    assert "yielding_kernel has a yield in line +2; a kernel cannot" in message(
         LaunchError, yielding_kernel, 1, 1, torch.zeros(1)
     )
 
@@ -728,12 +728,16 @@ def test_a_lambda_with_a_barrier():
 
 
 def test_a_barrier_without_parentheses():
-    def forgetful_kernel(out):
+    def barrier_kernel(out):
         syncthreads  # noqa: B018
 
-    assert "syncthreads in line +1 does nothing without its ()" in message(
-        LaunchError, forgetful_kernel, 1, 1, torch.zeros(1)
-    )
+    def fence_kernel(out):
+        threadfence  # noqa: B018
+
+    for kernel, name in ((barrier_kernel, "syncthreads"), (fence_kernel, "threadfence")):
+        assert f"{name} in line +1 does nothing without its ()" in message(
+            LaunchError, kernel, 1, 1, torch.zeros(1)
+        )
 
 
 def test_a_barrier_under_a_name_that_only_a_run_can_tell():
