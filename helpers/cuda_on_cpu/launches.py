@@ -50,7 +50,7 @@ def rewrite_launches(src: str) -> str:
             f"::cuda_on_cpu::configure(CUDA_ON_CPU_TEXT({flat}), {at}, {configuration})"
             f"{declaration(flat)}"
             f"{_line_breaks(kernel)}{src[close + 3 : arguments]}"
-            f"([=](const auto&... a) CUDA_ON_CPU_UNCHECKED {{ {flat}(a...); }}"
+            f"([=](auto&... a) CUDA_ON_CPU_UNCHECKED {{ {flat}(a...); }}"
             f"{', ' if given.strip() else ''}{given})"
         )
         src = src[:name_start] + new + src[end + 1 :]

@@ -36,7 +36,7 @@ class Order:
         self._block_starts = []
         self._global_quiet = []  # sets to empty at each barrier, see Watch
         self._last_atomics = {}  # (first stamp of a block, thread) → the stamp of its last atomic
-        self.too_late = {}  # (watch, index) → the error unless the running thread swaps there
+        self.too_late = {}  # (watch, index, thread) → the error unless it swaps there once more
         self.for_grid = _Fences()
 
     def remember_readers(self, meetings):
@@ -60,12 +60,10 @@ class Order:
         self.turn += 1
 
     def begin_thread(self, thread):
-        if self.too_late:
-            self.end_thread()
         self.stamp = self.turn << 10 | thread
 
-    def end_thread(self):
-        """The running thread has come to its end, or to where it waits."""
+    def end_block(self):
+        """All threads have come to their end, or to a barrier: none swaps any more."""
         for error in self.too_late.values():
             raise error
 
@@ -76,6 +74,7 @@ class Order:
 
     def pass_barrier(self):
         """All threads of the block have met."""
+        self.end_block()
         self.turn += 1
         self.stage += 1
         self.barrier = self.turn << 10

@@ -81,7 +81,7 @@ def observed_launch(observer, kernel, grid, block, *args):
                             Block(prepared.function, values, block).run()
                         else:
                             _run_threads(prepared.function, values, block)
-                        order.end_thread()
+                        order.end_block()
                         if observer is not None:
                             observer.end_block()
         arguments.remark_on_unwritten(kernel.__code__)

@@ -59,7 +59,7 @@ class Watch(_Watch):
 
     def read(self, index, frame=None):
         """The running thread has read an element; `frame`: where, two calls up if not given."""
-        last = self._writes.get(index)
+        last = self._writes.get(index) if self._writes else None
         if last is None:
             if self._is_unwritten is not None:
                 self._refuse_unwritten(index)
@@ -129,7 +129,7 @@ class Watch(_Watch):
     def _swap(self, index):
         """The running thread compares and swaps: that makes good its plain reads before."""
         thread = order.thread_number(order.stamp)
-        order.too_late.pop((self, index), None)
+        order.too_late.pop((self, index, thread), None)
         late = self._late_reads.get(index)
         if late:
             late.pop(thread, None)
@@ -155,7 +155,7 @@ class Watch(_Watch):
             other = self._swap_before.get(index)
         if other is not None and not order.is_before(other[0]):
             error = _race(self.element_text(index), _READ, other, _ATOMIC)
-            order.too_late.setdefault((self, index), error)
+            order.too_late.setdefault((self, index, thread), error)
 
     def _compare_with_readers(self, index, does):
         readers = self._reads.pop(index, None)

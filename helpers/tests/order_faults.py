@@ -7,7 +7,14 @@ the lines marked `fault`, of a race both of its sides. Every kernel takes x and 
 
 HEADER = """
 #include <cooperative_groups.h>
+#include <cuda_fp16.h>
+#include <new>
 namespace cg = cooperative_groups;
+struct Sum {
+    float value;
+    __device__ Sum() : value(0) {}
+    __device__ void add(float more) { value += more; }
+};
 """
 
 # name: (grid, block, body)
@@ -831,6 +838,42 @@ RIGHT = {
     s[threadIdx.x] = x[threadIdx.x];
     __syncwarp();
     y[threadIdx.x] = s[31 - threadIdx.x];
+""",
+    ),
+    "two_arrays_of_a_class": (
+        1,
+        64,
+        """
+    __shared__ half a[64];
+    __shared__ half b[64];
+    a[threadIdx.x] = __float2half(x[threadIdx.x]);
+    b[threadIdx.x] = __float2half(1);
+    __syncthreads();
+    y[threadIdx.x] = __half2float(a[63 - threadIdx.x] + b[63 - threadIdx.x]);
+""",
+    ),
+    "placement_new": (
+        1,
+        64,
+        """
+    __shared__ __align__(16) char raw[64 * sizeof(Sum)];
+    auto* sums = reinterpret_cast<Sum*>(raw);
+    auto* mine = new (&sums[threadIdx.x]) Sum();
+    mine->add(x[threadIdx.x]);
+    __syncthreads();
+    y[threadIdx.x] = sums[63 - threadIdx.x].value;
+""",
+    ),
+    "vectors_in_shared_floats": (
+        1,
+        64,
+        """
+    __shared__ char odd[3];
+    __shared__ float s[256];
+    if (threadIdx.x < 3) odd[threadIdx.x] = 1;
+    reinterpret_cast<float4*>(s)[threadIdx.x] = make_float4(1, 2, 3, 4);
+    __syncthreads();
+    y[threadIdx.x] = s[255 - threadIdx.x] + odd[threadIdx.x % 3];
 """,
     ),
     "grid_stride_with_atomics": (

@@ -41,7 +41,7 @@ struct Ints {  // n zeros in device memory
         OK(cudaMemset(data, 0, n * sizeof(int)));
     }
     ~Ints() { cudaFree(data); }
-    operator int*() const { return data; }
+    operator int*() { return data; }  // what a kernel gets for it
     int operator*() const { return first(data); }
     Ints(const Ints&) = delete;
 };
@@ -92,6 +92,7 @@ EXPORT rows_and_planes(const Arrays&) {
     OK(cudaMalloc3D(&device, extent));
     EXPECT(device.pitch >= 20 && device.pitch % 256 == 0);
     cudaMemcpy3DParms copy = {0};
+    copy.srcArray = copy.dstArray = nullptr;
     copy.srcPtr = make_cudaPitchedPtr(box, 20, 5, 4);
     copy.dstPtr = device, copy.extent = extent, copy.kind = cudaMemcpyHostToDevice;
     OK(cudaMemcpy3D(&copy));
@@ -478,7 +479,7 @@ def test_launches_by_kernels_end(lib):
 
 # A checked program: what is right passes, and a fault is found where it is launched in other ways.
 CHECKED = r"""
-#include <exception>
+#include <assert.h>
 __global__ void copy_kernel(const int* x, int* out, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i <= n) out[i] = x[i];
@@ -486,10 +487,12 @@ __global__ void copy_kernel(const int* x, int* out, int n) {
 __global__ void parent_kernel(const int* x, int* out, int n) {
     if (threadIdx.x == 0) copy_kernel<<<1, 64>>>(x, out, n);
 }
-template <class Run>
-void report(Run run) {
-    try { run(); puts("fine"); }
-    catch (const std::exception& e) { puts(e.what()); }
+__global__ void assert_kernel(int n) { assert(threadIdx.x < n); }
+void report() {
+    cudaError_t error = cudaDeviceSynchronize();
+    puts(cudaGetErrorName(error));
+    if (error != cudaGetLastError() || error != cudaGetLastError()) puts("it does not stay");
+    cudaDeviceReset();
 }
 int main() {
     int *x, *out, n = 60;
@@ -505,23 +508,29 @@ int main() {
         copy_kernel<<<1, 64, 0, stream>>>(x, out, n);
         cudaStreamEndCapture(stream, &graph);
         cudaGraphInstantiate(&executable, graph, 0);
-        report([&] { parent_kernel<<<1, 32>>>(x, out, n); });
-        report([&] { cudaLaunchKernel(kernel, 1, 64, arguments); });
-        report([&] { cudaGraphLaunch(executable, stream); });
+        parent_kernel<<<1, 32>>>(x, out, n), report();
+        cudaLaunchKernel(kernel, 1, 64, arguments), report();
+        cudaGraphLaunch(executable, stream), report();
     }
+    assert_kernel<<<1, 64>>>(60), report();
+    assert_kernel<<<1, 2048>>>(60), puts(cudaGetErrorName(cudaGetLastError())), report();
 }
 """
 
 
-def test_checks_reach_all_launches(tmp_path):
+def test_a_checked_program(tmp_path):
     done = run_program(CHECKED, tmp_path, check=True)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert lines[:3] == ["fine"] * 3
-    for message, line in zip(lines[3:], [8, 30, 26], strict=True):
+    errors = ["cudaSuccess"] * 3 + ["cudaErrorLaunchFailure"] * 3 + ["cudaErrorAssert"]
+    errors += ["cudaErrorInvalidConfiguration", "cudaSuccess"]
+    assert (done.returncode, done.stdout.splitlines()) == (0, errors)
+    *overruns, failed, refused = done.stderr.splitlines()
+    launches = ["if (threadIdx.x == 0) copy_", "cudaLaunchKernel(", "0, stream>>>"]
+    for message, launch in zip(overruns, launches, strict=True):
+        line = CHECKED[: CHECKED.index(launch)].count("\n") + 1
         assert message.startswith(f"copy_kernel (launched at line {line})"), message
-        assert "thread (61,0,0), line 5: " in message, message
-        assert "x[61]" in message, message
+        assert "thread (61,0,0), line 5: reads x[61]" in message, message
+    assert "thread (60,0,0), line 10: assertion failed: threadIdx.x < n" in failed
+    assert "a block of (2048,1,1) is 2048 threads" in refused
 
 
 def test_numbers_are_those_of_cuda():

@@ -27,7 +27,7 @@ def call(kernel: str, configuration: str, arguments: str) -> str:
     given = f", {arguments}" if arguments else ""
     return (
         f"::cuda_on_cpu::configure(CUDA_ON_CPU_TEXT({kernel}), @, {configuration})"
-        f"([=](const auto&... a) CUDA_ON_CPU_UNCHECKED {{ {kernel}(a...); }}{given})"
+        f"([=](auto&... a) CUDA_ON_CPU_UNCHECKED {{ {kernel}(a...); }}{given})"
     )
 
 

@@ -442,6 +442,33 @@ def test_a_compiled_function(check):
     assert "global load of inp" in str(report.draw())
 
 
+def test_what_tensor_cores_do_is_said_not_to_be_counted():
+    for text in ("wmma::mma_sync(acc, a, b, acc);", 'asm("mma.sync.aligned.m16n8k16" : : );'):
+        report = Trace([tile_launch(lines=[Line(3, text, 1, 32, 0)])])
+        assert "\nnot counted: FLOPs of tensor cores; " in str(report)
+        assert "not counted: FLOPs of tensor cores" in report._repr_html_()
+    assert "not counted" not in str(Trace([tile_launch()]))
+
+
+SAME = """
+__global__ void found_kernel(int* found, const int* x, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n && x[i] > 0) *found = 1;
+}
+void any_positive(torch::Tensor found, torch::Tensor x) {
+    found_kernel<<<1, 64>>>(found.data_ptr<int>(), x.data_ptr<int>(), x.numel());
+}
+"""
+
+
+def test_a_remark_of_the_checks_is_a_warning_at_the_call():
+    found, x = torch.zeros(1, dtype=torch.int32), torch.ones(64, dtype=torch.int32)
+    with pytest.warns(UserWarning, match=r"line 4: writes found\[0\].*the same value") as remarks:
+        report = trace(compile_cuda(SAME).any_positive, found, x)
+    assert {remark.filename for remark in remarks} == {__file__}
+    assert report["store", "found"].requests == 2
+
+
 def test_a_function_of_somebody_else_is_refused():
     with pytest.raises(TypeError, match="no function that compile_cuda returned"):
         trace(torch.add, torch.zeros(3), torch.zeros(3))

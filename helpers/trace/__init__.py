@@ -14,6 +14,7 @@ How it works, in the order to read it:
 
 import inspect
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -38,8 +39,9 @@ def trace(function: Callable, *args: Any, **kwargs: Any) -> Trace:
     memory, and joins neighbouring loads of shared memory into wide ones. The report says where it
     does the last: where nvcc is, it compiles the string as well, for this and for the registers.
 
-    Raises what the launch raises: an index out of range, a race, a barrier that not all reach.
-    TypeError if `function` is neither of the two, or a kernel comes without grid and block.
+    Raises what the launch raises: an index out of range, a race, a barrier that not all reach; and
+    TypeError if `function` is neither of the two, or a kernel comes without grid and block. Warns
+    of what is no error but worth a word, such as threads that write the same value.
     """
     if not callable(function):
         wanted = "a Python kernel or a function from compile_cuda (compiled.name)"
@@ -54,7 +56,11 @@ def trace(function: Callable, *args: Any, **kwargs: Any) -> Trace:
     )
     from helpers.trace import from_cpu_backend
 
-    result, launches = from_cpu_backend.record(function, *args, **kwargs)
+    with warnings.catch_warnings(record=True) as remarks:
+        warnings.simplefilter("always")
+        result, launches = from_cpu_backend.record(function, *args, **kwargs)
+    for remark in remarks:  # of the checks: no error, but worth a word where trace was called
+        warnings.warn(remark.message, remark.category, stacklevel=2)
     source, _ = compiler.source_of(function)
     from_nvcc.add_device_code(launches, source, chip_here().arch)
     return Trace(launches, result, source)

@@ -1,6 +1,7 @@
 """The text of a report: a kernel's table, and what is said below it."""
 
 import math
+import re
 import textwrap
 from collections.abc import Iterable
 
@@ -18,6 +19,7 @@ UNITS = {"global": "32-byte sectors", "shared": "wavefronts (shared memory)"}
 WIDTH = 100  # characters that plain text takes at most
 LONGEST_ARRAY = 20  # characters of an array's name in plain text
 BELOW = {"initial_indent": 6 * " ", "subsequent_indent": 8 * " ", "break_on_hyphens": False}
+TENSOR_CORES = re.compile(r"\bw?mma(?:_sync|::|\.)|matrix_sync|ldmatrix")
 # from here on the table says that something is wrong
 MANY_SECTORS = 1.2  # times the ideal
 MANY_CONFLICTS = 0.1  # a request
@@ -67,7 +69,7 @@ def _title(report) -> str:
 def _caption(report) -> list[str]:
     """Return the lines below the table."""
     fit = _fit(report.occupancy(), math.prod(report.launches[0].grid))
-    return [*_legend(report.accesses), _work(report), *fit.splitlines()]
+    return [*_legend(report.accesses), _work(report), *_not_counted(report), *fit.splitlines()]
 
 
 def _legend(accesses: list[Access]) -> list[str]:
@@ -76,6 +78,13 @@ def _legend(accesses: list[Access]) -> list[str]:
     if not units:
         return []
     return [f"each: {' or '.join(units)} a request · ideal: the fewest · lanes: active"]
+
+
+def _not_counted(report) -> list[str]:
+    """Say what of the kernel the counts are not about."""
+    if any(TENSOR_CORES.search(line.text) for line in report.lines):
+        return ["not counted: FLOPs of tensor cores; a GPU may load and store fragments otherwise"]
+    return []
 
 
 def bytes_moved(accesses: Iterable[Access]) -> int:

@@ -96,6 +96,13 @@ const KnownArray* Checker::nearest_static_shared(std::uintptr_t address) const {
     return nearest;  // static_shared_ is known from one of them
 }
 
+// The compiler keeps a byte that tells whether a shared variable of a class has been constructed.
+bool Checker::is_guard(std::uintptr_t address, unsigned bytes) const {
+    return bytes == 1 && address % 8 == 0 &&
+           std::any_of(shared_.begin(), shared_.end(),
+                       [](const KnownArray& shared) { return !shared.of_numbers; });
+}
+
 // Which array of the kernel an address belongs to that lies in none, but in an array's guard or in
 // an array that the kernel has no pointer to; null for any other address.
 const KnownArray* Checker::array_left_at(const Recent& recent, std::uintptr_t address,
@@ -147,7 +154,7 @@ void Checker::find(Recent& recent, std::uintptr_t address, unsigned bytes, Acces
     if (!region.contains(address) && !checks_->is_of_no_interest(address, &region)) {
         if (const KnownArray* meant = array_left_at(recent, address, bytes, code))
             report_range(*meant, address, bytes, kind, code);
-        if (static_shared_.contains(address))
+        if (static_shared_.contains(address) && !is_guard(address, bytes))
             report_range(*nearest_static_shared(address), address, bytes, kind, code);
         if (was_in_array && is_astray(address))
             report_range(*recent.array, address, bytes, kind, code);

@@ -90,6 +90,7 @@ private:
                                     const void* code) const;
     const KnownArray* nearest_static_shared(std::uintptr_t address) const;
     bool is_astray(std::uintptr_t address) const;
+    bool is_guard(std::uintptr_t address, unsigned bytes) const;
     [[gnu::noinline]] void order(std::uintptr_t address, bool stores);
     [[gnu::noinline]] void check_cells(const Recent& recent, std::uintptr_t address, unsigned bytes,
                                        AccessKind kind, bool orders, AtomicKind atomic);

@@ -96,10 +96,17 @@ static std::string describe(const Fault& fault) {
     return fault.where + at_line + ": " + fault.sentence;
 }
 
+struct Refused : std::runtime_error {
+    cudaError_t error;
+    Refused(cudaError_t error, const std::string& sentence)
+        : std::runtime_error(sentence), error(error) {}
+};
+
 static void check(const Launch& launch, std::uint64_t threads) {
     const uint3 &grid = launch.grid, &block = launch.block;
-    auto refuse = [&](const std::string& sentence) {
-        throw std::runtime_error(text(launch) + ": " + sentence);
+    auto refuse = [&](const std::string& sentence,
+                      cudaError_t error = cudaErrorInvalidConfiguration) {
+        throw Refused(error, text(launch) + ": " + sentence);
     };
     if (threads == 0 || threads > MAX_THREADS || block.z > MAX_BLOCK_Z)
         refuse("a block of " + text(block) + " is " + std::to_string(threads) +
@@ -112,18 +119,19 @@ static void check(const Launch& launch, std::uint64_t threads) {
     std::string shared = std::to_string(launch.shared_bytes) + " bytes of dynamic shared memory ";
     if (launch.shared_bytes > MAX_SHARED_ON_REQUEST)
         refuse(shared + "are too many: a block has at most " +
-               std::to_string(MAX_SHARED_ON_REQUEST) + ".");
+               std::to_string(MAX_SHARED_ON_REQUEST) + ".", cudaErrorInvalidValue);
     if (launch.shared_bytes > shared_limit)
         refuse(shared + "need cudaFuncSetAttribute(kernel, "
                "cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) before the launch: without it "
-               "a block has at most " + std::to_string(shared_limit) + ".");
+               "a block has at most " + std::to_string(shared_limit) + ".", cudaErrorInvalidValue);
     if (launch.cooperative &&
         std::uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z >
             std::uint64_t{MULTIPROCESSORS} * blocks_per_multiprocessor(threads, launch.shared_bytes))
         refuse("a cooperative launch needs all its blocks alive at once; at most " +
                std::to_string(MULTIPROCESSORS *
                               blocks_per_multiprocessor(threads, launch.shared_bytes)) +
-               " blocks of this size are (ask cudaOccupancyMaxActiveBlocksPerMultiprocessor).");
+               " blocks of this size are (ask cudaOccupancyMaxActiveBlocksPerMultiprocessor).",
+               cudaErrorCooperativeLaunchTooLarge);
 }
 
 void allow_dynamic_shared(std::size_t bytes) {
@@ -209,6 +217,21 @@ static void run_to_the_end(const Launch& launch) {
     if (!grid.later.empty()) run_later(grid.later);
 }
 
+// A fault in a kernel of a program ends the program, if that looks at its error codes.
+static cudaError_t run_or_tell(const Launch& launch) {
+    if (fault != cudaSuccess) return result(fault);
+    try {
+        run_to_the_end(launch);
+        return cudaSuccess;
+    } catch (const std::runtime_error& error) {
+        if (!launch.in_program) throw;
+        std::fprintf(stderr, "%s\n", error.what());
+        bool by_assert = std::strstr(error.what(), ": assertion failed: ");
+        fault = by_assert ? cudaErrorAssert : cudaErrorLaunchFailure;
+        return result(fault);
+    }
+}
+
 // A launch with copies of what it points to, so that it can be run later, and more than once.
 class KeptLaunch {
 public:
@@ -230,7 +253,7 @@ public:
             ::operator delete(launch_.arguments);
     }
     KeptLaunch(const KeptLaunch&) = delete;
-    void run() const { run_to_the_end(launch_); }
+    cudaError_t run() const { return run_or_tell(launch_); }
 
 private:
     Launch launch_;
@@ -238,16 +261,16 @@ private:
 };
 
 cudaError_t launch(const Launch& launch) {
-    check(launch, std::uint64_t{launch.block.x} * launch.block.y * launch.block.z);
-    if (!is_put_off(launch.stream)) {
-        run_to_the_end(launch);
-        return cudaSuccess;
+    try {
+        check(launch, std::uint64_t{launch.block.x} * launch.block.y * launch.block.z);
+    } catch (const Refused& refused) {
+        if (!launch.in_program) throw;
+        std::fprintf(stderr, "%s\n", refused.what());
+        return result(refused.error);
     }
+    if (!is_put_off(launch.stream)) return run_or_tell(launch);
     auto kept = std::make_shared<KeptLaunch>(launch);
-    return do_in_stream(launch.stream, cudaGraphNodeTypeKernel, [=] {
-        kept->run();
-        return cudaSuccess;
-    });
+    return do_in_stream(launch.stream, cudaGraphNodeTypeKernel, [=] { return kept->run(); });
 }
 
 }  // namespace cuda_on_cpu

@@ -1,16 +1,20 @@
-#include "../include/cuda_on_cpu/errors.h"
+#include "streams.h"
 
 static thread_local cudaError_t last_error = cudaSuccess;
 
+// After a fault no call succeeds, until the device is reset.
+std::atomic<cudaError_t> cuda_on_cpu::fault{cudaSuccess};
+
 cudaError_t cuda_on_cpu::result(cudaError_t error) {
+    if (fault != cudaSuccess) error = fault;
     if (error != cudaSuccess) last_error = error;
     return error;
 }
 
-cudaError_t cudaPeekAtLastError() { return last_error; }
+cudaError_t cudaPeekAtLastError() { return cuda_on_cpu::result(last_error); }
 
 cudaError_t cudaGetLastError() {
-    cudaError_t error = last_error;
+    cudaError_t error = cudaPeekAtLastError();
     last_error = cudaSuccess;
     return error;
 }

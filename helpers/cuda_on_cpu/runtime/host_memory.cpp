@@ -141,6 +141,7 @@ static bool fits(const cudaPitchedPtr& array, const cudaExtent& extent) {
 cudaError_t copy_now(const MemoryCall& call, const cudaMemcpy3DParms& p) {
     const cudaExtent& extent = p.extent;
     if (!extent.width || !extent.height || !extent.depth) return cudaSuccess;
+    if (p.srcArray || p.dstArray) return cudaErrorInvalidValue;
     if (unsigned(p.kind) > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
     if (!fits(p.dstPtr, extent) || !fits(p.srcPtr, extent)) return cudaErrorInvalidPitchValue;
     char *to = at(p.dstPtr, p.dstPos, 0, 0), *from = at(p.srcPtr, p.srcPos, 0, 0);

@@ -94,7 +94,7 @@ static cudaError_t refuse_waiting_for_captured() {
         invalidate(*stream->capture);
         return result(cudaErrorStreamCaptureImplicit);
     }
-    return cudaSuccess;
+    return result(cudaSuccess);
 }
 
 bool is_put_off(cudaStream_t stream) {
@@ -136,7 +136,7 @@ static cudaError_t wait_for(cudaStream_t stream) {
         invalidate(*known->capture);
         return result(cudaErrorStreamCaptureUnsupported);
     }
-    return is_legacy(stream) ? refuse_waiting_for_captured() : cudaSuccess;
+    return is_legacy(stream) ? refuse_waiting_for_captured() : result(cudaSuccess);
 }
 
 }  // namespace cuda_on_cpu
@@ -205,13 +205,16 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return wait_for(stream)
 cudaError_t cudaStreamQuery(cudaStream_t stream) { return wait_for(stream); }
 
 cudaError_t cudaDeviceSynchronize() {
-    if (!captures_now) return cudaSuccess;
+    if (!captures_now) return result(cudaSuccess);
     Lock lock(streams_mutex());
     for (auto& capture : streams().captures) invalidate(*capture);
     return result(cudaErrorStreamCaptureUnsupported);
 }
 
-cudaError_t cudaDeviceReset() { return cudaDeviceSynchronize(); }
+cudaError_t cudaDeviceReset() {
+    fault = cudaSuccess;
+    return cudaDeviceSynchronize();
+}
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
     if (!function) return result(cudaErrorInvalidValue);
@@ -311,7 +314,7 @@ static cudaError_t see_event(cudaEvent_t event) {
         invalidate(*capture);
         return result(cudaErrorCapturedEvent);
     }
-    return cudaSuccess;
+    return result(cudaSuccess);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) { return see_event(event); }

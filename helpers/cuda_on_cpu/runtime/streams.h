@@ -1,6 +1,7 @@
 // What the host's calls do with their work: at once, at every launch of a graph, or when the grid
 // that calls has ended.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -9,6 +10,8 @@
 #include "../include/cuda_on_cpu/streams.h"
 
 namespace cuda_on_cpu {
+
+extern std::atomic<cudaError_t> fault;  // that ended a kernel of a program
 
 using Work = std::function<cudaError_t()>;
 

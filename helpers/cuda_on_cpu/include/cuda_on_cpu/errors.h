@@ -1,5 +1,5 @@
-// CUDA's error codes. A fault in a kernel throws, so a code only tells of a host call that was
-// refused; the others are there because programs name them.
+// CUDA's error codes. A fault in a kernel throws, but in a program with a main(), so a code only tells
+// of a host call that was refused; the others are there because programs name them.
 #pragma once
 
 // name, number, what cudaGetErrorString says
@@ -125,5 +125,7 @@ CUDA_ON_CPU_API const char* cudaGetErrorName(cudaError_t);
 CUDA_ON_CPU_API const char* cudaGetErrorString(cudaError_t);
 
 namespace cuda_on_cpu {
-CUDA_ON_CPU_API cudaError_t result(cudaError_t);  // the same, remembered if it is an error
+// What a call returns: the fault that ended a kernel, if one did, or else what is given. An error is
+// remembered.
+CUDA_ON_CPU_API cudaError_t result(cudaError_t);
 }

@@ -111,9 +111,13 @@ inline cudaExtent make_cudaExtent(std::size_t width, std::size_t height, std::si
     return {width, height, depth};
 }
 inline cudaPos make_cudaPos(std::size_t x, std::size_t y, std::size_t z) { return {x, y, z}; }
+struct cudaArray;
+typedef cudaArray* cudaArray_t;
 struct cudaMemcpy3DParms {
+    cudaArray_t srcArray;  // a texture's: there are none
     cudaPos srcPos;
     cudaPitchedPtr srcPtr;
+    cudaArray_t dstArray;
     cudaPos dstPos;
     cudaPitchedPtr dstPtr;
     cudaExtent extent;

@@ -1,6 +1,6 @@
 // kernel<<<grid, block, shared, stream>>>(arguments), which the translator turns into
 //     ::cuda_on_cpu::configure("kernel", line, grid, block, shared, stream)(
-//         [=](const auto&... a) CUDA_ON_CPU_UNCHECKED { kernel(a...); }, arguments)
+//         [=](auto&... a) CUDA_ON_CPU_UNCHECKED { kernel(a...); }, arguments)
 // The lambda stands for the kernel because a template's name alone is not an object to pass. A
 // kernel that is a variable (a function pointer) is captured by value: a graph may keep the launch.
 #pragma once
@@ -44,16 +44,16 @@ struct Argument {
 };
 template <class T>
 struct Argument<T, false> {
-    const T* original;
-    Argument(const T& given) : original(&given) {}
-    CUDA_ON_CPU_UNCHECKED const T& get() const { return *original; }
+    T* original;
+    Argument(const T& given) : original(const_cast<T*>(&given)) {}
+    CUDA_ON_CPU_UNCHECKED T& get() const { return *original; }
 };
 
 // The arguments of a launch. (A std::tuple's functions would be checked like the kernel.)
 template <class... Arguments>
 struct Pack {
     template <class Kernel, class... Unpacked>
-    CUDA_ON_CPU_UNCHECKED void pass_to(const Kernel& kernel, const Unpacked&... unpacked) const {
+    CUDA_ON_CPU_UNCHECKED void pass_to(const Kernel& kernel, Unpacked&... unpacked) const {
         kernel(unpacked...);
     }
 };
@@ -64,7 +64,7 @@ struct Pack<First, Others...> {
 
     Pack(const First& first, const Others&... others) : first(first), others{others...} {}
     template <class Kernel, class... Unpacked>
-    CUDA_ON_CPU_UNCHECKED void pass_to(const Kernel& kernel, const Unpacked&... unpacked) const {
+    CUDA_ON_CPU_UNCHECKED void pass_to(const Kernel& kernel, Unpacked&... unpacked) const {
         others.pass_to(kernel, unpacked..., first.get());
     }
 };
@@ -117,8 +117,9 @@ public:
             describe_parameter<std::decay_t<const Arguments&>>(next(), arguments)..., {}};
         launch_.parameters = parameters;
         launch_.parameter_count = sizeof...(Arguments);
-#if defined(CUDA_ON_CPU_CHECK)
-        launch_.checked = true;
+        launch_.checked = IS_CHECKED;
+#if defined(__PIE__)  // the code of a program, not of a library
+        launch_.in_program = true;
 #endif
         return launch(launch_);
     }

@@ -77,10 +77,12 @@ struct Launch {
     const Parameter* parameters = nullptr;
     unsigned parameter_count = 0;
     bool may_allocate = false;  // memory of its own, by new or malloc
+    bool in_program = false;    // with a main(), which expects error codes
 };
 
 // Runs a grid to its end, and all that it launches; or keeps it for later (streams.h). Throws
-// std::runtime_error for a bad configuration or a fault in the kernel.
+// std::runtime_error for a bad configuration or a fault in the kernel; in a program of its own, says
+// so on stderr and returns an error code.
 CUDA_ON_CPU_API cudaError_t launch(const Launch&);
 
 // The running thread has returned: moves to the next one; false where this fibre has none to run.
