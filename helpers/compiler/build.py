@@ -14,6 +14,7 @@ import re
 import shlex
 import subprocess
 import sys
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from helpers.base.called_kernels import noting
 from helpers.compiler import tools, torch_light
 from helpers.compiler.checked_call import checked_call
 from helpers.compiler.device_code import gpu_arch
-from helpers.compiler.errors import CompileError, Diagnostic, explain, show
+from helpers.compiler.errors import BuildStopped, CompileError, Diagnostic, explain, show
 from helpers.compiler.source import Function, brackets_match, host_functions
 from helpers.compiler.tools import ToolMissing
 from helpers.compiler.unwritten import reported
@@ -129,7 +130,12 @@ def compile_cuda(
 
     Raises CompileError if the string does not compile, ToolMissing if a tool is not there.
     """
-    return _compile(src, functions, check)
+    try:
+        return _compile(src, functions, check)
+    except (CompileError, ToolMissing) as error:  # the frames from here on tell a user nothing
+        raise error.with_traceback(None) from None
+    except KeyboardInterrupt:
+        raise BuildStopped("the build of this string was stopped") from None
 
 
 def compile_traced(src: str | Path, functions: list[str] | None = None) -> CompiledFunctions:
@@ -145,6 +151,8 @@ def _compile(src, functions, check, trace=False):
     chosen, problem = _choose(host_functions(source), functions)
     if problem and brackets_match(source):
         raise CompileError(problem)
+    for line, sentence in cuda_on_cpu.find_remarks(source):
+        warnings.warn(f"line {line}: {sentence}", stacklevel=3)
     build = _plan(source, label, chosen, check, trace)
     compiled = _light_instead(build, chosen) if build.is_module else None
     compiled = compiled or _get(build)

@@ -39,6 +39,13 @@ class CompileError(Exception):
         return [f"CompileError: {self}", *getattr(self, "__notes__", [])]
 
 
+class BuildStopped(KeyboardInterrupt):
+    """Ctrl-C while a string was being built."""
+
+    def _render_traceback_(self):  # what IPython prints instead of a traceback
+        return [f"KeyboardInterrupt: {self}"]
+
+
 @dataclass
 class Diagnostic:
     """One error: what the compiler says, and where in the string (line 0: nowhere)."""

@@ -17,6 +17,7 @@ checker.cpp and shadow.h find out what is wrong, counter.cpp what a GPU would do
 from .build import INCLUDE, INCLUDE_TORCH, CpuBackend
 from .cache import Cache, digest
 from .error import TranslateError
+from .refused import find_remarks
 from .translate import translate
 
 __all__ = [
@@ -26,5 +27,6 @@ __all__ = [
     "CpuBackend",
     "TranslateError",
     "digest",
+    "find_remarks",
     "translate",
 ]

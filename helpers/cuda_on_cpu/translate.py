@@ -14,7 +14,7 @@ from .ptx import rewrite_asm
 from .refused import find_refused
 from .scanner import Source, line_of, mask
 from .spaces import mark_spaces
-from .unsupported import find_unsupported
+from .unsupported import find_unsupported, leave_out_headers
 
 
 @lru_cache(maxsize=64)  # a notebook's cells are run again and again
@@ -27,6 +27,7 @@ def translate(src: str, check: bool = False, trace: bool = False) -> str:
     source = Source(src)
     if fault := find_unsupported(source) or find_refused(source):
         raise TranslateError(*fault)
+    src = leave_out_headers(src)
     src = rewrite_asm(src)
     src = _rewrite_words(src)
     src = _rewrite_volatile(src)

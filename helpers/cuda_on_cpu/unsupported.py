@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from .scanner import Source, blank
+from .scanner import Source, blank, mask, mask_directives
 
 ARCHITECTURE = 800  # __CUDA_ARCH__ in include/cuda_runtime.h
 
@@ -30,11 +30,18 @@ _UNSUPPORTED = [
     (r"\b(?:thrust|cutlass|cute)\s*::", "Thrust and CUTLASS run on a GPU only."),
 ]  # fmt: skip
 
-_HEADERS = (
-    r"^[ \t]*\#[ \t]*include[ \t]*[<\"](?P<header>(?:cub|thrust|cutlass|cute|cuda|nv)/[^>\"]+"
-    r"|(?:cublas\w*|cufft\w*|curand\w*|cudnn\w*|cusparse\w*|cusolver\w*|nccl|cuda_fp[46]"
-    r"|cudaTypedefs|nvrtc|cuda_texture_types)\.h)[>\"]"
-)
+# Headers of a toolkit that the CPU backend has no like of, and the names that come from them. That
+# one is included is no reason to refuse a string that uses none of its names.
+_HEADERS = {
+    r"(?:cub|thrust|cutlass|cute)/[^>\"]+": r"\b(?:cub|thrust|cutlass|cute)\s*::",
+    r"cuda/[^>\"]+": r"\bcuda\s*::",
+    r"nv/[^>\"]+": r"\bnv\s*::|\bNV_\w+",
+    r"(?:cublas|cufft|curand|cudnn|cusparse|cusolver|nccl|nvrtc)\w*\.h":
+        r"\b(?:cublas|cufft|curand|cudnn|cusparse|cusolver|nccl|nvrtc)[A-Z_]\w*|\bcurand\w*",
+    r"cuda_fp[46]\.h": r"\b__nv_fp[46]\w*",
+    r"cudaTypedefs\.h": r"\bPFN_cu\w+",
+    r"cuda_texture_types\.h": r"\btexture\b",
+}  # fmt: skip
 
 
 def find_unsupported(source: Source) -> tuple[int, str] | None:
@@ -50,16 +57,31 @@ def find_unsupported(source: Source) -> tuple[int, str] | None:
             if not _in_directive(code, match.start()):
                 found.append((match.start(), sentence))
                 break
-    for match in re.finditer(_HEADERS, src, re.MULTILINE):
-        exists = (_INCLUDE / match["header"]).exists()
-        if not exists and code[match.start() : match.end()].strip():  # no comment, not left out
-            sentence = f"<{match['header']}> is for a GPU; the CPU backend has nothing like it."
-            found.append((match.start(), sentence))
-            break
+    for start, header, names in _missing_headers(src, code):
+        if re.search(names, mask_directives(code)):
+            found.append((start, f"<{header}> is for a GPU; the CPU backend has nothing like it."))
     if not found:
         return None
     position, sentence = min(found)
     return source.line_of(position), sentence
+
+
+def leave_out_headers(src: str) -> str:
+    """Blank the #include of headers that the CPU backend does not have."""
+    for start, _, _ in _missing_headers(src, mask(src)):
+        end = (src + "\n").index("\n", start)
+        src = src[:start] + blank(src[start:end]) + src[end:]
+    return src
+
+
+def _missing_headers(src, code):
+    """Yield place, name and pattern of its names for each header that is not in include/."""
+    for headers, names in _HEADERS.items():
+        include = rf"^[ \t]*\#[ \t]*include[ \t]*[<\"](?P<header>{headers})[>\"]"
+        for match in re.finditer(include, src, re.MULTILINE):
+            exists = (_INCLUDE / match["header"]).exists()
+            if not exists and code[match.start() : match.end()].strip():  # no comment, not left out
+                yield match.start(), match["header"], names
 
 
 def _in_directive(code: str, position: int) -> bool:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 import uuid
 from pathlib import Path
 
@@ -261,6 +262,28 @@ def test_a_killed_build_blocks_nothing():
         time.sleep(0.1)
 
 
+def assert_short_traceback(error):
+    """The lines before the message are at most six, none of them PyTorch's."""
+    lines = "".join(traceback.format_exception(error)).split(str(error))[0].splitlines()
+    assert len(lines) <= 7 and "torch" not in "".join(lines[:-1]), (
+        lines
+    )  # the last is the message's
+
+
+def test_an_error_has_a_short_traceback():
+    with pytest.raises(CompileError) as raised:
+        compile_cuda(SQUARE.replace("blockDim", "blockDimm"))
+    assert_short_traceback(raised.value)
+
+
+def test_an_index_with_a_comma_is_warned_of():
+    source = SQUARE + "__global__ void k(float** a, int i) { a[i, 2] = a[f(i, 1)]; }\n"
+    said = f"line {source.count(chr(10))}: a[i, 2] is a[2] in C++: write a[i][2], or compute one"
+    with pytest.warns(UserWarning, match=re.escape(said)) as warned, pytest.raises(CompileError):
+        compile_cuda(source)
+    assert len(warned) == 1 and warned[0].filename == __file__
+
+
 def test_an_interrupted_build_can_be_repeated(monkeypatch):
     from torch.utils import cpp_extension
 
@@ -269,8 +292,11 @@ def test_an_interrupted_build_can_be_repeated(monkeypatch):
 
     source = unique(SQUARE)
     monkeypatch.setattr(cpp_extension, "_run_ninja_build", interrupt)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as raised:
         compile_cuda(source)
+    said = "KeyboardInterrupt: the build of this string was stopped"
+    assert raised.value._render_traceback_() == [said]
+    assert_short_traceback(raised.value)
     assert not list(tools.BUILDS.folder.glob(f"{builder(os.getpid())}.*"))
     monkeypatch.undo()
     x = torch.randn(5, device=DEVICE)

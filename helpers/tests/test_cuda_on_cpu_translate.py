@@ -238,8 +238,8 @@ def test_casts_of_kernels_and_noinline():
         ("cublasHandle_t handle;", "CUDA's libraries"),
         ("cuda::ptx::mbarrier_arrive(a);", "cuda::ptx"),
         ("cub::DeviceReduce::Sum(a, b, c);", "write a kernel"),
-        ("#include <cub/device/device_scan.cuh>", "device_scan.cuh> is for a GPU"),
-        ("#include <cuda/ptx>", "<cuda/ptx> is for a GPU"),
+        ("#include <cub/device/device_scan.cuh>\ncub::Sum a;", "device_scan.cuh> is for a GPU"),
+        ("#include <cuda/ptx>\nusing namespace cuda::ptx;", "<cuda/ptx> is for a GPU"),
         ('#define FENCE asm("tcgen05.fence;")', "inline PTX 'tcgen05.fence'"),
     ],
 )
@@ -248,6 +248,11 @@ def test_what_cannot_be_done_is_said_in_a_sentence(src, sentence):
         translate(f"// a\n/* asm() */\n{src}\n")
     assert raised.value.line == 3 and sentence in raised.value.message
     assert str(raised.value).startswith("line 3: ") and raised.value.message.endswith(".")
+
+
+def test_headers_that_are_included_and_not_used():
+    src = "#include <cublas_v2.h>\n  # include <thrust/sort.h> // a\n#include <cuda_fp16.h>\n"
+    assert [line.strip() for line in translate(src).split("\n")] == ["", "", src.split("\n")[2], ""]
 
 
 @pytest.mark.parametrize(
