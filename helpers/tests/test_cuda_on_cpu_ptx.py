@@ -417,10 +417,12 @@ def test_mma(lib, name):
 
 
 def test_what_a_macro_may_leave_out_is_for_the_compiler(tmp_path):
-    wgmma = '#ifdef HOPPER\n__device__ void f() { asm("wgmma.fence.sync.aligned;"); }\n#endif\n'
+    wgmma = '#ifdef HOPPER\n__global__ void f() { asm("wgmma.fence.sync.aligned;"); }\n#endif\n'
     compile_string(wgmma, tmp_path)
     with pytest.raises(AssertionError, match="inline PTX 'wgmma.fence.sync.aligned' runs on a GPU"):
-        compile_string("#define HOPPER\n" + wgmma + "EXPORT run(const Arrays&) { f(); }", tmp_path)
+        compile_string(
+            "#define HOPPER\n" + wgmma + "EXPORT run(const Arrays&) { f<<<1, 1>>>(); }", tmp_path
+        )
 
 
 @pytest.mark.parametrize("text, sentence", [
