@@ -1,5 +1,6 @@
 """What nvcc makes of a kernel: PTX, SASS, registers. Needs nvcc or a record, but no GPU."""
 
+import functools
 import os
 import re
 import shutil
@@ -228,6 +229,7 @@ def _compile(src, arch, kind) -> Path:
     return tools.BUILDS.get(f"device_code_{key}", make) / f"code.{kind[1:]}"
 
 
+@functools.lru_cache(maxsize=1024)
 def kernel_name(mangled: str) -> str:
     """Return a kernel's name without its parameters: scale_kernel<float>."""
     name = demangle(mangled).removeprefix("void ").replace("(anonymous namespace)::", "")

@@ -204,7 +204,7 @@ private:
     unsigned first_thread() const { return cuda_on_cpu::position.thread / Size * Size; }
     template <class T>
     CUDA_ON_CPU_UNCHECKED const T* exchanged(T value, int line) const {
-        static thread_local T values[1024];
+        static thread_local T values[cuda_on_cpu::MAX_THREADS];
         values[cuda_on_cpu::position.thread] = value;
         sync(line);
         return values + first_thread();
