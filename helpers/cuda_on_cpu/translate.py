@@ -30,6 +30,7 @@ def translate(src: str, check: bool = False, trace: bool = False) -> str:
     src = leave_out_headers(src)
     src = rewrite_asm(src)
     src = _rewrite_words(src)
+    src = _rewrite_clock(src)
     src = _rewrite_volatile(src)
     src = _number_barriers(src)
     src = _limit_static_shared(src)
@@ -70,6 +71,22 @@ def _rewrite_words(src: str) -> str:
     )
     aligned = r"\b__shared__(\s+)(alignas\s*\((?:[^()]|\([^()]*\))*\))"
     return _replace(src, aligned, lambda found, own: f"{found[2]}{found[1]}__shared__")
+
+
+def _rewrite_clock(src: str) -> str:
+    """clock() in device code: cycles of clockRate, while the host's clock() counts otherwise."""
+    call = r"(?<![\w.>:])clock\s*\(\s*\)"
+    if not re.search(call, src):
+        return src
+    functions = [each for each in Source(src).functions if each.body and not each.is_for_host]
+
+    def is_on_device(position):
+        return any(each.body[0] < position < each.body[1] for each in functions)
+
+    def rewritten(found, own):
+        return "::clock64()" + _newlines(own) if is_on_device(found.start()) else own
+
+    return _replace(src, call, rewritten)
 
 
 def _number_barriers(src: str) -> str:

@@ -16,6 +16,7 @@ SRC = r"""
 #include <nvtx3/nvToolsExt.h>
 #include <nvtx3/nvtx3.hpp>
 #include <cooperative_groups.h>
+#include <ctime>
 #include <stdexcept>
 #include <vector>
 static void expect(bool holds, const char* what, int line) {
@@ -161,6 +162,12 @@ EXPORT device(const Arrays&) {
     std::size_t bytes;
     OK(cudaGetDeviceProperties(&p, 0));
     EXPECT(p.canMapHostMemory && p.streamPrioritiesSupported && p.memoryPoolsSupported);
+    EXPECT(p.warpSize == 32 && p.major == 8);
+    EXPECT(at::cuda::getCurrentDeviceProperties()->maxThreadsPerBlock == 1024);
+    FAILS(cudaSetDevice(3), cudaErrorInvalidDevice);
+    EXPECT(cudaGetLastError() == cudaSuccess);
+    c10::cuda::CUDAGuard guard(0);
+    at::cuda::OptionalCUDAGuard optional_guard;
     OK(cudaDeviceGetAttribute(&value, cudaDevAttrCanMapHostMemory, 0));
     EXPECT(value == 1);
     OK(cudaDeviceGetAttribute(&value, cudaDevAttrComputeMode, 0));
@@ -183,6 +190,23 @@ EXPORT device(const Arrays&) {
 #if !defined(__DRIVER_TYPES_H__) || !defined(__CUDA_RUNTIME_H__)
 #error "helper headers ask for these"
 #endif
+}
+__global__ void clock_kernel(long long* ticks) {
+    clock_t start = clock();
+    long long long_start = clock64();
+    while (clock() - start < 200000) {}
+    ticks[0] = clock64() - long_start;
+}
+EXPORT clocks(const Arrays&) {
+    int rate;  // kHz
+    long long *ticks;
+    OK(cudaMallocManaged(&ticks, sizeof *ticks));
+    OK(cudaDeviceGetAttribute(&rate, cudaDevAttrClockRate, 0));
+    std::clock_t before = clock();  // the host's counts otherwise
+    clock_kernel<<<1, 1>>>(ticks);
+    EXPECT(*ticks >= 200000 - 1000 && *ticks < 1000 * 1000 * 1000);
+    EXPECT(clock() - before < CLOCKS_PER_SEC && rate == 1000 * 1000);
+    cudaFree(ticks);
 }
 __global__ void shared_kernel(float* x) {
     extern __shared__ float s[];
@@ -327,6 +351,7 @@ EXPORT launches_by_kernels(const Arrays&) {
     OK(cudaMemcpyFromSymbol(&length, log_length, 4));
     EXPECT(length == 6 + 2 * 3 * 3);
 }
+EXPORT refused_call(const Arrays&) { C10_CUDA_CHECK(cudaSetDevice(3)); }
 EXPORT endless_launches(const Arrays&) { endless_kernel<<<1, 1>>>(0); }
 
 // ---- graphs
@@ -459,12 +484,12 @@ EXPORT graphs_by_hand(const Arrays&) {
 }
 """
 TESTS = re.findall(r"^EXPORT (\w+)\(", SRC, re.MULTILINE)
-TESTS.remove("endless_launches")
+TESTS = [name for name in TESTS if name not in ("endless_launches", "refused_call")]
 
 
-@pytest.fixture(scope="module")
-def lib(tmp_path_factory):
-    return compile_string(SRC, tmp_path_factory.mktemp("host"))
+@pytest.fixture(scope="module", params=["g++", "clang++"])
+def lib(request, tmp_path_factory):
+    return compile_string(SRC, tmp_path_factory.mktemp("host"), request.param)
 
 
 @pytest.mark.parametrize("name", TESTS)
@@ -472,7 +497,9 @@ def test_host_calls(lib, name):
     lib.run(name)
 
 
-def test_launches_by_kernels_end(lib):
+def test_errors_are_thrown(lib):
+    with pytest.raises(RuntimeError, match="CUDA error: invalid device ordinal"):
+        lib.run("refused_call")
     with pytest.raises(RuntimeError, match="launch kernels are nested more than 24 deep"):
         lib.run("endless_launches")
 
