@@ -22,6 +22,7 @@ How it works, in the order to read it:
     vectors    several elements at a time, as with float4: as_vector
     atomics    atomicAdd and its like
     order      which accesses come before which: barriers, syncwarp, fences
+    unwritten  elements of tensors that nobody has written
     watch      who touched each element of an array: data races, undefined elements
     meeting    barriers, shuffles, votes: where threads wait for each other
     undefined  what a shuffle gives for a lane that did not come
@@ -37,8 +38,9 @@ How it works, in the order to read it:
 
 Where it differs from a GPU: numbers are Python's (ints do not overflow, floats have 64 bits) until
 they are stored in an array; tensors that are not contiguous or lie on a GPU are copied, so a race
-between two of them in one memory is not seen; and a warp operation excuses lanes that have
-returned, but reading from one is an error.
+between two of them in one memory is not seen. A warp operation excuses lanes that have returned,
+but reading from one is an error; a barrier goes on without such threads, with a SimulatorWarning.
+What torch.empty has left is known as such where the CPU backend guards memory, see `unwritten`.
 """
 
 from helpers.base.gpu import WARP_SIZE

@@ -133,7 +133,8 @@ class Source(ast.NodeVisitor):
                 f"{ast.unparse(node)} in line {node.lineno} stands in a comprehension, where it is "
                 "the same array each time; write it once for each array"
             )
-        if getattr(target, "__module__", None) in _HOST_MODULES or target in _HOST_FUNCTIONS:
+        is_host = getattr(target, "__module__", None) in _HOST_MODULES or target in _HOST_FUNCTIONS
+        if is_host and target not in (torch.finfo, torch.iinfo):
             raise HostOnlyError(
                 f"{ast.unparse(node.func)} in line {node.lineno} is host code; a kernel has the "
                 "elements of its arrays, the functions of math, and local_array for an own array"
