@@ -346,6 +346,463 @@ def test_lanes_that_have_returned_are_not_waited_for(lib):
 # --- atomics --------------------------------------------------------------------------------------
 
 cuda(r"""
+#include <c10/cuda/CUDAException.h>
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+struct Totals {
+    int i, least, most, bits_and, bits_or, bits_xor, sub, inc, dec;
+    unsigned u;
+    unsigned long long ull;
+    long long lowest;
+    double d;
+    float f;
+    float2 f2;
+    float4 f4;
+    __half h;
+    __half2 h2;
+    __nv_bfloat16 b;
+    __nv_bfloat162 b2;
+    unsigned short cas16;
+};
+__global__ void atomics_kernel(Totals* t, int* swapped) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    atomicAdd(&t->i, 1), atomicAdd(&t->u, 2u), atomicAdd(&t->ull, 3ull), atomicAdd(&t->d, 0.5);
+    atomicAdd(&t->f, 1), atomicAdd_block(&t->f2, make_float2(1, 2));
+    atomicAdd(&t->f4, make_float4(1, 2, 3, 4));
+    if (i < 100) atomicAdd(&t->h, __float2half(1.0f)), atomicAdd(&t->b, __float2bfloat16(1.0f));
+    if (i < 100) atomicAdd(&t->h2, __floats2half2_rn(1, 2));
+    if (i < 100) atomicAdd(&t->b2, __floats2bfloat162_rn(1, 2));
+    atomicMin(&t->least, -i), atomicMax(&t->most, i), atomicMin(&t->lowest, -5000000000ll - i);
+    atomicAnd(&t->bits_and, ~(1 << i % 30)), atomicOr(&t->bits_or, 1 << i % 30);
+    atomicXor(&t->bits_xor, i), atomicSub(&t->sub, 2);
+    atomicInc((unsigned*)&t->inc, 6), atomicDec((unsigned*)&t->dec, 6);
+    swapped[i] = atomicExch_system(&swapped[i], 9);
+    unsigned short seen = t->cas16, old = seen;
+    do old = seen, seen = atomicCAS(&t->cas16, old, (unsigned short)(old + 1));
+    while (seen != old);
+}
+EXPORT atomics(const Arrays& a) {
+    Totals* t;
+    C10_CUDA_CHECK(cudaMallocManaged(&t, sizeof(Totals)));
+    C10_CUDA_CHECK(cudaMemset(t, 0, sizeof(Totals)));
+    t->bits_and = -1;
+    atomics_kernel<<<10, 100>>>(t, a.at<int>(0));
+    double* out = a.at<double>(1);
+    double all[] = {double(t->i), double(t->u), double(t->ull), t->d, t->f, t->f2.x, t->f2.y,
+        t->f4.x, t->f4.w, float(t->h), float(t->h2.y), float(t->b), float(t->b2.y),
+        double(t->least), double(t->most), double(t->lowest), double(t->bits_and),
+        double(t->bits_or), double(t->bits_xor), double(t->sub), double(t->inc),
+        double(t->dec), double(t->cas16)};
+    for (double x : all) *out++ = x;
+    cudaFree(t);
+}
+""")
+
+
+def test_atomics(lib):
+    swapped, out = np.full(1000, 4, np.int32), zeros(23, dtype=np.float64)
+    lib.run("atomics", swapped, out)
+    xor = np.bitwise_xor.reduce(np.arange(1000))
+    expected = [1000, 2000, 3000, 500, 1000, 1000, 2000, 1000, 4000, 100, 200, 100, 200, -999, 999]
+    expected += [-5000000999, -(2**30), 2**30 - 1, xor, -2000, 1000 % 7, -1000 % 7, 1000]
+    np.testing.assert_array_equal(out, expected)
+    assert (swapped == 4).all()
+
+
+cuda(r"""
+// Each thread waits for its turn, and the last one is the first.
+__global__ void turns_kernel(int* turn, int* order) {
+    int t = threadIdx.x;
+    while (atomicAdd(turn, 0) != t) {}
+    order[blockDim.x - 1 - t] = t;
+    __threadfence();
+    atomicSub(turn, 1);
+}
+EXPORT turns(const Arrays& a) { turns_kernel<<<1, 8>>>(a.at<int>(0), a.at<int>(1)); }
+""")
+
+
+def test_a_thread_may_spin_until_another_has_run(lib):
+    order = zeros(8, dtype=np.int32)
+    lib.run("turns", ints(7), order)
+    np.testing.assert_array_equal(order, np.arange(7, -1, -1))
+
+
+cuda(r"""
+__device__ void last_steps(volatile float* s, int i) {
+    s[i] += s[i + 32];
+    s[i] += s[i + 16];
+    s[i] += s[i + 8];
+    s[i] += s[i + 4];
+    s[i] += s[i + 2];
+    s[i] += s[i + 1];
+}
+__global__ void warp_in_step_kernel(const float* x, float* out) {
+    extern __shared__ float s[];
+    s[threadIdx.x] = x[blockIdx.x * blockDim.x + threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x < 64) s[threadIdx.x] += s[threadIdx.x + 64];
+    __syncthreads();
+    if (threadIdx.x < 32) last_steps(s, threadIdx.x);
+    if (threadIdx.x == 0) out[blockIdx.x] = s[0];
+}
+__global__ void turns_kernel(int* out) {
+    volatile __shared__ int turn;
+    if (threadIdx.x == 0) turn = 0;
+    __syncthreads();
+    int warp = threadIdx.x / 32;
+    if (threadIdx.x % 32 == 0) {
+        while (turn != 3 - warp) {}
+        out[warp] = turn++;
+    }
+}
+EXPORT in_step(const Arrays& a) {
+    warp_in_step_kernel<<<5, 128, 128 * sizeof(float)>>>(a.at<float>(0), a.at<float>(1));
+    turns_kernel<<<1, 128>>>(a.at<int>(2));
+}
+""")
+
+
+def test_volatile_memory_lets_the_other_threads_run(lib):
+    x, sums, turns = np.arange(640, dtype=np.float32), zeros(5), zeros(4, dtype=np.int32)
+    lib.run("in_step", x, sums, turns)
+    np.testing.assert_array_equal(sums, x.reshape(5, 128).sum(1))
+    np.testing.assert_array_equal(turns, [3, 2, 1, 0])
+
+
+# --- the language ---------------------------------------------------------------------------------
+
+cuda(r"""
+__constant__ float weights[4];
+__device__ int calls = 0;
+__device__ __forceinline__ float scale(float x) { return x * 2; }
+__device__ __noinline__ float shift(float x) { return x + 1; }
+template <typename F> __global__ void __launch_bounds__(256) map_kernel(float* x, int n, F f) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x)
+        x[i] = f(x[i]);
+}
+struct Square {
+    float offset;
+    __host__ __device__ float operator()(float x) const { return x * x + offset; }
+};
+namespace deep { namespace deeper {
+template <class T, int N> __global__ void fill_kernel(T* x, T value) {
+    if (threadIdx.x < N) x[threadIdx.x] = value;
+    if (threadIdx.x == 0) atomicAdd(&calls, 1);
+}
+}}  // namespace
+__global__ void weigh_kernel(float* x) { x[threadIdx.x] *= weights[threadIdx.x % 4]; }
+struct Launcher {
+    void (*kernel)(float*);
+    void operator()(float* x, int n) const { kernel<<<1, n>>>(x); }
+};
+#define LAUNCH(kernel, n, ...)            \
+    do {                                  \
+        kernel<<<((n) + 31) / 32, 32>>>(  \
+            __VA_ARGS__);                 \
+    } while (0)
+template <int STEPS> void launch_many(float* x, int n) {
+    for (int i = 0; i < STEPS; i++)
+        map_kernel<<<2, 64>>>(x, n, [=] __device__(float v) { return scale(v); });
+}
+EXPORT language(const Arrays& a) {
+    float* x = a.at<float>(0);
+    int n = a.size[0];
+    map_kernel<<<1, 32>>>(x, n, Square{1.5f});                       // x² + 1.5
+    launch_many<2>(x, n);                                           // · 4
+    auto kernel = map_kernel<float (*)(float)>;
+    LAUNCH(kernel, n, x, n, shift);                                  // + 1
+    LAUNCH(map_kernel, n, x, n, [] __device__ (float v) { return v > 1 << 4 ? v - 1 : v; });
+    float host[4] = {1, 10, 100, 1000};
+    cudaMemcpyToSymbol(weights, host, sizeof host);
+    Launcher{weigh_kernel}(x, n);
+    if (n > 1000) weigh_kernel<<<1, 1>>>(x);
+    else deep::deeper::fill_kernel<float, (4 > 2) ? 3 : 1><<<{1}, {32, 1}>>>(x, 7);
+    int before = -1;
+    cudaMemcpyFromSymbol(&before, calls, sizeof(int));
+    a.at<int>(1)[0] = before;
+}
+""")
+
+
+def test_templates_lambdas_functors_macros_and_symbols(lib):
+    x = np.arange(40, dtype=np.float32)
+    calls = ints(0)
+    expected = (x * x + 1.5) * 4 + 1
+    expected = np.where(expected > 16, expected - 1, expected) * 10.0 ** (np.arange(40) % 4)
+    expected[:3] = 7
+    lib.run("language", x, calls)
+    np.testing.assert_allclose(x, expected, rtol=1e-6)
+    assert calls[0] >= 1
+
+
+cuda(r"""
+__global__ void vectors_kernel(const float4* in, float4* out, int n4) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n4) {
+        float4 v = in[i];
+        uchar4 c = make_uchar4(1, 2, 3, 255);
+        double2 d = make_double2(v.y, 0.5);
+        out[i] = make_float4(v.x + c.w, float(d.x * d.y), __ldg(&in[i].z), v.w);
+    }
+}
+EXPORT vectors(const Arrays& a) {
+    static_assert(sizeof(float3) == 12 && alignof(float4) == 16 && alignof(uchar4) == 4, "");
+    static_assert(sizeof(longlong4) == 32 && alignof(short2) == 4 && alignof(double4) == 16, "");
+    dim3 block = 64;
+    vectors_kernel<<<1, block>>>(a.at<float4>(0), a.at<float4>(1), a.size[0] / 4);
+}
+""")
+
+
+def test_vector_types(lib):
+    x, out = floats(16, 4), zeros(16, 4)
+    lib.run("vectors", x, out)
+    np.testing.assert_allclose(out, np.c_[x[:, 0] + 255, x[:, 1] / 2, x[:, 2], x[:, 3]], rtol=1e-6)
+
+
+cuda(r"""
+EXPORT math(const Arrays& a) {
+    double* out = a.at<double>(0);
+    auto put = [&](double x) { *out++ = x; };
+    put(rsqrtf(4.0f)), put(rsqrt(16.0)), put(__expf(1.0f)), put(__fdividef(1.0f, 4.0f));
+    put(__saturatef(1.5f)), put(__saturatef(-1.0f)), put(__saturatef(NAN));
+    put(__fmaf_rn(2, 3, 4)), put(min(3, 5u)), put(max(2.5f, 2)), put(min(1.0, 2.0f));
+    put(max(-1ll, 0)), put(fmaxf(NAN, 2.0f));
+    put(__popc(0xff00)), put(__popcll(1ull << 40)), put(__clz(1)), put(__clz(0)), put(__clzll(1));
+    put(__ffs(8)), put(__ffs(0)), put(__brev(1)), put(__byte_perm(0x33221100, 0x77665544, 0x7531));
+    put(__funnelshift_l(0x80000000, 1, 1)), put(__funnelshift_r(0, 1, 4));
+    put(__umulhi(1u << 31, 6)), put(__mulhi(-1, 5)), put(__mul24(1000, 1000));
+    put(__dp4a(0x01020304, 0x01010101, 5));
+    put(__float2int_rn(2.5f)), put(__float2int_rz(-2.7f)), put(__float2int_ru(2.1f));
+    put(__float2int_rd(-2.1f)), put(__float2int_rn(1e20f)), put(__float2uint_rz(-3.0f));
+    put(__double2int_rn(-3.5)), put(__float_as_int(1.0f)), put(__int_as_float(0x40000000));
+    put(__longlong_as_double(0x4000000000000000)), put(__fadd_rz(1, 1e-10f));
+    put(__fadd_ru(1, 1e-10f) > 1);
+    put(sinpif(0.25f)), put(cospi(1.0)), put(exp10f(2)), put(normcdff(0)), put(erfinvf(0.5f));
+    put(norm3df(2, 3, 6)), put(rhypotf(3, 4)), put(__hadd(7, 10)), put(rcbrtf(8));
+    float sine, cosine;
+    __sincosf(0.5f, &sine, &cosine);
+    put(sine), put(cosine), put(__powf(2, 10)), put(__log2f(8)), put(warpSize);
+}
+""")
+
+
+def test_device_math(lib):
+    out = zeros(55, dtype=np.float64)
+    lib.run("math", out)
+    expected = [0.5, 0.25, np.e, 0.25, 1, 0, 0, 10, 3, 2.5, 1, 0, 2]
+    expected += [8, 1, 31, 32, 63, 4, 0, 2**31, 0x77553311, 3, 2**28, 3, -1, 10**6, 15]
+    expected += [2, -2, 3, -3, 2**31 - 1, 0, -4, 0x3F800000, 2, 2, 1, 1]
+    expected += [np.sqrt(0.5), -1, 100, 0.5, 0.47693628, 7, 0.2, 8, 0.5]
+    expected += [np.sin(0.5), np.cos(0.5), 1024, 3, 32]
+    np.testing.assert_allclose(out[: len(expected)], expected, rtol=1e-6)
+    assert (out[len(expected) :] == 0).all()
+
+
+# --- 16-bit floating point ------------------------------------------------------------------------
+
+cuda(r"""
+template <class H>
+__global__ void from_float_kernel(const float* in, unsigned short* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) { H h(in[i]); memcpy(&out[i], &h, 2); }
+}
+EXPORT to_half(const Arrays& a) {
+    int n = a.size[0], blocks = (n + 255) / 256;
+    from_float_kernel<__half><<<blocks, 256>>>(a.at<float>(0), a.at<unsigned short>(1), n);
+}
+EXPORT to_bfloat16(const Arrays& a) {
+    int n = a.size[0], blocks = (n + 255) / 256;
+    from_float_kernel<nv_bfloat16><<<blocks, 256>>>(a.at<float>(0), a.at<unsigned short>(1), n);
+}
+__global__ void to_float_kernel(float* halves, float* bfloats) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    halves[i] = __half2float(__ushort_as_half(i));
+    bfloats[i] = __bfloat162float(__ushort_as_bfloat16(i));
+}
+EXPORT to_float(const Arrays& a) { to_float_kernel<<<256, 256>>>(a.at<float>(0), a.at<float>(1)); }
+__global__ void half_arithmetic_kernel(const __half* x, const __half* y, __half* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    out[i] = x[i] + y[i];
+    out[n + i] = __hmul(x[i], y[i]);
+    out[2 * n + i] = x[i] / y[i];
+    out[3 * n + i] = __hfma(x[i], y[i], x[i]);
+    half2 pair = __hfma2(__halves2half2(x[i], y[i]), __float2half2_rn(2.0f), __half2half2(y[i]));
+    out[4 * n + i] = __low2half(pair);
+    out[5 * n + i] = __high2half(pair);
+    out[6 * n + i] = hexp(__hmin(x[i], y[i]));
+    out[7 * n + i] = x[i] < y[i] ? -x[i] : __half(0);
+    if (i < 992) out[8 * n + i] = __shfl_xor_sync(0xffffffff, x[i], 1);
+}
+EXPORT half_arithmetic(const Arrays& a) {
+    int n = a.size[0];
+    half_arithmetic_kernel<<<(n + 31) / 32, 32>>>(a.at<half>(0), a.at<half>(1), a.at<half>(2), n);
+}
+""")
+
+
+def test_conversions_to_half_agree_with_numpy(lib):
+    every = np.arange(65536, dtype=np.uint16).view(np.float16).astype(np.float32)
+    every = every[~np.isnan(every)]
+    finite = np.sort(every[np.isfinite(every)])
+    halfway = (finite[:-1].astype(np.float64) + finite[1:]) / 2
+    x = np.r_[every, halfway, np.nextafter(halfway.astype(np.float32), np.inf), 1e6, -1e6, 1e-9]
+    x = x.astype(np.float32)
+    out = zeros(x.size, dtype=np.uint16)
+    lib.run("to_half", x, out)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(out.view(np.float16), x.astype(np.float16))
+
+
+def test_conversions_to_bfloat16_agree_with_torch(lib):
+    import torch
+
+    x = floats(10_000) * np.float32(10.0) ** np.random.default_rng(3).integers(-30, 30, 10_000)
+    x = np.r_[x, np.inf, -np.inf, np.nan, 3.4e38, 0.0].astype(np.float32)
+    out = zeros(x.size, dtype=np.uint16)
+    lib.run("to_bfloat16", x, out)
+    expected = torch.from_numpy(x).bfloat16().float().numpy()
+    np.testing.assert_array_equal((out.astype(np.uint32) << 16).view(np.float32), expected)
+
+
+def test_conversions_to_float(lib):
+    halves, bfloats = zeros(65536), zeros(65536)
+    lib.run("to_float", halves, bfloats)
+    bits = np.arange(65536, dtype=np.uint16)
+    np.testing.assert_array_equal(halves, bits.view(np.float16).astype(np.float32))
+    np.testing.assert_array_equal(bfloats, (bits.astype(np.uint32) << 16).view(np.float32))
+
+
+def test_half_arithmetic(lib):
+    x, y = floats(1000).astype(np.float16), floats(1000)[::-1].astype(np.float16)
+    out = zeros(9, 1000, dtype=np.float16)
+    lib.run("half_arithmetic", x, y, out)
+    wide_x, wide_y = x.astype(np.float64), y.astype(np.float64)
+    fused = (wide_x * wide_y + wide_x).astype(np.float16)
+    low, high = (wide_x * 2 + wide_y).astype(np.float16), (wide_y * 3).astype(np.float16)
+    expected = [x + y, x * y, x / y, fused, low, high]
+    expected += [np.exp(np.minimum(wide_x, wide_y)).astype(np.float16), np.where(x < y, -x, 0)]
+    np.testing.assert_array_equal(out[:8], np.array(expected, np.float16))
+    np.testing.assert_array_equal(out[8, :992], x[:992].reshape(-1, 2)[:, ::-1].ravel())
+
+
+# --- cooperative groups ---------------------------------------------------------------------------
+
+cuda(r"""
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+namespace cg = cooperative_groups;
+__device__ int sum_of(cg::thread_group group, int* scratch, int value) {
+    for (int stride = group.size() / 2; stride > 0; stride /= 2) {
+        scratch[group.thread_rank()] = value;
+        group.sync();
+        if (group.thread_rank() < stride) value += scratch[group.thread_rank() + stride];
+        group.sync();
+    }
+    return value;
+}
+__global__ void groups_kernel(int* out) {
+    __shared__ int scratch[128];
+    cg::thread_block block = cg::this_thread_block();
+    int t = block.thread_rank(), n = block.size();
+    int total = sum_of(block, scratch, t);
+    if (t == 0) out[0] = total;
+    auto tile = cg::tiled_partition<8>(block);
+    cg::thread_block_tile<32> warp = cg::tiled_partition<32>(block);
+    out[n + t] = cg::reduce(tile, t, cg::plus<int>());
+    out[2 * n + t] = tile.shfl_down(t, 3) + 1000 * tile.meta_group_rank();
+    out[3 * n + t] = warp.any(t == 37) + 2 * tile.all(t < 64) + 4 * __popc(tile.ballot(t % 2));
+    out[4 * n + t] = cg::inclusive_scan(warp, 1, cg::plus<int>());
+    float4 wide = tile.shfl(make_float4(t, 1, 2, 3), 7);
+    out[5 * n + t] = int(wide.x + wide.w);
+    if (t % 3 == 0) {
+        auto some = cg::coalesced_threads();
+        out[6 * n + t] = some.thread_rank() * 100 + some.num_threads();
+    }
+    auto quarter = cg::tiled_partition<4>(tile);
+    out[7 * n + t] = quarter.meta_group_rank() * 10 + quarter.meta_group_size();
+}
+EXPORT groups(const Arrays& a) { groups_kernel<<<1, 128>>>(a.at<int>(0)); }
+""")
+
+
+def test_blocks_and_tiles(lib):
+    out = zeros(8, 128, dtype=np.int32)
+    lib.run("groups", out)
+    t = np.arange(128)
+    assert out[0, 0] == t.sum()
+    np.testing.assert_array_equal(out[1], t.reshape(16, 8).sum(1).repeat(8))
+    np.testing.assert_array_equal(out[2], np.where(t % 8 < 5, t + 3, t) + 1000 * (t // 8))
+    np.testing.assert_array_equal(out[3], (t // 32 == 1) + 2 * (t < 64) + 16)
+    np.testing.assert_array_equal(out[4], t % 32 + 1)
+    np.testing.assert_array_equal(out[5], t // 8 * 8 + 7 + 3)
+    for warp in range(4):
+        lanes = [i for i in range(32 * warp, 32 * warp + 32) if i % 3 == 0]
+        assert [out[6, i] for i in lanes] == [r * 100 + len(lanes) for r in range(len(lanes))]
+    np.testing.assert_array_equal(out[7], t % 8 // 4 * 10 + 2)
+
+
+cuda(r"""
+__global__ void grid_sync_kernel(const float* x, float* partial, float* out, int n) {
+    cg::grid_group grid = cg::this_grid();
+    __shared__ float sums[64];
+    float sum = 0;
+    for (int i = grid.thread_rank(); i < n; i += grid.size()) sum += x[i];
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        partial[blockIdx.x] = 0;
+        for (float s : sums) partial[blockIdx.x] += s;
+    }
+    grid.sync();
+    float total = 0;
+    for (int b = 0; b < gridDim.x; b++) total += partial[b];
+    grid.sync();
+    for (int i = grid.thread_rank(); i < n; i += grid.size()) out[i] = x[i] / total;
+}
+EXPORT grid_sync(const Arrays& a) {
+    const float* x = a.at<float>(0);
+    float *partial = a.at<float>(1), *out = a.at<float>(2);
+    int n = a.size[0], per_sm = 0, sms = 0;
+    cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0);
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, grid_sync_kernel, 64, 0);
+    void* arguments[] = {&x, &partial, &out, &n};
+    int blocks = sms * per_sm < 20 ? sms * per_sm : 20;
+    C10_CUDA_CHECK(cudaLaunchCooperativeKernel((void*)grid_sync_kernel, blocks, 64, arguments));
+}
+EXPORT too_many_blocks(const Arrays& a) {
+    const float* x = nullptr;
+    float *partial = nullptr, *out = nullptr;
+    int n = 0;
+    void* arguments[] = {&x, &partial, &out, &n};
+    cudaLaunchCooperativeKernel((void*)grid_sync_kernel, 10000, 64, arguments);
+}
+EXPORT plain_grid_sync(const Arrays& a) {
+    grid_sync_kernel<<<2, 64>>>(a.at<float>(0), a.at<float>(1), a.at<float>(2), a.size[0]);
+}
+""")
+
+
+def test_a_grid_waits_for_all_its_blocks(lib):
+    x = np.abs(floats(5000)) + 1
+    out = zeros(5000)
+    for _ in range(3):
+        lib.run("grid_sync", x, zeros(200), out)
+        np.testing.assert_allclose(out, x / x.sum(), rtol=1e-5)
+
+
+def test_a_grid_barrier_needs_a_cooperative_launch(lib):
+    with pytest.raises(RuntimeError, match=r"needs all its blocks alive at once; at most 128"):
+        lib.run("too_many_blocks")
+    with pytest.raises(RuntimeError, match=r"grid.sync\(\) needs a launch by cudaLaunchCoop"):
+        lib.run("plain_grid_sync", floats(10), zeros(2), zeros(10))
+
+
+# --- the host -------------------------------------------------------------------------------------
+
+cuda(r"""
 __global__ void hello_kernel() { printf("hello from thread %d\n", threadIdx.x); }
 EXPORT hello(const Arrays&) { hello_kernel<<<1, 2>>>(); }
 """)
