@@ -108,6 +108,10 @@ private:
         return Mark::of(block_bits_, clocks_.time(thread), thread, recent.site, orders,
                         atomic == AtomicKind::compare_and_swap);
     }
+    [[gnu::noinline]] void look_at(std::uintptr_t address, unsigned bytes, AccessKind kind,
+                                   const void* code, bool orders, AtomicKind atomic);
+    [[gnu::always_inline]] bool passes(const Recent& recent, std::uintptr_t address, unsigned bytes,
+                                       AccessKind kind);
     [[gnu::always_inline]] bool passes(Cell& cell, Mark mine, AccessKind kind, bool shared);
     bool ordered(Mark earlier, Mark mine, bool shared) const;
     bool races(Mark earlier, Mark mine, bool shared) const;
@@ -197,6 +201,34 @@ inline void Checker::leave_function() {
 
 inline void Checker::access(std::uintptr_t address, unsigned bytes, AccessKind kind,
                             const void* code, bool orders, AtomicKind atomic) {
+    const Recent& recent = recent_[slot(code)];
+    if (orders || counting_ || unsettled_.bytes || recent.code != code ||
+        !passes(recent, address, bytes, kind))
+        look_at(address, bytes, kind, code, orders, atomic);
+}
+
+// Most accesses are found right here: of whole cells of the array that the instruction accessed
+// last. `bytes` and `kind` are known where this is inlined.
+inline bool Checker::passes(const Recent& recent, std::uintptr_t address, unsigned bytes,
+                            AccessKind kind) {
+    std::size_t offset = address - recent.begin;
+    if (!recent.array || offset >= recent.bytes || offset + bytes > recent.bytes) return false;
+    if (recent.only_read && kind == AccessKind::load) return true;
+    Mark mine = mark(recent, false, AtomicKind::update);
+    Cell* cell = recent.cells + (offset >> recent.shift);
+    if (bytes % 4 == 0 && recent.shift == 2) {
+        if (offset % 4) return false;
+        mine = mine.with_bytes(0xf);
+        for (unsigned i = 0; i < bytes / 4; i++)
+            if (!passes(cell[i], mine, kind, recent.shared)) return false;
+        return true;
+    }
+    if (bytes != 1u << recent.shift || offset % bytes) return false;
+    return passes(*cell, mine.with_bytes((1u << bytes) - 1), kind, recent.shared);
+}
+
+inline void Checker::look_at(std::uintptr_t address, unsigned bytes, AccessKind kind,
+                             const void* code, bool orders, AtomicKind atomic) {
     if (unsettled_.bytes) settle(true);
     if (orders) order(address, kind != AccessKind::load);
     Recent& recent = recent_[slot(code)];
@@ -206,15 +238,9 @@ inline void Checker::access(std::uintptr_t address, unsigned bytes, AccessKind k
     std::size_t offset = address - recent.begin;
     if (offset + bytes > recent.bytes) report_range(*recent.array, address, bytes, kind, code);
 
-    if (!recent.only_read || kind != AccessKind::load) {
-        Mark mine = mark(recent, orders, atomic);
-        unsigned cell_bytes = 1u << recent.shift;
-        bool passed = !((offset | bytes) & (cell_bytes - 1));  // whole cells
-        Cell *cell = recent.cells + (offset >> recent.shift), *end = cell + (bytes >> recent.shift);
-        mine = mine.with_bytes((1u << cell_bytes) - 1);
-        for (; passed && cell != end; cell++) passed = passes(*cell, mine, kind, recent.shared);
-        if (!passed) check_cells(recent, address, bytes, kind, orders, atomic);
-    }
+    bool is_free = recent.only_read && kind == AccessKind::load;
+    if (!is_free && (orders || !passes(recent, address, bytes, kind)))
+        check_cells(recent, address, bytes, kind, orders, atomic);
     if (counting_) count(recent, address, bytes, kind);
 }
 
