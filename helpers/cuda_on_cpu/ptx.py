@@ -410,7 +410,8 @@ class _Statement:
         kind, space, is_volatile = _memory(opcode)
         to = self.registers(operands[0])
         source = self.address(operands[1], space)
-        return f"load{is_volatile}<{_TYPES[kind]}>({', '.join([source, *to])});"
+        acquire = " __threadfence();" if ".acquire" in opcode else ""
+        return f"load{is_volatile}<{_TYPES[kind]}>({', '.join([source, *to])});{acquire}"
 
     def store(self, opcode, operands):
         kind, space, is_volatile = _memory(opcode)
@@ -429,8 +430,9 @@ class _Statement:
         values = [self.typed(value, _TYPES[kind]) for value in operands[1:]]
         arguments = ", ".join([self.address(operands[0], space), *values])
         call = f"atom_{operation}({arguments})"
-        fence = "__threadfence(); " if re.search(r"\.(release|acq_rel)\b", opcode) else ""
-        return fence + self.assigned(destination, call)
+        before = "__threadfence(); " if re.search(r"\.(release|acq_rel)\b", opcode) else ""
+        after = " __threadfence();" if re.search(r"\.(acquire|acq_rel)\b", opcode) else ""
+        return before + self.assigned(destination, call) + after
 
     def async_copy(self, opcode, operands):
         if not re.fullmatch(r"cp\.async\.c[ag]\.shared(?:::cta)?\.global(?:\.L2::\w+)*", opcode):

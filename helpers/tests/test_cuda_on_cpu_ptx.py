@@ -205,6 +205,15 @@ __global__ void copies(const float4* in, float* out) {
     if (WAIT) asm volatile("cp.async.wait_all;" ::: "memory");
     out[32 + threadIdx.x] = stage[1][threadIdx.x].y + stage[1][threadIdx.x].z;
 }
+// Blocks write one after the other: each waits for its turn, and gives it to the next.
+__global__ void turns(int* turn, int* log) {
+    int now;
+    do
+        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(turn) : "memory");
+    while (now != blockIdx.x);
+    log[0] = log[0] * 3 + blockIdx.x;
+    asm volatile("red.release.gpu.global.add.s32 [%0], 1;" :: "l"(turn) : "memory");
+}
 __global__ void transposes(const half* in, half* out) {
     __shared__ __align__(16) half tile[8][8];
     for (int i = threadIdx.x; i < 64; i += 32) tile[i / 8][i % 8] = in[i];
@@ -280,6 +289,7 @@ def lib(request, tmp_path_factory):
         _launch("mbarriers", "1, 64", "int"),
         _launch("copies<true>", "1, 32", "float4", "float"),
         _launch("copies<false>", "1, 32", "float4", "float"),
+        _launch("turns", "6, 1", "int", "int"),
         _launch("transposes", "1, 32", "half", "half"),
     ]
     for name, (_, types, _) in _SHAPES.items():
@@ -360,6 +370,12 @@ def test_a_copy_is_there_after_the_wait(lib):
     np.testing.assert_array_equal(out[1], np.where(odd, a[32:, 1], 0))
     lib.run("run_copies_false_", a, out)
     assert np.isnan(out).all()
+
+
+def test_blocks_take_turns(lib):
+    turn, log = np.zeros(1, np.int32), np.zeros(1, np.int32)
+    lib.run("run_turns", turn, log)
+    assert turn[0] == 6 and log[0] == sum(i * 3 ** (5 - i) for i in range(6))
 
 
 def test_ldmatrix_transposes(lib):
