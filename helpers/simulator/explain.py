@@ -13,6 +13,8 @@ _ADVICE = {  # for parts of Python's messages
     "math domain error": _GOES_ON,
     "math range error": _GOES_ON,
     "Numerical result out of range": _GOES_ON,
+    "cannot be interpreted as an integer": "// divides integers",
+    "does not support ufuncs": "a kernel works on the elements of its arrays, one at a time",
     "NoneType": "is a return missing in a function?",
     "object is not subscriptable": "are the arguments of the launch in the kernel's order?",
     "does not support item assignment": "are the arguments of the launch in the kernel's order?",

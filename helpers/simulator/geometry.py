@@ -37,6 +37,12 @@ class Place(NoNumber):
             raise HostOnlyError(f"{self.name}.{axis} has a value only inside a kernel")
         raise AttributeError(f"{self.name} has x, y and z, but no {axis}")
 
+    def __getitem__(self, _):
+        self._refuse()
+
+    def __iter__(self):
+        self._refuse()
+
     def advice(self):
         return f"{self.name} has three parts; take one, as in {self.name}.x"
 

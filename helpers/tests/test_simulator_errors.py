@@ -851,6 +851,7 @@ GOES_ON = "CUDA's floats would go on with inf or nan here, Python's do not"
         (lambda x: math.log(x - x), GOES_ON),
         (lambda x: (1e300 * x) ** 2, GOES_ON),
         (lambda x: x + print(end=""), "is a return missing in a function?"),
+        (lambda x: range(x / 2), "// divides integers"),
         (lambda x: x[0], "are the arguments of the launch in the kernel's order?"),
     ],
 )

@@ -96,11 +96,31 @@ def test_signs_and_uses_as_a_number():
     def index_kernel(out, inp):
         out[inp] = 1
 
+    def unpacking_kernel(out, inp):
+        x, y, z = threadIdx
+
+    def subscript_kernel(out, inp):
+        out[threadIdx[0]] = 1
+
+    def calling_kernel(out, inp):
+        out[0] = inp(0)
+
+    def truth_kernel(out, inp):
+        out[0] = 1 if inp else 0
+
+    def numpy_kernel(out, inp):
+        out[0] = np.sum(inp)
+
     for kernel, error, what in (
         (minus_kernel, DtypeError, "inp is an array; "),
         (storing_kernel, DtypeError, "(Place); threadIdx has three parts; "),
         (list_kernel, DtypeError, "threadIdx has three parts; "),
         (index_kernel, OutOfRangeError, "out[inp]: inp is an array; "),
+        (unpacking_kernel, DtypeError, "threadIdx has three parts; "),
+        (subscript_kernel, DtypeError, "threadIdx has three parts; "),
+        (calling_kernel, DtypeError, "inp is an array; "),
+        (truth_kernel, DtypeError, "inp is an array; "),
+        (numpy_kernel, DtypeError, "inp is an array; "),
     ):
         with pytest.raises(error) as caught:
             launch(kernel, 1, 1, torch.zeros(1), torch.zeros(1))
