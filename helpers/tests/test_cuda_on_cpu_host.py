@@ -351,6 +351,16 @@ EXPORT launches_by_kernels(const Arrays&) {
     OK(cudaMemcpyFromSymbol(&length, log_length, 4));
     EXPECT(length == 6 + 2 * 3 * 3);
 }
+__global__ void passes_kernel(int which) {
+    int local[2] = {};
+    __shared__ int tile[2];
+    extern __shared__ int dynamic[];
+    if (threadIdx.x == 0)
+        child_kernel<<<1, 1>>>(0, which == 0 ? local : which == 1 ? tile : dynamic);
+}
+EXPORT passes_local(const Arrays&) { passes_kernel<<<1, 32, 64>>>(0); }
+EXPORT passes_shared(const Arrays&) { passes_kernel<<<1, 32, 64>>>(1); }
+EXPORT passes_dynamic(const Arrays&) { passes_kernel<<<1, 32, 64>>>(2); }
 EXPORT refused_call(const Arrays&) { C10_CUDA_CHECK(cudaSetDevice(3)); }
 EXPORT endless_launches(const Arrays&) { endless_kernel<<<1, 1>>>(0); }
 
@@ -484,7 +494,13 @@ EXPORT graphs_by_hand(const Arrays&) {
 }
 """
 TESTS = re.findall(r"^EXPORT (\w+)\(", SRC, re.MULTILINE)
-TESTS = [name for name in TESTS if name not in ("endless_launches", "refused_call")]
+FAIL = {
+    "refused_call": "CUDA error: invalid device ordinal",
+    "endless_launches": "kernels that launch kernels are nested more than 24 deep",
+    "passes_local": r"thread \(0,0,0\), line \d+: passes local memory to child_kernel",
+    "passes_shared": "passes shared memory to child_kernel",
+    "passes_dynamic": "passes shared memory to child_kernel",
+}
 
 
 @pytest.fixture(scope="module", params=["g++", "clang++"])
@@ -492,16 +508,15 @@ def lib(request, tmp_path_factory):
     return compile_string(SRC, tmp_path_factory.mktemp("host"), request.param)
 
 
-@pytest.mark.parametrize("name", TESTS)
+@pytest.mark.parametrize("name", [name for name in TESTS if name not in FAIL])
 def test_host_calls(lib, name):
     lib.run(name)
 
 
-def test_errors_are_thrown(lib):
-    with pytest.raises(RuntimeError, match="CUDA error: invalid device ordinal"):
-        lib.run("refused_call")
-    with pytest.raises(RuntimeError, match="launch kernels are nested more than 24 deep"):
-        lib.run("endless_launches")
+@pytest.mark.parametrize("name", FAIL)
+def test_errors_are_thrown(lib, name):
+    with pytest.raises(RuntimeError, match=FAIL[name]):
+        lib.run(name)
 
 
 # A checked program: what is right passes, and a fault is found where it is launched in other ways.

@@ -260,6 +260,23 @@ private:
     std::vector<Parameter> parameters_;
 };
 
+// A kernel that a kernel launches sees global memory only.
+static void refuse_own_memory(Multiprocessor& parent, const Launch& launch) {
+    auto* shared = static_cast<const char*>(position.dynamic_shared);
+    Region statics = thread_local_memory(reinterpret_cast<void*>(launch.run_threads));
+    for (unsigned i = 0; i < launch.parameter_count; i++) {
+        auto* pointer = static_cast<const char*>(launch.parameters[i].pointer);
+        bool is_shared = statics.contains(std::uintptr_t(pointer)) ||
+                         (shared && pointer >= shared &&
+                          pointer < shared + parent.launch().shared_bytes);
+        if (is_shared || parent.in_stacks(pointer))
+            parent.fail_at(launch.line, nullptr,
+                           "passes " + std::string(is_shared ? "shared" : "local") +
+                               " memory to " + launch.kernel +
+                               ", but a kernel that a kernel launches sees global memory only.");
+    }
+}
+
 cudaError_t launch(const Launch& launch) {
     try {
         check(launch, std::uint64_t{launch.block.x} * launch.block.y * launch.block.z);
@@ -269,6 +286,7 @@ cudaError_t launch(const Launch& launch) {
         return result(refused.error);
     }
     if (!is_put_off(launch.stream)) return run_or_tell(launch);
+    if (Multiprocessor* here = Multiprocessor::running()) refuse_own_memory(*here, launch);
     auto kept = std::make_shared<KeptLaunch>(launch);
     return do_in_stream(launch.stream, cudaGraphNodeTypeKernel, [=] { return kept->run(); });
 }
