@@ -277,3 +277,20 @@ std::tuple<torch::Tensor, double> max(torch::Tensor inp, std::optional<double> a
     x = torch.randn(1823, device=DEVICE)
     out, one = maths.max(x, None)
     assert torch.allclose(maths.exp(x), x.exp()) and torch.equal(out, maths.exp(x)) and one == 1
+
+
+@pytest.mark.parametrize(
+    "code, names",
+    [
+        ("std::vector<int64_t> v;", True),
+        ("using namespace std;", True),
+        ("at::OptionalCUDAGuard guard(device_of(x));", True),
+        ("c10::optional<double> scale = c10::nullopt;", True),
+        ("auto sizes = x.sizes().vec();", True),
+        ("auto name = x.device().str();", True),
+        ('TORCH_CHECK(x.dim() == 2, "expected 2, got ", x.sizes()); // a standard', False),
+        ('c10::cuda::CUDAGuard guard(x.device()); x.to(torch::Device("cpu"));', False),
+    ],
+)
+def test_the_standard_library_is_read_only_for_strings_that_name_it(code, names):
+    assert ("torch_light/std.h" in torch_light.preamble(code)) == names

@@ -7,7 +7,6 @@
 
 #include "tensor.h"
 
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -21,12 +20,6 @@ void register_operator(const char* library, const char* schema, const char* name
 
 Tensor take_tensor(Value value);
 Value give_tensor(const Tensor& tensor);
-std::string take_string(Value value);
-Value give_string(const std::string& s);
-std::vector<Value> take_list(Value value);
-Value give_list(const std::vector<Value>& items);
-optional<Value> take_optional(Value value);
-Value give_optional(optional<Value> value);
 ScalarType take_scalar_type(Value value);
 Value give_scalar_type(ScalarType type);
 
@@ -51,13 +44,12 @@ struct Convert {  // bool, integers, float, double
   static T narrow(int64_t wide) {
     bool negative_for_unsigned = std::is_unsigned_v<T> && wide < 0;
     if (negative_for_unsigned || static_cast<int64_t>(static_cast<T>(wide)) != wide)
-      raise(text(wide) + " does not fit into the argument's C++ type of " +
-            text(8 * sizeof(T)) + " bits");
+      raise_all("", wide, " does not fit into the argument's C++ type of ", 8 * sizeof(T), " bits");
     return static_cast<T>(wide);
   }
   static T narrow(double wide) {
     if (std::isfinite(wide) && std::abs(wide) > std::numeric_limits<T>::max())
-      raise(text(wide) + " does not fit into a float");
+      raise_all("", wide, " does not fit into a float");
     return static_cast<T>(wide);
   }
 };
@@ -67,14 +59,23 @@ struct Convert<Tensor> {
   static Value give(const Tensor& t) { return give_tensor(t); }
 };
 template <>
-struct Convert<std::string> {
-  static std::string take(Value value) { return take_string(value); }
-  static Value give(const std::string& s) { return give_string(s); }
-};
-template <>
 struct Convert<ScalarType> {
   static ScalarType take(Value value) { return take_scalar_type(value); }
   static Value give(ScalarType type) { return give_scalar_type(type); }
+};
+
+#ifdef TORCH_LIGHT_STD
+std::string take_string(Value value);
+Value give_string(const std::string& s);
+std::vector<Value> take_list(Value value);
+Value give_list(const std::vector<Value>& items);
+optional<Value> take_optional(Value value);
+Value give_optional(optional<Value> value);
+
+template <>
+struct Convert<std::string> {
+  static std::string take(Value value) { return take_string(value); }
+  static Value give(const std::string& s) { return give_string(s); }
 };
 template <class T>
 struct Convert<optional<T>> {
@@ -99,6 +100,7 @@ struct Convert<std::vector<T>> {
     return give_list(values);
   }
 };
+#endif  // TORCH_LIGHT_STD
 
 // Box<Tensor (*)(Tensor), &square>::call is the function that PyTorch calls for `square`. The type
 // stands there because CUDA has functions of such names as `exp` and `max`: it says which is meant.
@@ -111,12 +113,13 @@ struct Box<Result (*)(Args...), function> {
   }
   template <size_t... I>
   static void call([[maybe_unused]] Value* stack, std::index_sequence<I...>) {
-    std::tuple<std::decay_t<Args>...> args{Convert<std::decay_t<Args>>::take(stack[I])...};
-    if constexpr (std::is_void_v<Result>) std::apply(function, args);
-    else give(stack, std::apply(function, args));
+    auto run = [](std::decay_t<Args>... args) -> Result { return function(args...); };
+    if constexpr (std::is_void_v<Result>) run(Convert<std::decay_t<Args>>::take(stack[I])...);
+    else give(stack, run(Convert<std::decay_t<Args>>::take(stack[I])...));
   }
   template <class T>
   static void give(Value* stack, const T& result) { stack[0] = Convert<T>::give(result); }
+#ifdef TORCH_LIGHT_STD
   template <class... T>
   static void give(Value* stack, const std::tuple<T...>& results) {
     std::apply([&](const auto&... r) {
@@ -124,6 +127,7 @@ struct Box<Result (*)(Args...), function> {
       ((stack[i++] = Convert<std::decay_t<decltype(r)>>::give(r)), ...);
     }, results);
   }
+#endif
 };
 
 }  // namespace torch_light

@@ -9,10 +9,8 @@
 namespace torch_light {
 TORCH_LIGHT_ELEMENT(c10::Half, Half)
 TORCH_LIGHT_ELEMENT(c10::BFloat16, BFloat16)
-inline std::string text(c10::Half x) { return text(static_cast<double>(static_cast<float>(x))); }
-inline std::string text(c10::BFloat16 x) {
-  return text(static_cast<double>(static_cast<float>(x)));
-}
+inline Message& operator<<(Message& m, c10::Half x) { return m << double(float(x)); }
+inline Message& operator<<(Message& m, c10::BFloat16 x) { return m << double(float(x)); }
 }  // namespace torch_light
 
 namespace at { using c10::BFloat16; using c10::Half; }

@@ -1,4 +1,6 @@
 // What tensor.h and binding.h declare, over the stable C interface of PyTorch 2.10 and later.
+#include "std.h"
+
 #include "binding.h"
 
 #include <torch/csrc/stable/library.h>
@@ -29,9 +31,9 @@ static_assert(int(ScalarType::UInt64) == int(FullType::UInt64));
 static void must(AOTITorchError error, [[maybe_unused]] const char* what) {
   if (error == TORCH_SUCCESS) return;
 #ifdef TORCH_VERSION_2_13_0
-  raise(torch_exception_get_what_without_backtrace());
+  raise_all("", torch_exception_get_what_without_backtrace());
 #else
-  raise(std::string("PyTorch refused ") + what);
+  raise_all("", "PyTorch refused ", what);
 #endif
 }
 #define MUST(call) must(call, #call)
@@ -53,13 +55,14 @@ static Tensor from_stable(const stable::Tensor& t) {
   MUST(aoti_torch_new_tensor_handle(t.get(), &handle));
   return adopt(handle);
 }
-static optional<FullType> to_stable(optional<ScalarType> type) {
-  return type ? optional<FullType>(static_cast<FullType>(*type)) : nullopt;
+static optional<FullType> dtype_of(const TensorOptions& options) {
+  if (!options.has_dtype()) return nullopt;
+  return static_cast<FullType>(options.scalar_type());
 }
-static optional<stable::Device> to_stable(optional<Device> device) {
-  if (!device) return nullopt;
-  auto type = static_cast<torch::headeronly::DeviceType>(device->type());
-  return stable::Device(type, device->index());
+static optional<stable::Device> device_of(const TensorOptions& options) {
+  if (!options.has_device()) return nullopt;
+  auto type = static_cast<torch::headeronly::DeviceType>(options.device().type());
+  return stable::Device(type, options.device().index());
 }
 static torch::headeronly::IntHeaderOnlyArrayRef to_stable(IntArrayRef sizes) {
   return {sizes.data(), sizes.size()};
@@ -79,28 +82,19 @@ size_t elementSize(ScalarType type) {
     case kLong: case kDouble: case kUInt64: case ScalarType::ComplexFloat: return 8;
     case ScalarType::ComplexDouble: return 16;
   }
-  raise(std::string("element size of ") + toString(type) + " is not known");
+  raise_all("", "element size of ", type, " is not known");
 }
 
 size_t TypeMeta::itemsize() const { return elementSize(type); }
 
 // ------------------------------------------------------------------------------- errors and text
 
-void raise(const std::string& message) { throw std::runtime_error(message); }
-
-std::string text(const char* s) { return s; }
-std::string text(const std::string& s) { return s; }
-std::string text(char c) { return std::string(1, c); }
-std::string text(bool b) { return b ? "1" : "0"; }
-std::string text(long long i) { return std::to_string(i); }
-std::string text(unsigned long long i) { return std::to_string(i); }
-std::string text(double x) {
+static std::string text(double x) {
   char digits[32];
   std::snprintf(digits, sizeof digits, "%g", x);
   return digits;
 }
-std::string text(ScalarType type) { return toString(type); }
-std::string text(TypeMeta meta) {
+static std::string text(TypeMeta meta) {
   switch (meta.type) {
     case kByte: return "unsigned char";
     case kChar: return "signed char";
@@ -113,15 +107,32 @@ std::string text(TypeMeta meta) {
     default: return std::string("c10::") + toString(meta.type);
   }
 }
-std::string text(DeviceType type) {
+static std::string text(DeviceType type) {
   return type == DeviceType::CPU ? "cpu" : type == DeviceType::Meta ? "meta" : "cuda";
 }
-std::string text(const Device& device) { return device.str(); }
-std::string text(IntArrayRef sizes) {
+static std::string text(IntArrayRef sizes) {
   std::string s = "[";
   for (int64_t size : sizes) s += (s.size() > 1 ? ", " : "") + std::to_string(size);
   return s + "]";
 }
+
+static std::string& text_of(void* text) { return *static_cast<std::string*>(text); }
+
+Message::Message() : text_(new std::string) {}
+Message::~Message() { delete &text_of(text_); }
+void Message::raise() const { throw std::runtime_error(text_of(text_)); }
+
+Message& Message::operator<<(const char* s) { text_of(text_) += s; return *this; }
+Message& Message::operator<<(char c) { text_of(text_) += c; return *this; }
+Message& Message::operator<<(bool b) { return *this << (b ? '1' : '0'); }
+Message& Message::operator<<(double x) { return *this << text(x); }
+Message& Message::operator<<(long long i) { return *this << std::to_string(i); }
+Message& Message::operator<<(unsigned long long i) { return *this << std::to_string(i); }
+Message& Message::operator<<(ScalarType type) { return *this << toString(type); }
+Message& Message::operator<<(TypeMeta meta) { return *this << text(meta); }
+Message& Message::operator<<(DeviceType type) { return *this << text(type); }
+Message& Message::operator<<(const Device& device) { return *this << device.str(); }
+Message& Message::operator<<(IntArrayRef sizes) { return *this << text(sizes); }
 
 // --------------------------------------------------------------------------------------- devices
 
@@ -129,7 +140,8 @@ std::string Device::str() const {
   return text(type_) + (has_index() ? ":" + std::to_string(index_) : "");
 }
 
-Device::Device(const std::string& name) : type_(kCPU), index_(-1) {
+Device::Device(const char* text) : type_(kCPU), index_(-1) {
+  std::string name = text;
   auto colon = name.find(':');
   auto kind = name.substr(0, colon);
   TORCH_CHECK(kind == "cuda" || kind == "cpu", "expected \"cuda\" or \"cpu\", got \"", name, '"');
@@ -272,8 +284,8 @@ Tensor Tensor::reshape(IntArrayRef sizes) const {
   return from_stable(stable::reshape(to_stable(*this), to_stable(sizes)));
 }
 Tensor Tensor::to(const TensorOptions& options) const {
-  return from_stable(stable::to(to_stable(*this), to_stable(options.dtype_opt()), nullopt,
-                          to_stable(options.device_opt())));
+  return from_stable(stable::to(to_stable(*this), dtype_of(options), nullopt,
+                          device_of(options)));
 }
 
 const Tensor& Tensor::zero_() const {
@@ -294,8 +306,8 @@ const Tensor& Tensor::copy_(const Tensor& other) const {
 Tensor empty(IntArrayRef sizes, const TensorOptions& options) {
   for (int64_t size : sizes)
     TORCH_CHECK(size >= 0, "Trying to create tensor with negative dimension ", size, ": ", sizes);
-  return from_stable(stable::empty(to_stable(sizes), to_stable(options.dtype_opt()), nullopt,
-                             to_stable(options.device_opt())));
+  return from_stable(stable::empty(to_stable(sizes), dtype_of(options), nullopt,
+                             device_of(options)));
 }
 Tensor zeros(IntArrayRef sizes, const TensorOptions& options) {
   return empty(sizes, options).zero_();
@@ -308,8 +320,8 @@ Tensor full(IntArrayRef sizes, double value, const TensorOptions& options) {
 }
 // Strides are kept, as in PyTorch: a channels-last tensor begets a channels-last one.
 Tensor empty_like(const Tensor& like, const TensorOptions& options) {
-  std::array<StableIValue, 6> stack{from(to_stable(like)), from(to_stable(options.dtype_opt())),
-                                    from(std::nullopt), from(to_stable(options.device_opt())),
+  std::array<StableIValue, 6> stack{from(to_stable(like)), from(dtype_of(options)),
+                                    from(std::nullopt), from(device_of(options)),
                                     from(std::nullopt), from(std::nullopt)};
   MUST(torch_call_dispatcher("aten::empty_like", "", stack.data(), TORCH_ABI_VERSION));
   return take_tensor(stack[0]);

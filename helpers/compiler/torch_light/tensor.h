@@ -6,19 +6,19 @@
 // written against this header also builds with the full one.
 #pragma once
 
+#include <stddef.h>
+
 #include <cstdint>
 #include <initializer_list>
-#include <optional>
-#include <string>
-#include <tuple>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace torch_light {
 
+#ifdef TORCH_LIGHT_STD  // see std.h
 using std::nullopt;
 using std::optional;
+#endif
 
 // ------------------------------------------------------------------------------- element types
 
@@ -106,13 +106,16 @@ using DeviceIndex = int8_t;
 class Device {
  public:
   Device(DeviceType type, DeviceIndex index = -1) : type_(type), index_(index) {}
-  Device(const std::string& text);  // "cuda", "cuda:1", "cpu"
+  Device(const char* text);  // "cuda", "cuda:1", "cpu"
   DeviceType type() const { return type_; }
   DeviceIndex index() const { return index_; }
   bool has_index() const { return index_ != -1; }
   bool is_cuda() const { return type_ == kCUDA; }
   bool is_cpu() const { return type_ == kCPU; }
+#ifdef TORCH_LIGHT_STD
+  Device(const std::string& text) : Device(text.c_str()) {}
   std::string str() const;
+#endif
   bool operator==(const Device& o) const { return type_ == o.type_ && index_ == o.index_; }
   bool operator!=(const Device& o) const { return !(*this == o); }
 
@@ -128,9 +131,8 @@ class IntArrayRef {
  public:
   IntArrayRef() = default;
   IntArrayRef(const int64_t* data, size_t size) : data_(data), size_(size) {}
-  IntArrayRef(const std::vector<int64_t>& v) : data_(v.data()), size_(v.size()) {}
   IntArrayRef(const std::initializer_list<int64_t>& list)
-      : data_(std::data(list)), size_(list.size()) {}
+      : data_(first(list)), size_(list.size()) {}
   IntArrayRef(const int64_t& one) : data_(&one), size_(1) {}
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
@@ -140,7 +142,10 @@ class IntArrayRef {
   const int64_t& operator[](size_t i) const { return data_[i]; }
   const int64_t& front() const { return data_[0]; }
   const int64_t& back() const { return data_[size_ - 1]; }
+#ifdef TORCH_LIGHT_STD
+  IntArrayRef(const std::vector<int64_t>& v) : data_(v.data()), size_(v.size()) {}
   std::vector<int64_t> vec() const { return {begin(), end()}; }
+#endif
   bool equals(IntArrayRef o) const {
     if (size_ != o.size_) return false;
     for (size_t i = 0; i < size_; ++i)
@@ -149,6 +154,7 @@ class IntArrayRef {
   }
 
  private:
+  static const int64_t* first(const std::initializer_list<int64_t>& list) { return list.begin(); }
   const int64_t* data_ = nullptr;
   size_t size_ = 0;
 };
@@ -158,24 +164,35 @@ inline bool operator!=(IntArrayRef a, IntArrayRef b) { return !a.equals(b); }
 class TensorOptions {
  public:
   TensorOptions() = default;
-  TensorOptions(ScalarType type) : dtype_(type) {}
-  TensorOptions(TypeMeta meta) : dtype_(meta.type) {}
-  TensorOptions(Device device) : device_(device) {}
-  TensorOptions(DeviceType type) : device_(Device(type)) {}
-  TensorOptions dtype(ScalarType type) const { auto o = *this; o.dtype_ = type; return o; }
-  TensorOptions device(Device device) const { auto o = *this; o.device_ = device; return o; }
+  TensorOptions(ScalarType type) : has_dtype_(true), dtype_(type) {}
+  TensorOptions(TypeMeta meta) : TensorOptions(meta.type) {}
+  TensorOptions(Device device) : has_device_(true), device_(device) {}
+  TensorOptions(DeviceType type) : TensorOptions(Device(type)) {}
+  TensorOptions dtype(ScalarType type) const {
+    auto o = *this;
+    o.has_dtype_ = true;
+    o.dtype_ = type;
+    return o;
+  }
+  TensorOptions device(Device device) const {
+    auto o = *this;
+    o.has_device_ = true;
+    o.device_ = device;
+    return o;
+  }
   TensorOptions device(DeviceType type, DeviceIndex index) const {
     return device(Device(type, index));
   }
-  ScalarType scalar_type() const { return dtype_.value_or(kFloat); }
-  TypeMeta dtype() const { return {scalar_type()}; }
-  Device device() const { return device_.value_or(Device(kCPU)); }
-  optional<ScalarType> dtype_opt() const { return dtype_; }
-  optional<Device> device_opt() const { return device_; }
+  bool has_dtype() const { return has_dtype_; }
+  bool has_device() const { return has_device_; }
+  ScalarType scalar_type() const { return dtype_; }
+  TypeMeta dtype() const { return {dtype_}; }
+  Device device() const { return device_; }
 
  private:
-  optional<ScalarType> dtype_;
-  optional<Device> device_;
+  bool has_dtype_ = false, has_device_ = false;
+  ScalarType dtype_ = kFloat;
+  Device device_ = kCPU;
 };
 inline TensorOptions dtype(ScalarType type) { return type; }
 inline TensorOptions device(Device device) { return device; }
@@ -184,33 +201,44 @@ inline TensorOptions device(DeviceType type, DeviceIndex index) { return Device(
 // -------------------------------------------------------------------------------------- errors
 
 // TORCH_CHECK(condition, "expected ", 2, " dimensions, got ", x.dim()): a RuntimeError in Python.
-[[noreturn]] void raise(const std::string& message);
+class Message {
+ public:
+  Message();
+  ~Message();
+  Message& operator<<(const char* s);
+  Message& operator<<(char c);
+  Message& operator<<(bool b);
+  Message& operator<<(double x);
+  Message& operator<<(long long i);
+  Message& operator<<(unsigned long long i);
+  Message& operator<<(ScalarType type);  // Float
+  Message& operator<<(TypeMeta meta);    // float
+  Message& operator<<(DeviceType type);
+  Message& operator<<(const Device& device);  // cuda:0
+  Message& operator<<(IntArrayRef sizes);     // [2, 3]
+  template <class T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
+  Message& operator<<(T i) {
+    if constexpr (std::is_signed_v<T>) return *this << static_cast<long long>(i);
+    else return *this << static_cast<unsigned long long>(i);
+  }
+#ifdef TORCH_LIGHT_STD
+  Message& operator<<(const std::string& s) { return *this << s.c_str(); }
+  Message& operator<<(const std::vector<int64_t>& v) { return *this << IntArrayRef(v); }
+#endif
+  [[noreturn]] void raise() const;
 
-std::string text(const char* s);
-std::string text(const std::string& s);
-std::string text(char c);
-std::string text(bool b);
-std::string text(double x);
-std::string text(long long i);
-std::string text(unsigned long long i);
-std::string text(ScalarType type);  // Float
-std::string text(TypeMeta meta);    // float
-std::string text(DeviceType type);
-std::string text(const Device& device);  // cuda:0
-std::string text(IntArrayRef sizes);     // [2, 3]
-template <class T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
-std::string text(T i) {
-  if constexpr (std::is_signed_v<T>) return text(static_cast<long long>(i));
-  else return text(static_cast<unsigned long long>(i));
-}
-inline std::string text(const std::vector<int64_t>& v) { return text(IntArrayRef(v)); }
+ private:
+  void* text_;  // a std::string, which needs no header here
+};
 
 template <class... Args>
 [[noreturn]] void raise_all(const char* condition, const Args&... args) {
+  Message message;
   if constexpr (sizeof...(Args) == 0)
-    raise(std::string("Expected ") + condition + " to be true, but got false.");
+    message << "Expected " << condition << " to be true, but got false.";
   else
-    raise((std::string() + ... + text(args)));
+    (message << ... << args);
+  message.raise();
 }
 #define TORCH_CHECK(condition, ...) \
   do { if (!(condition)) ::torch_light::raise_all(#condition, ##__VA_ARGS__); } while (0)

@@ -9,8 +9,8 @@ namespace torch_light {
 inline void check_cuda(cudaError_t error, const char* file, int line) {
   if (error == cudaSuccess) return;
   cudaGetLastError();  // this error is reported now; it must not meet the next check
-  raise(std::string("CUDA error: ") + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) +
-        "), noticed at " + file + ", line " + text(line));
+  raise_all("", "CUDA error: ", cudaGetErrorString(error), " (", cudaGetErrorName(error),
+            "), noticed at ", file, ", line ", line);
 }
 }  // namespace torch_light
 

@@ -7,11 +7,12 @@ namespace c10::cuda {
 
 class OptionalCUDAGuard {
  public:
+  explicit OptionalCUDAGuard(Device device) { go_to(device); }
+#ifdef TORCH_LIGHT_STD
   explicit OptionalCUDAGuard(optional<Device> device) {
-    if (!device || !device->has_index()) return;
-    C10_CUDA_CHECK(cudaGetDevice(&original_));
-    if (device->index() != original_) C10_CUDA_CHECK(cudaSetDevice(device->index()));
+    if (device) go_to(*device);
   }
+#endif
   ~OptionalCUDAGuard() {
     if (original_ >= 0) cudaSetDevice(original_);
   }
@@ -19,6 +20,11 @@ class OptionalCUDAGuard {
   OptionalCUDAGuard& operator=(const OptionalCUDAGuard&) = delete;
 
  private:
+  void go_to(Device device) {
+    if (!device.has_index()) return;
+    C10_CUDA_CHECK(cudaGetDevice(&original_));
+    if (device.index() != original_) C10_CUDA_CHECK(cudaSetDevice(device.index()));
+  }
   int original_ = -1;
 };
 
@@ -41,8 +47,10 @@ using c10::cuda::CUDAGuard;
 using c10::cuda::OptionalCUDAGuard;
 }  // namespace at::cuda
 
+#ifdef TORCH_LIGHT_STD
 namespace at {
 inline optional<Device> device_of(const Tensor& t) {
   return t.defined() ? optional<Device>(t.device()) : nullopt;
 }
 }  // namespace at
+#endif
