@@ -294,3 +294,21 @@ std::tuple<torch::Tensor, double> max(torch::Tensor inp, std::optional<double> a
 )
 def test_the_standard_library_is_read_only_for_strings_that_name_it(code, names):
     assert ("torch_light/std.h" in torch_light.preamble(code)) == names
+
+
+def test_what_strings_take_for_granted_is_there():
+    host = compile_cuda(
+        """
+    __global__ void k(float* x) { x[0] = fmaxf(fabsf(x[0]), FLT_MIN) + INT_MAX; assert(x[0] > 0); }
+    int host(torch::Tensor x) {
+      char text[32];
+      snprintf(text, sizeof text, "%d", 12);
+      uint32_t big = UINT32_MAX;
+      memset(text + 2, 0, 1);
+      if (isnan(sqrt(2.0)) || time(nullptr) == 0 || big < 1) printf("never");
+      k<<<1, 1>>>(x.data_ptr<float>());
+      return atoi(text) + abs(-3) + (int)strlen(text);
+    }
+    """
+    ).host
+    assert host(torch.ones(1, device=DEVICE)) == 12 + 3 + 2
