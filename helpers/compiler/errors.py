@@ -27,6 +27,8 @@ HINTS = {
     "the string: all of PyTorch's C++ names, but a slower build",
     r"too much shared data": "a block has 48 KiB of static shared memory; more must be dynamic "
     "(extern __shared__) and asked for with cudaFuncSetAttribute",
+    r"conflicting declaration '.*\[\]'|redeclaration of '.*\[\]'": "an extern __shared__ array is "
+    "one for the whole file: declare it as char[] and cast, or give it a name for each type",
     r"returning non-void|end of non-void": "a function with a result returns it on every path",
     r"Not a name of any known instruction": "the fault is in the text of an asm statement",
 }

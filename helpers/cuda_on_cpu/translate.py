@@ -212,6 +212,8 @@ def _newlines(text: str) -> str:
 def _rewrite_dynamic_shared(src: str, check: bool) -> str:
     """extern __shared__ T name[]  ->  auto* name = dynamic_shared<T>()"""
     source = Source(src)
+    functions = [each for each in source.functions if each.body]
+    templates = [each.body for each in functions if re.match(r"template\s*<", each.header)]
 
     def declaration(found, own):
         specifiers = re.sub(
@@ -227,6 +229,10 @@ def _rewrite_dynamic_shared(src: str, check: bool) -> str:
             new = f"static ::cuda_on_cpu::DynamicShared<{element}> {name}{told};"
         else:
             new = f"auto* {name} = ::cuda_on_cpu::dynamic_shared<{element}>({told});"
+            if any(first < found.start() < last for first, last in templates):
+                # An array of the whole file: the compiler sees if two instances differ in its type.
+                declared = " ".join(specifiers.split())
+                new = f"{{ extern {declared} {name}[]{found['extents']}; }} {new}"
         return new + _newlines(own)
 
     pattern = (

@@ -567,8 +567,8 @@ EXPORT math(const Arrays& a) {
     auto put = [&](double x) { *out++ = x; };
     put(rsqrtf(4.0f)), put(rsqrt(16.0)), put(__expf(1.0f)), put(__fdividef(1.0f, 4.0f));
     put(__saturatef(1.5f)), put(__saturatef(-1.0f)), put(__saturatef(NAN));
-    put(__fmaf_rn(2, 3, 4)), put(min(3, 5u)), put(max(2.5f, 2)), put(min(1.0, 2.0f));
-    put(max(-1ll, 0)), put(fmaxf(NAN, 2.0f));
+    put(__fmaf_rn(2, 3, 4)), put(min(3, 5u)), put(max(2.5f, 2.0f)), put(min(1.0, 2.0f));
+    put(max(-1ll, 0ll)), put(fmaxf(NAN, 2.0f));
     put(__popc(0xff00)), put(__popcll(1ull << 40)), put(__clz(1)), put(__clz(0)), put(__clzll(1));
     put(__ffs(8)), put(__ffs(0)), put(__brev(1)), put(__byte_perm(0x33221100, 0x77665544, 0x7531));
     put(__funnelshift_l(0x80000000, 1, 1)), put(__funnelshift_r(0, 1, 4));

@@ -97,6 +97,15 @@ __global__ void halves(__half* h, __half2* h2, __nv_bfloat16* b, float* f) {
     b[0] = b[0] + b[1];
     h[0] = __hadd(h[0], __float2half(f[0]));
 }
+__global__ void mixed(float* a, int n, long l) {
+    a[0] = max(n, 0.f);      // wrong
+    a[1] = min(n, l);        // wrong
+    a[2] = max(n, 3u) + max(a[0], 0.0) + min('a', 3);
+}
+template <class T> __global__ void dynamic(T* a) {
+    extern __shared__ T raw[]; a[0] = raw[0];  // wrong: for the second T
+}
+void run(float* a, int* b) { dynamic<<<1, 1, 8>>>(a), dynamic<<<1, 1, 8>>>(b); }
 uchar4 four(unsigned char x) { return uchar4(x, x, x, x); }  // wrong
 __device__ int vla(int n) { int t[n]; return t[0]; }  // wrong
 float later(float x) { return x; }
@@ -228,6 +237,9 @@ def test_what_is_of_the_host_is_refused_in_code_for_the_device():
     assert said["a[0] = twice(a[0]);"] == f"twice {host}"
     assert said["p[0] = P(3.f);"] == f"the constructor of P {host}"
     assert said["a[0] = count;"].startswith("count is a variable of the host: pass it to the kern")
+    assert (
+        said["extern __shared__ T raw[]; a[0] = raw[0];"] == "conflicting declaration 'int raw []'"
+    )
     assert "write __hadd(a, b), __hmul(a, b)" in said["h[0] = h[0] + h[1];"]
     assert "write __float2half(x) or __half2float(x)" in said["h[0] = 1.0f;"]
 

@@ -9,38 +9,31 @@
 
 // ---------------------------------------------------------------- min, max
 
-#define CUDA_ON_CPU_MIN_MAX(T)                                  \
-    constexpr T min(T a, T b) { return b < a ? b : a; }         \
-    constexpr T max(T a, T b) { return a < b ? b : a; }
-CUDA_ON_CPU_MIN_MAX(int)
-CUDA_ON_CPU_MIN_MAX(unsigned)
-CUDA_ON_CPU_MIN_MAX(long)
-CUDA_ON_CPU_MIN_MAX(unsigned long)
-CUDA_ON_CPU_MIN_MAX(long long)
-CUDA_ON_CPU_MIN_MAX(unsigned long long)
+// There is an overload for exactly the pairs of types that CUDA has one for: max(n, 0.f) with an int
+// n is ambiguous to nvcc, and here.
+#define CUDA_ON_CPU_MIN_MAX(A, B, T)                                            \
+    constexpr T min(A a, B b) { return (T)b < (T)a ? (T)b : (T)a; }             \
+    constexpr T max(A a, B b) { return (T)a < (T)b ? (T)b : (T)a; }
+#define CUDA_ON_CPU_MIN_MAX_INTEGERS(T)              \
+    CUDA_ON_CPU_MIN_MAX(T, T, T)                     \
+    CUDA_ON_CPU_MIN_MAX(T, unsigned T, unsigned T)   \
+    CUDA_ON_CPU_MIN_MAX(unsigned T, T, unsigned T)   \
+    CUDA_ON_CPU_MIN_MAX(unsigned T, unsigned T, unsigned T)
+CUDA_ON_CPU_MIN_MAX_INTEGERS(int)
+CUDA_ON_CPU_MIN_MAX_INTEGERS(long)
+CUDA_ON_CPU_MIN_MAX_INTEGERS(long long)
+#undef CUDA_ON_CPU_MIN_MAX_INTEGERS
 #undef CUDA_ON_CPU_MIN_MAX
 // A number beats a NaN.
 inline float min(float a, float b) { return fminf(a, b); }
 inline float max(float a, float b) { return fmaxf(a, b); }
-inline double min(double a, double b) { return fmin(a, b); }
-inline double max(double a, double b) { return fmax(a, b); }
-
-namespace cuda_on_cpu {
-template <class A, class B>
-using Mixed = std::enable_if_t<std::is_arithmetic<A>::value && std::is_arithmetic<B>::value &&
-                                   !std::is_same<A, B>::value,
-                               std::common_type_t<A, B>>;
-}
-template <class A, class B>
-constexpr cuda_on_cpu::Mixed<A, B> min(A a, B b) {
-    using T = std::common_type_t<A, B>;
-    return min(T(a), T(b));
-}
-template <class A, class B>
-constexpr cuda_on_cpu::Mixed<A, B> max(A a, B b) {
-    using T = std::common_type_t<A, B>;
-    return max(T(a), T(b));
-}
+#define CUDA_ON_CPU_MIN_MAX(A, B)                       \
+    inline double min(A a, B b) { return fmin(a, b); }  \
+    inline double max(A a, B b) { return fmax(a, b); }
+CUDA_ON_CPU_MIN_MAX(double, double)
+CUDA_ON_CPU_MIN_MAX(float, double)
+CUDA_ON_CPU_MIN_MAX(double, float)
+#undef CUDA_ON_CPU_MIN_MAX
 inline unsigned umin(unsigned a, unsigned b) { return min(a, b); }
 inline unsigned umax(unsigned a, unsigned b) { return max(a, b); }
 
