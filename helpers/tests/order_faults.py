@@ -849,7 +849,7 @@ RIGHT = {
     a[threadIdx.x] = __float2half(x[threadIdx.x]);
     b[threadIdx.x] = __float2half(1);
     __syncthreads();
-    y[threadIdx.x] = __half2float(a[63 - threadIdx.x] + b[63 - threadIdx.x]);
+    y[threadIdx.x] = __half2float(__hadd(a[63 - threadIdx.x], b[63 - threadIdx.x]));
 """,
     ),
     "placement_new": (
