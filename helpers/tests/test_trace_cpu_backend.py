@@ -417,7 +417,7 @@ __global__ void operations_kernel(float* y, const float* x) {
     out[128] = tanhf(*a) * 0.5f;  // flops: 2
     __half h = __float2half(*a);  // flops: 0
     out[160] = __half2float(__hadd(h, h));  // flops: 1
-    out[192] = __half2float(h * h);  // flops: 1
+    out[192] = __half2float(__hmul(h, h));  // flops: 1
     out[224] = fabsf(*a) - float(threadIdx.x);  // flops: 1
     out[256] = float(double(*a) * double(*b) + 2.0);  // flops: 2
     out[288] = *a > 0.5f ? *a * 3.0f : *a / 7.0f;  // flops: 1
