@@ -311,7 +311,7 @@ def _cpu_flags(check, trace):
     return {
         "extra_include_paths": [str(path) for path in _CPU_INCLUDE],
         "extra_cflags": [*tools.cpu_backend().flags(check, trace), *NVCC_DEFINES],
-        "extra_ldflags": [str(tools.cpu_backend().runtime_library())],
+        "extra_ldflags": tools.cpu_backend().linked(),
     }
 
 

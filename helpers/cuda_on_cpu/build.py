@@ -85,6 +85,15 @@ class CpuBackend:
             chosen += _CLANG_TRACE if is_clang else _GCC_TRACE
         return chosen
 
+    def linked(self) -> list[str]:
+        """Return what the linker must be told to make a library of translated CUDA."""
+        runtime = [str(self.runtime_library())]
+        if not sys.platform.startswith("linux"):
+            return runtime
+        heap = ("malloc", "free", "_Znwm", "_Znam", "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm")
+        to_heap = [f"-Wl,--wrap={name}" for name in heap]  # see runtime/heap.cpp
+        return [*runtime, *to_heap, f"-Wl,--version-script={HERE / 'runtime' / 'hidden.map'}"]
+
     def runtime_library(self) -> Path:
         """Return the library that every translated string is linked with."""
         return _runtime_library(self)

@@ -178,27 +178,30 @@ def _name_static_shared(src: str) -> str:
 
 
 def _name_variables(src: str) -> str:
-    """Tell the runtime about each __device__ variable that has an address."""
+    """Tell the runtime about each variable of the device that has an address."""
     source = Source(src)
 
     def naming(found, own):
         at = found.start()
         head = re.split(r"[;{}]", source.code[:at])[-1] + found[0]
-        no_variable = r"\b(extern|template|constexpr|operator|__constant__)\b"
+        no_variable = r"\b(extern|template|constexpr|operator)\b"
         is_variable = source.at_file_scope(at) and not re.search(no_variable, head)
         if not is_variable or source.in_macro(at):
             return own
         names = checked.declared_variables(found[0])
-        return own + "".join(_NAMED_VARIABLE.format(name) for name in names)
+        constant = str("__constant__" in head).lower()
+        return own + "".join(_NAMED_VARIABLE.format(name, constant) for name in names)
 
     alignment = r"(?:alignas|__align__|__attribute__)\s*\((?:[^()]|\([^()]*\))*\)"
     declarators = rf"(?:{alignment}|\[[^\]]*\]|[^;{{}}()=\[])*"  # a function has ( )
     braces = r"\{(?:[^{};]|\{[^{};]*\})*\}"
     values = rf"(?:(?:=|(?=\{{))(?:[^;{{}}]|{braces})*)?"
-    return _replace(src, rf"\b__device__\b{declarators}{values};", naming)
+    return _replace(src, rf"\b__(?:device|constant)__\b{declarators}{values};", naming)
 
 
-_NAMED_VARIABLE = ' static const ::cuda_on_cpu::NamedVariable cuda_on_cpu_named_{0}("{0}", {0});'
+_NAMED_VARIABLE = (
+    ' static const ::cuda_on_cpu::NamedVariable cuda_on_cpu_named_{0}("{0}", {0}, {1});'
+)
 
 
 def _has_no_size(declaration: str) -> bool:

@@ -165,7 +165,8 @@ def test_dynamic_shared_memory(declaration, new):
         ("namespace n { alignas(32) __device__ volatile double d[N * (2 + 1)]; }", ["d"]),
         ("__device__ int2 pair = make_int2(1, 2);", ["pair"]),
         ("__device__ constexpr int K = 3;", []),
-        ("__device__ __constant__ float filter[9];", []),
+        ("__device__ __constant__ float filter[9];", ["filter"]),
+        ("__constant__ float filter[9];", ["filter"]),
         ("template <class T> __device__ T any;", []),
         ("extern __device__ int elsewhere;", []),
         ("__device__ float square(float x = 1);", []),
@@ -178,7 +179,9 @@ def test_dynamic_shared_memory(declaration, new):
 )
 def test_variables_of_the_device_are_named(declaration, names):
     assert "NamedVariable" not in translate(declaration)
-    told = re.findall(r'NamedVariable \w+\("(\w+)", (\w+)\);', translate(declaration, check=True))
+    told = re.findall(
+        r'NamedVariable \w+\("(\w+)", (\w+), \w+\);', translate(declaration, check=True)
+    )
     assert told == [(name, name) for name in names]
 
 

@@ -20,6 +20,7 @@ struct KernelArray {
     unsigned rank;               // number of indices; a shared scalar has none
     std::size_t extents[MAX_RANK];
     bool of_numbers;             // no structure with padding lies in it, as far as it is known
+    bool constant = false;       // __constant__: no kernel writes to it, and it has a cache of its own
 };
 
 struct Access {

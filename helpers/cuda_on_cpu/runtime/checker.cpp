@@ -1,5 +1,7 @@
 #include "checker.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 
 #include "memory.h"
@@ -79,9 +81,15 @@ void Checker::name_array(DeclaredArray array) {
     constexpr std::size_t BESIDE = 4096;  // bytes that an array at the edge may be left by
     static_shared_ = thread_local_memory(
         reinterpret_cast<void*>(multiprocessor_.launch().run_threads));
-    if (!checks_->all_is_known()) return;
+    if (!KNOWS_MODULES) return;
     static_shared_.begin -= BESIDE;
     static_shared_.bytes += 2 * BESIDE;
+}
+
+void Checker::forget(std::uintptr_t begin) {
+    checks_->forget(begin);
+    for (Recent& recent : recent_)
+        if (recent.begin == begin) recent = {};
 }
 
 const KnownArray* Checker::nearest_static_shared(std::uintptr_t address) const {
@@ -115,10 +123,14 @@ const KnownArray* Checker::array_left_at(const Recent& recent, std::uintptr_t ad
     return recent.code == code && recent.array ? recent.array : checks_->nearest_tensor(address);
 }
 
-// Whether no array of the kernel lies at an address that is not of interest otherwise.
+// Whether a kernel can reach nothing at an address that lies in no array. (The hardware tells of
+// null pointers.)
 bool Checker::is_astray(std::uintptr_t address) const {
+    constexpr std::uintptr_t NEAR_NULL = 4096;
     auto* code = reinterpret_cast<void*>(multiprocessor_.launch().run_threads);
-    return checks_->all_is_known() && !thread_local_memory(code).contains(address);
+    Dl_info module;
+    return KNOWS_MODULES && address >= NEAR_NULL && !thread_local_memory(code).contains(address) &&
+           !dladdr(reinterpret_cast<void*>(address), &module);
 }
 
 static Region built_in_variables() {
@@ -140,27 +152,35 @@ void Checker::find(Recent& recent, std::uintptr_t address, unsigned bytes, Acces
                             ? recent.site
                             : checks_->site(code, callers(), known_depth());
         recent = {code,  array->begin, array->bytes, array, array->shadow->cells(),
-                  (unsigned char)array->shadow->shift(), array->shared, array->only_read, site};
+                  (unsigned char)array->shadow->shift(), array->shared, array->only_read,
+                  array->constant, site};
         return;
     }
     const Stacks& stacks = multiprocessor_.stacks();
     Region region{std::uintptr_t(stacks.begin()), stacks.bytes()};
     bool was_in_array = recent.code == code && recent.array;
-    // An index far away may land in the stack of another thread.
-    Region near{std::uintptr_t(__builtin_frame_address(0)) - STACK_BYTES, 2 * STACK_BYTES};
-    if (region.contains(address) && !near.contains(address) && was_in_array && is_astray(address))
-        report_range(*recent.array, address, bytes, kind, code);
     if (!region.contains(address)) region = built_in_variables();
-    if (!region.contains(address) && !checks_->is_of_no_interest(address, &region)) {
+    constexpr std::size_t BEHIND = 64;  // bytes between the variables of a module
+    bool boring = region.contains(address) || checks_->is_of_no_interest(address, &region);
+    if (boring && was_in_array && address - recent.begin - recent.bytes < BEHIND)
+        report_range(*recent.array, address, bytes, kind, code);
+    if (!boring) {
         if (const KnownArray* meant = array_left_at(recent, address, bytes, code))
             report_range(*meant, address, bytes, kind, code);
         if (static_shared_.contains(address) && !is_guard(address, bytes))
             report_range(*nearest_static_shared(address), address, bytes, kind, code);
-        if (was_in_array && is_astray(address))
-            report_range(*recent.array, address, bytes, kind, code);
+        if (is_astray(address)) {
+            if (was_in_array && !checks_->pointing_nowhere(address))
+                report_range(*recent.array, address, bytes, kind, code);
+            report_nowhere(address, kind, code);
+        }
         region = {address, 1};
+    } else if (stacks.contains(reinterpret_cast<void*>(address)) && !in_own_stack(address)) {
+        // An index far away may land in the stack of another thread.
+        if (was_in_array) report_range(*recent.array, address, bytes, kind, code);
+        report_local_of_another(kind, code);
     }
-    recent = {code, region.begin, region.bytes, nullptr, nullptr, 0, false, false, 0};
+    recent = {code, region.begin, region.bytes, nullptr, nullptr, 0, false, false, false, 0};
 }
 
 // ---------------------------------------------------------------- one access
@@ -331,6 +351,58 @@ void Checker::report_range(const KernelArray& array, std::uintptr_t address, uns
              code);
     if (!before && address < end) sentence += " to " + element_text(named, address + bytes - 1);
     fail(sentence + ", but " + name + (before ? " begins at " : " ends at ") + edge + ".", code);
+}
+
+void Checker::report_nowhere(std::uintptr_t address, AccessKind kind, const void* code) {
+    std::string sentence = present(kind);
+    if (const Parameter* parameter = checks_->pointing_nowhere(address)) {
+        auto index = (address - std::uintptr_t(parameter->pointer)) / parameter->element_bytes;
+        std::string name = *parameter->name ? parameter->name : "the pointer";
+        sentence += name + "[" + std::to_string(index) + "], but " + name;
+    } else {
+        sentence += "through a pointer that";
+    }
+    fail(sentence + (was_freed(reinterpret_cast<void*>(address))
+                         ? " points to memory that has been freed."
+                         : " points to no memory of the device: no tensor, no array from "
+                           "cudaMalloc, no variable of the device."),
+         code);
+}
+
+void Checker::report_local_of_another(AccessKind kind, const void* code) {
+    fail(std::string(present(kind)) +
+             "a local variable of another thread: on a GPU each thread reaches its own only.",
+         code);
+}
+
+void Checker::misaligned(std::uintptr_t address, unsigned bytes, AccessKind kind,
+                         const void* code) {
+    std::string place;
+    for (const KnownArray& shared : shared_)
+        if (shared.contains(address)) place = element_text(shared, address);
+    if (place.empty())
+        if (const KnownArray* array = checks_->find(address, bytes))
+            place = element_text(checks_->named(*array, address), address);
+    fail(present(kind) + std::to_string(bytes) + " bytes at once" +
+             (place.empty() ? "" : " from " + place + " on") +
+             ", but at an address that is no multiple of " + std::to_string(bytes) + ".",
+         code);
+}
+
+// The bytes are what new memory is filled with. Fewer than four may hold that by chance, so there
+// all eight have to do.
+void Checker::check_filled(const Recent& recent, std::uintptr_t address, unsigned bytes) {
+    std::uintptr_t begin = address, end = address + bytes;
+    if (bytes < 4) {
+        begin = std::max(recent.begin, address / 8 * 8);
+        end = std::min(recent.begin + recent.bytes, begin / 8 * 8 + 8);
+    }
+    if (end - begin < 4 || !is_filled(begin, end - begin, UNWRITTEN)) return;
+    MemoryFound found;
+    if (!find_memory(reinterpret_cast<void*>(address), &found)) return;  // a variable
+    fail("reads " + element_text(checks_->named(*recent.array, address), address) +
+             ", to which nothing has been written.",
+         recent.code);
 }
 
 void Checker::report_race(const KernelArray& array, std::uintptr_t address, AccessKind kind,

@@ -44,7 +44,10 @@ public:
                                        AtomicKind atomic = AtomicKind::update);
     [[noreturn, gnu::cold]] void index_out_of_bounds(int line, std::intptr_t index,
                                                      const std::string& type);
+    [[noreturn, gnu::cold]] void misaligned(std::uintptr_t address, unsigned bytes,
+                                            AccessKind kind, const void* code);
     void name_array(DeclaredArray array);
+    void forget(std::uintptr_t begin);  // an array that the kernel frees
 
     // Where the running thread stands: its calls and the iterations of its loops, as a hash.
     std::uint64_t& place() { return path_[position.thread].place; }
@@ -67,7 +70,7 @@ private:
         KnownArray* array;
         Cell* cells;     // the array's
         unsigned char shift;  // a cell stands for 1 << shift bytes
-        bool shared, only_read;
+        bool shared, only_read, constant;
         unsigned site;
     };
     static constexpr unsigned RECENT = 512, DEPTH = 32;
@@ -92,6 +95,13 @@ private:
     bool is_astray(std::uintptr_t address) const;
     bool is_guard(std::uintptr_t address, unsigned bytes) const;
     [[gnu::noinline]] void order(std::uintptr_t address, bool stores);
+    static bool in_own_stack(std::uintptr_t address) {  // the next one is farther away
+        return address - (std::uintptr_t(__builtin_frame_address(0)) - STACK_BYTES) <
+               2 * STACK_BYTES;
+    }
+    static bool seems_filled(std::uintptr_t address, unsigned bytes);
+    [[gnu::noinline]] void check_filled(const Recent& recent, std::uintptr_t address,
+                                        unsigned bytes);
     [[gnu::noinline]] void check_cells(const Recent& recent, std::uintptr_t address, unsigned bytes,
                                        AccessKind kind, bool orders, AtomicKind atomic);
     [[gnu::noinline]] void count(const Recent& recent, std::uintptr_t address, unsigned bytes,
@@ -126,6 +136,10 @@ private:
                                                   AccessKind kind, Mark mine, Mark earlier,
                                                   bool wrote, bool in_kernel = true);
     std::string missing_fence(Mark mine, Mark earlier) const;
+    [[noreturn, gnu::cold, gnu::noinline]] void report_nowhere(std::uintptr_t address,
+                                                               AccessKind kind, const void* code);
+    [[noreturn, gnu::cold, gnu::noinline]] void report_local_of_another(AccessKind kind,
+                                                                        const void* code);
     [[noreturn, gnu::cold, gnu::noinline]] void report_unwritten(const Recent& recent,
                                                                  std::uintptr_t address, Mark mine);
     unsigned known_depth() const;
@@ -213,7 +227,8 @@ inline bool Checker::passes(const Recent& recent, std::uintptr_t address, unsign
                             AccessKind kind) {
     std::size_t offset = address - recent.begin;
     if (!recent.array || offset >= recent.bytes || offset + bytes > recent.bytes) return false;
-    if (recent.only_read && kind == AccessKind::load) return true;
+    if (kind == AccessKind::load && !recent.shared && seems_filled(address, bytes)) return false;
+    if (recent.constant || (recent.only_read && kind == AccessKind::load)) return true;
     Mark mine = mark(recent, false, AtomicKind::update);
     Cell* cell = recent.cells + (offset >> recent.shift);
     if (bytes % 4 == 0 && recent.shift == 2) {
@@ -234,14 +249,30 @@ inline void Checker::look_at(std::uintptr_t address, unsigned bytes, AccessKind 
     Recent& recent = recent_[slot(code)];
     if (recent.code != code || address - recent.begin >= recent.bytes)
         find(recent, address, bytes, kind, code);
-    if (!recent.array) return;
+    if (!recent.array) {
+        if (recent.bytes == multiprocessor_.stacks().bytes() && !in_own_stack(address))
+            find(recent, address, bytes, kind, code);
+        return;
+    }
     std::size_t offset = address - recent.begin;
     if (offset + bytes > recent.bytes) report_range(*recent.array, address, bytes, kind, code);
+    if (recent.constant) return;
 
+    bool reads = kind == AccessKind::load ||
+                 (kind == AccessKind::atomic && atomic != AtomicKind::exchange);
+    if (reads && !recent.shared && seems_filled(address, bytes))
+        check_filled(recent, address, bytes);
     bool is_free = recent.only_read && kind == AccessKind::load;
     if (!is_free && (orders || !passes(recent, address, bytes, kind)))
         check_cells(recent, address, bytes, kind, orders, atomic);
     if (counting_) count(recent, address, bytes, kind);
+}
+
+inline bool Checker::seems_filled(std::uintptr_t address, unsigned bytes) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, reinterpret_cast<const void*>(address), bytes < 8 ? bytes : 8);
+    std::uint64_t digits = bytes < 8 ? (std::uint64_t{1} << 8 * bytes) - 1 : ~std::uint64_t{0};
+    return word == (filled_from(address, UNWRITTEN) & digits);
 }
 
 // Whether an access is right, as it is seen from times alone; if so, it is marked. What does not

@@ -82,9 +82,10 @@ static Variables& variables() {
     return variables;
 }
 
-void name_variable(const DeclaredArray& array) {
+void name_variable(const DeclaredArray& array, bool constant) {
     std::lock_guard<std::mutex> lock(variables().mutex);
     variables().all.push_back(known_as(array, false));
+    variables().all.back().constant = constant;
 }
 
 static std::atomic<bool> pointers_in_symbols{false};
@@ -96,13 +97,21 @@ static std::uint64_t next_number() {
     return ++last;
 }
 
-// The copies of a kernel's arguments lie on the launching thread's stack, near `arguments`.
-constexpr std::size_t AROUND_ARGUMENTS = 16 * 1024;
+// Functions of class types copy themselves from the launching thread's copy of an argument. clang
+// also tells of what our headers read on that thread's stack, near `arguments`.
+static Region arguments_of(const Launch& launch) {
+#if defined(__clang__)
+    constexpr std::size_t AROUND = 16 * 1024;
+    return {std::uintptr_t(launch.arguments) - AROUND, 2 * AROUND};
+#else
+    return {std::uintptr_t(launch.arguments), launch.argument_bytes};
+#endif
+}
 
 Checks::Checks(const Launch& launch)
     : number(next_number()),
       launch_(launch),
-      arguments_{std::uintptr_t(launch.arguments) - AROUND_ARGUMENTS, 2 * AROUND_ARGUMENTS},
+      arguments_(arguments_of(launch)),
       module_(memory_of_library(reinterpret_cast<void*>(launch.run_threads))) {
     sites_.push_back({nullptr, {}});  // number 0: unknown
     {
@@ -111,11 +120,11 @@ Checks::Checks(const Launch& launch)
             if (module_.contains(variable.begin)) arrays_.emplace_back(variable);
     }
     variables_ = arrays_.size();
-    bool tell_all = !pointers_in_symbols, all_known = true;
+    bool tell_all = !pointers_in_symbols;
     for (unsigned i = 0; i < launch.parameter_count; i++) {
         const Parameter& parameter = launch.parameters[i];
         tell_all &= !parameter.may_hold_pointers;
-        all_known &= !parameter.pointer || find(std::uintptr_t(parameter.pointer), 1);
+        if (parameter.pointer) find(std::uintptr_t(parameter.pointer), 1);
     }
     parameters_tell_all_ = tell_all;
     for (std::size_t a = variables_; a < arrays_.size(); a++) {
@@ -124,7 +133,12 @@ Checks::Checks(const Launch& launch)
             if (arrays_[a].contains(std::uintptr_t(launch.parameters[i].pointer)))
                 arrays_[a].only_read &= launch.parameters[i].only_read;
     }
-    all_is_known_ = tell_all && all_known && !launch.may_allocate;
+}
+
+void Checks::forget(std::uintptr_t begin) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (KnownArray& array : arrays_)
+        if (array.begin == begin) array.bytes = 0;
 }
 
 KnownArray* Checks::find_known(std::uintptr_t address) {
@@ -138,7 +152,7 @@ KnownArray* Checks::find(std::uintptr_t address, unsigned bytes) {
     if (KnownArray* known = find_known(address)) return known;
     MemoryFound found;
     if (!find_memory(reinterpret_cast<void*>(address), &found) || !found.inside) return nullptr;
-    if (parameters_tell_all_ && !is_in_a_table(found)) return nullptr;
+    if (parameters_tell_all_ && found.owner != FROM_NEW && !is_in_a_table(found)) return nullptr;
     KernelArray array{found.begin, found.bytes, false, "", found.begin, bytes, 1, {}, false};
     arrays_.emplace_back(named(array, address));
     return &arrays_.back();
@@ -175,6 +189,19 @@ static const char* argument_name(std::ptrdiff_t index) {
         return all;
     }();
     return std::size_t(index) < names->size() ? (*names)[std::size_t(index)].c_str() : "";
+}
+
+const Parameter* Checks::pointing_nowhere(std::uintptr_t address) {
+    constexpr std::size_t FAR = std::size_t{1} << 32;
+    const Parameter* nearest = nullptr;
+    MemoryFound found;
+    for (unsigned i = 0; i < launch_.parameter_count; i++) {
+        const Parameter& p = launch_.parameters[i];
+        if (!p.pointer || address - std::uintptr_t(p.pointer) >= FAR) continue;
+        bool is_known = find_memory(p.pointer, &found) || module_.contains(std::uintptr_t(p.pointer));
+        if (!is_known && (!nearest || p.pointer > nearest->pointer)) nearest = &p;
+    }
+    return nearest;
 }
 
 KernelArray Checks::named(const KernelArray& array, std::uintptr_t address) const {

@@ -55,12 +55,14 @@ public:
     int line(unsigned site);
     static int line(const void* code, const void* const* callers, unsigned depth);
 
+    void forget(std::uintptr_t begin);  // an array that a kernel frees
     void forget_accesses();  // at a barrier of the grid
 
     // Whether nothing has been said yet about accesses of these two sites.
     bool remark_once(unsigned site, unsigned other);
 
-    bool all_is_known() const { return all_is_known_; }
+    // The parameter that points to no memory which a kernel can reach, but just before the address.
+    const Parameter* pointing_nowhere(std::uintptr_t address);
     const KnownArray* nearest_tensor(std::uintptr_t address);  // null if there is none
 
     // As the kernel's parameter that points into the array calls it; there may be several.
@@ -77,7 +79,6 @@ private:
 
     const Launch& launch_;
     bool parameters_tell_all_ = false;  // so what they or their tables do not reach, nobody does
-    bool all_is_known_ = false;         // and where each of those ends
     Region arguments_, module_;
     std::mutex mutex_;  // guards what follows
     std::deque<KnownArray> arrays_;
@@ -93,5 +94,12 @@ std::string element_text(const KernelArray& array, std::uintptr_t address);
 // The memory of thread_local variables that the loaded library with this code has for the calling
 // operating-system thread: its static __shared__ arrays.
 Region thread_local_memory(const void* code);
+
+// Whether all memory is known that a kernel may reach beside arrays.
+#if defined(__linux__)
+constexpr bool KNOWS_MODULES = true;
+#else
+constexpr bool KNOWS_MODULES = false;
+#endif
 
 }  // namespace cuda_on_cpu

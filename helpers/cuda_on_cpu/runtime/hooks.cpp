@@ -22,12 +22,27 @@ using namespace cuda_on_cpu;
         checker->access(std::uintptr_t(address), unsigned(bytes), kind, code, orders);
 }
 
+// An access of a type that is aligned to its size. (clang says so from eight bytes on.)
+template <unsigned BYTES>
+[[gnu::always_inline]] static inline void tell_aligned(const void* address, AccessKind kind,
+                                                       const void* code, bool orders = false) {
+#if defined(__clang__)
+    constexpr unsigned ALIGNMENT = BYTES < 8 ? BYTES : 8;
+#else
+    constexpr unsigned ALIGNMENT = BYTES;
+#endif
+    Checker* checker = checker_here;
+    if (checker && std::uintptr_t(address) % ALIGNMENT)
+        checker->misaligned(std::uintptr_t(address), BYTES, kind, code);
+    tell(address, BYTES, kind, code, orders);
+}
+
 #define ACCESSES(N)                                                                                \
-    HOOK void __tsan_read##N(void* p) { tell(p, N, AccessKind::load, CALLER); }                    \
-    HOOK void __tsan_write##N(void* p) { tell(p, N, AccessKind::store, CALLER); }                  \
+    HOOK void __tsan_read##N(void* p) { tell_aligned<N>(p, AccessKind::load, CALLER); }            \
+    HOOK void __tsan_write##N(void* p) { tell_aligned<N>(p, AccessKind::store, CALLER); }          \
     HOOK void __tsan_read_write##N(void* p) {                                                      \
-        tell(p, N, AccessKind::load, CALLER);                                                      \
-        tell(p, N, AccessKind::store, CALLER);                                                     \
+        tell_aligned<N>(p, AccessKind::load, CALLER);                                              \
+        tell_aligned<N>(p, AccessKind::store, CALLER);                                             \
     }                                                                                              \
     HOOK void __tsan_unaligned_read##N(void* p) { tell(p, N, AccessKind::load, CALLER); }          \
     HOOK void __tsan_unaligned_write##N(void* p) { tell(p, N, AccessKind::store, CALLER); }        \
@@ -35,8 +50,8 @@ using namespace cuda_on_cpu;
         tell(p, N, AccessKind::load, CALLER);                                                      \
         tell(p, N, AccessKind::store, CALLER);                                                     \
     }                                                                                              \
-    HOOK void __tsan_volatile_read##N(void* p) { tell(p, N, AccessKind::load, CALLER, true); }     \
-    HOOK void __tsan_volatile_write##N(void* p) { tell(p, N, AccessKind::store, CALLER, true); }   \
+    HOOK void __tsan_volatile_read##N(void* p) { tell_aligned<N>(p, AccessKind::load, CALLER, true); }\
+    HOOK void __tsan_volatile_write##N(void* p) { tell_aligned<N>(p, AccessKind::store, CALLER, true); }\
     HOOK void __tsan_unaligned_volatile_read##N(void* p) {                                         \
         tell(p, N, AccessKind::load, CALLER, true);                                                \
     }                                                                                              \

@@ -233,6 +233,7 @@ cudaError_t cudaHostRegister(void* pointer, std::size_t bytes, unsigned flags) {
     MemoryLock lock(host_memory().mutex);
     HostAllocation registered{bytes, cudaMemoryTypeHost, flags, true, nullptr};
     bool is_new = host_memory().all.emplace(pointer, registered).second;
+    if (is_new) register_memory(pointer, bytes);
     return result(is_new ? cudaSuccess : cudaErrorHostMemoryAlreadyRegistered);
 }
 
@@ -242,6 +243,7 @@ cudaError_t cudaHostUnregister(void* pointer) {
     if (found == host_memory().all.end() || !found->second.registered)
         return result(cudaErrorHostMemoryNotRegistered);
     host_memory().all.erase(found);
+    release(pointer);
     return cudaSuccess;
 }
 

@@ -200,12 +200,32 @@ void release(void* array) {
     if (found == m.arrays.end()) return;
     Array was = found->second;
     m.arrays.erase(found);
-    if (!was.guard)
+    if (was.owner == OF_HOST)
+        return;
+    else if (!was.guard)
         std::free(array);
     else if (m.freed_stays_unused)
         m.freed.push_back(was);
     else
         keep_or_unmap(m, was);
+}
+
+void register_memory(void* start, std::size_t bytes) {
+    Memory& m = memory();
+    std::lock_guard<std::mutex> lock(m.mutex);
+    auto* begin = static_cast<char*>(start);
+    m.arrays.try_emplace(begin, Array{begin, bytes, begin, bytes, 0, OF_HOST, 0});
+}
+
+bool release_from(const char* owner, void* array) {
+    Memory& m = memory();
+    {
+        std::lock_guard<std::mutex> lock(m.mutex);
+        auto found = m.arrays.find(static_cast<char*>(array));
+        if (found == m.arrays.end() || std::strcmp(found->second.owner, owner)) return false;
+    }
+    release(array);
+    return true;
 }
 
 extern "C" CUDA_ON_CPU_API void cuda_on_cpu_keep_freed(bool unused) {
@@ -321,7 +341,8 @@ bool find_memory(const void* address, MemoryFound* found) {
     auto* at = static_cast<const char*>(address);
     const Array* array = m.find(at);
     if (!array) return false;
-    *found = {std::uintptr_t(array->begin), array->bytes, at >= array->begin && at < array->end()};
+    *found = {std::uintptr_t(array->begin), array->bytes, array->owner,
+              at >= array->begin && at < array->end()};
     return true;
 }
 

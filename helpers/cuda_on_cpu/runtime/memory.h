@@ -45,9 +45,16 @@ void guard_ends_again();
 struct MemoryFound {
     std::uintptr_t begin;
     std::size_t bytes;
+    const char* owner;
     bool inside;
 };
 bool find_memory(const void* address, MemoryFound* found);
+
+constexpr char FROM_NEW[] = "an array that a kernel allocated";
+constexpr char OF_HOST[] = "registered memory of the host";
+bool release_from(const char* owner, void* array);  // false if no array of the owner begins there
+void register_memory(void* start, std::size_t bytes);  // of the program, until release()
+
 // What a call of the host is about to do to memory.
 struct HostAccess {
     const char* call;  // "cudaMemcpy"

@@ -14,6 +14,7 @@
 #include "faults.cpp"
 #include "fiber.cpp"
 #include "graphs.cpp"
+#include "heap.cpp"
 #include "hooks.cpp"
 #include "host_memory.cpp"
 #include "kernel_calls.cpp"

@@ -46,7 +46,7 @@ struct DeclaredArray {
     bool others_have_names;  // so that static shared memory without a name belongs to no array
 };
 CUDA_ON_CPU_API void name_array(const DeclaredArray&);  // a shared one, by a thread of its block
-CUDA_ON_CPU_API void name_variable(const DeclaredArray&);
+CUDA_ON_CPU_API void name_variable(const DeclaredArray&, bool constant);
 // An exchange needs no earlier value, and a plain read may precede a compare-and-swap.
 enum class AtomicKind { update, exchange, compare_and_swap };
 CUDA_ON_CPU_API void record_atomic(const void* address, std::size_t bytes, AtomicKind);
@@ -79,11 +79,11 @@ CUDA_ON_CPU_UNCHECKED void name_dynamic_shared([[maybe_unused]] const char* name
 #endif
 }
 
-// Stands behind a __device__ variable and tells of it when the module is loaded.
+// Stands behind a variable of the device and tells of it when the module is loaded.
 struct NamedVariable {
     template <class T>
-    NamedVariable(const char* name, T& variable) {
-        name_variable(describe_array<T>(name, &variable, sizeof(T), false));
+    NamedVariable(const char* name, T& variable, bool constant) {
+        name_variable(describe_array<T>(name, &variable, sizeof(T), false), constant);
     }
 };
 
