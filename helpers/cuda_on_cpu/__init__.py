@@ -9,6 +9,10 @@ To see how a kernel runs, read include/cuda_on_cpu/launch.h (what <<<...>>> beco
 runtime/: multiprocessor.cpp (a block and its threads), barrier.cpp, warp.cpp, fiber.cpp (how a
 thread waits), device.cpp (a grid and the cores), memory.cpp and faults.cpp (what goes wrong).
 
+Inline PTX becomes calls of include/cuda_on_cpu/ptx/ (ptx.py has the table of instructions). What a
+whole warp does at once, such as a product of matrices, is together.h and tensor_core.h; barriers of
+some threads are runtime/block_barrier.cpp, asynchronous copies runtime/async_copies.cpp.
+
 A checked build (`check=True` in `translate` and `flags`) tells the runtime about every access:
 checked.py and include/cuda_on_cpu/check.h are what it adds, runtime/hooks.cpp is what it calls,
 checker.cpp and shadow.h find out what is wrong, counter.cpp what a GPU would do for the accesses.

@@ -522,3 +522,34 @@ def test_philox_to_the_bit(lib):
     lib.run("philox_words", out)
     expected = "6627e8d5 e169c58d bc57ac4c 9b00dbd8 f5bfa8b3 893eebe2 19f0b875 e4e5ad98"
     np.testing.assert_array_equal(out.ravel(), [int(word, 16) for word in expected.split()])
+
+
+_WRONG = {  # a kernel's body, what is said of it
+    "__shared__ B b; b.arrive_and_wait();":
+        "line 6: a barrier is used that no thread has initialised",
+    "__shared__ B b; if (threadIdx.x == 0) init(&b, 64); __syncthreads(); b.arrive_and_wait();":
+        "the block is stuck: 32 threads (the first: (0,0,0)) wait at cuda::barrier in line 10",
+    "__shared__ float s[32]; __shared__ B b; if (threadIdx.x == 0) init(&b, 32); __syncthreads();"
+    "s[threadIdx.x] = 1; (void)b.arrive(); x[threadIdx.x] = s[31 - threadIdx.x];":
+        "line 14: reads s[31] before any thread of the block has written it",
+    'if (threadIdx.x < 16) asm volatile("bar.sync 3, 64;"); x[threadIdx.x] = 1;':
+        "16 threads (the first: (0,0,0)) wait at bar.sync in line 18, 16 threads",
+    'unsigned d[2] = {}; if (threadIdx.x < 16) asm volatile("mma.sync.aligned.m16n8k8.row.col.f16'
+    '.f16.f16.f16 {%0, %1}, {%0, %1}, {%0}, {%0, %1};" : "+r"(d[0]), "+r"(d[1])); x[0] = d[0];':
+        "mma.sync in line 22 needs all 32 lanes of the warp; here 16 are in the kernel",
+}  # fmt: skip
+
+
+def test_what_is_wrong_is_said(tmp_path):
+    parts = [
+        f"__global__ void k{i}(float* x) {{\n{body}\n}}\n"
+        + _launch(f"go{i}", f"k{i}", "1, 32", "a.at<float>(0)")
+        for i, body in enumerate(_WRONG)
+    ]
+    head = "\n#include <cuda/barrier>\n#include <cstdint>\n"
+    head += "using B = cuda::barrier<cuda::thread_scope_block>;\n"
+    lib = compile_string(head + "".join(parts), tmp_path, check=True)
+    for i, sentence in enumerate(_WRONG.values()):
+        with pytest.raises(RuntimeError) as error:
+            lib.run(f"go{i}", np.zeros(32, np.float32))
+        assert sentence in str(error.value)
