@@ -17,6 +17,7 @@ nobody has written) is an error with a name.
 How it works, in the order to read it:
     geometry   dim3, threadIdx and its like, the limits of a launch
     operators  what neither a whole array nor threadIdx without .x can be used for
+    elements   the types that elements of arrays have, and C's conversions
     arrays     tensors as a kernel sees them: checked, element by element; shared_array
     arguments  the tensors of a launch
     vectors    several elements at a time, as with float4: as_vector

@@ -6,8 +6,9 @@ import warnings
 import numpy as np
 import torch
 
-from helpers.simulator.arrays import ELEMENTS, dtype_name, element_bytes, make_array, size_bytes
+from helpers.simulator.arrays import element_bytes, make_array, size_bytes
 from helpers.simulator.current import current
+from helpers.simulator.elements import ELEMENTS, dtype_name
 from helpers.simulator.errors import DtypeError, LaunchError
 from helpers.simulator.unwritten import find_unwritten
 from helpers.simulator.watch import AliasWatch, Watch

@@ -4,8 +4,9 @@ CUDA's atomicAdd(&out[i], x) is atomicAdd(out, i, x) here. All return the old va
 DtypeError for what is no array, or no array of integers where bits are changed.
 """
 
-from helpers.simulator.arrays import Array, dtype_name
+from helpers.simulator.arrays import Array
 from helpers.simulator.current import current, fault
+from helpers.simulator.elements import dtype_name
 from helpers.simulator.errors import DtypeError, HostOnlyError
 
 
