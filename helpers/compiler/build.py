@@ -409,7 +409,20 @@ def _compiled(functions, build: Build) -> CompiledFunctions:
         found = {name: reported(function, backend) for name, function in found.items()}
     if build.check:
         found = {name: checked_call(function) for name, function in found.items()}
-    return CompiledFunctions(found)
+    return CompiledFunctions({name: _briefly(function) for name, function in found.items()})
+
+
+def _briefly(function):
+    """Return the function with errors that show the caller's line, but not what lies below it."""
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        try:
+            return function(*args, **kwargs)
+        except RuntimeError as error:
+            raise error.with_traceback(None) from error.__cause__
+
+    return call
 
 
 def _call_load_inline(library: str, build: Build, directory: Path):
