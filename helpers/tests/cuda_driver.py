@@ -27,6 +27,22 @@ const char* call(void (*function)(const Arrays&), const Arrays& arrays) {
     try { function(arrays); return nullptr; }
     catch (const std::exception& e) { error = e.what(); return error.c_str(); }
 }
+// A checked kernel may reach memory of the device only: copies there and back.
+extern "C" __attribute__((visibility("default")))
+const char* call_on_copies(void (*function)(const Arrays&), const Arrays& arrays,
+                           const long* bytes) {
+    Arrays copies = arrays;
+    for (int i = 0; i < 12 && bytes[i]; i++) {
+        cudaMalloc(&copies.data[i], bytes[i]);
+        cudaMemcpy(copies.data[i], arrays.data[i], bytes[i], cudaMemcpyHostToDevice);
+    }
+    const char* error = call(function, copies);
+    for (int i = 0; i < 12 && bytes[i]; i++) {
+        cudaMemcpy(arrays.data[i], copies.data[i], bytes[i], cudaMemcpyDeviceToHost);
+        cudaFree(copies.data[i]);
+    }
+    return error;
+}
 #line 1 "cell"
 """
 
@@ -38,9 +54,10 @@ class _Arrays(ctypes.Structure):
 class Library:
     """A compiled CUDA string: `run(name, arrays...)` calls `EXPORT name(const Arrays& a)`."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, check: bool = False):
         self._library = ctypes.CDLL(str(path))
-        self._library.call.restype = ctypes.c_char_p
+        self._library.call.restype = self._library.call_on_copies.restype = ctypes.c_char_p
+        self._check = check
 
     def run(self, name: str, *arrays: np.ndarray) -> None:
         """Raise RuntimeError with the message of the C++ exception, if there is one."""
@@ -50,7 +67,11 @@ class Library:
             passed.data[i] = array.ctypes.data
             passed.size[i] = array.size
         function = ctypes.cast(getattr(self._library, name), ctypes.c_void_p)
-        error = self._library.call(function, ctypes.byref(passed))
+        if self._check:
+            sizes = (ctypes.c_long * 12)(*(array.nbytes for array in arrays))
+            error = self._library.call_on_copies(function, ctypes.byref(passed), sizes)
+        else:
+            error = self._library.call(function, ctypes.byref(passed))
         if error:
             raise RuntimeError(error.decode())
 
@@ -79,7 +100,7 @@ def compile_string(
     # Without the flags, or the linker would bring the sanitizer's runtime.
     link = [cxx, "-shared", str(compiled), str(runtime), f"-Wl,-rpath,{runtime.parent}"]
     _run([*link, "-o", str(library)])
-    return Library(library)
+    return Library(library, check)
 
 
 def _run(command: list[str]) -> None:

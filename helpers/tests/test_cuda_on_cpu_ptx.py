@@ -118,7 +118,7 @@ __global__ void lanes(unsigned* out) {
                  "AGAIN:\n add.u32 %0, %0, 7;\n setp.lt.u32 more, %0, 40;\n"
                  " @more bra AGAIN;\n bra DONE;\nDONE:\n}"
                  : "+r"(steps));
-    unsigned* mine = out + (threadIdx.x * 7);
+    unsigned* mine = out + (threadIdx.x * 8);
     asm volatile("st.global.v2.u32 [%0], {%1, %2};" :: "l"(mine), "r"(lane), "r"(warp) : "memory");
     asm volatile("st.global.cs.u32 [%0+8], %1;" :: "l"(mine), "r"(below) : "memory");
     mine[3] = r;
@@ -325,7 +325,7 @@ def test_instructions_of_one_lane(lib):
 
 
 def test_lanes(lib):
-    out = np.zeros((64, 7), np.uint32)
+    out = np.zeros((64, 8), np.uint32)
     lib.run("run_lanes", out)
     lane = np.arange(64) % 32
     inside = lane + 3 < 32

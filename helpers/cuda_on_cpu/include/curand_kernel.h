@@ -10,6 +10,11 @@ struct SpareNormals {
     bool has_float, has_double;
     float spare_float;
     double spare_double;
+    void clear() {
+        has_float = has_double = false;
+        spare_float = 0;
+        spare_double = 0;
+    }
 };
 }  // namespace cuda_on_cpu
 
@@ -47,9 +52,11 @@ inline void curand_init(unsigned long long seed, unsigned long long sequence,
                         unsigned long long offset, curandStateXORWOW* state) {
     unsigned low = 1099087573u * (unsigned(seed) ^ 0xaad26b49u);
     unsigned high = 2591861531u * (unsigned(seed >> 32) ^ 0xf7dcefddu);
-    *state = {6615241 + high + low,
-              {123456789 + low, 362436069 ^ low, 521288629 + high, 88675123 ^ high, 5783321 + low},
-              {}};
+    const unsigned words[] = {123456789 + low, 362436069 ^ low, 521288629 + high, 88675123 ^ high,
+                              5783321 + low};
+    state->d = 6615241 + high + low;
+    for (int i = 0; i < 5; i++) state->v[i] = words[i];
+    state->spare.clear();
     skipahead_sequence(sequence, state);
     skipahead(offset, state);
 }
@@ -107,7 +114,9 @@ inline void skipahead_sequence(unsigned long long sequences, curandStatePhilox4_
 }
 inline void curand_init(unsigned long long seed, unsigned long long sequence,
                         unsigned long long offset, curandStatePhilox4_32_10* state) {
-    *state = {};
+    state->ctr = {};
+    state->STATE = 0;
+    state->spare.clear();
     state->key = {unsigned(seed), unsigned(seed >> 32)};
     skipahead_sequence(sequence, state);
     skipahead(offset, state);

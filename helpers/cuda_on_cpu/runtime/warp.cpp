@@ -1,5 +1,7 @@
 // Operations of a warp: each lane lays down a value and waits; the last lane to come works out
 // the results of all, and they go on.
+#include <utility>
+
 #include "checker.h"
 #include "multiprocessor.h"
 
@@ -66,7 +68,10 @@ void Multiprocessor::complete_group(unsigned w, std::uint32_t group) {
         if (group != first.mask) report_short_warp(w * WARP_SIZE, __builtin_popcount(group));
         Together* brought[WARP_SIZE];
         for (unsigned lane = 0; lane < WARP_SIZE; lane++) brought[lane] = &together(lanes[lane].request);
+        // Its accesses are those of an instruction to registers, its lanes' own.
+        Checker* checker = std::exchange(checker_here, nullptr);
         together(first).work(brought);
+        checker_here = checker;
     }
     if (grid_->checks) checker_->lanes_meet(w, group, first.operation == WarpOperation::sync);
     std::uint32_t undefined = 0;  // lanes that read one outside the group
