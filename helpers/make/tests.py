@@ -140,7 +140,8 @@ def _counts(report: Path) -> tuple[int, int, int]:
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for stopped_by in (signal.SIGTERM, signal.SIGINT):  # the parts too, also in the background
+        signal.signal(stopped_by, signal.default_int_handler)
     set_up()  # before the parts, so that none of them waits for another's build,
     guard_tensors()  # also of what checks need on a machine with a GPU
     free = SimpleQueue()
