@@ -97,11 +97,16 @@ def set_up() -> None:
     """
     print(describe_device())
     try:
-        _tensor_object(BACKEND)
-        if BACKEND == "cpu":
-            guard_tensors()
+        prepare(BACKEND)
     except ToolMissing as problem:  # Python kernels run all the same
         print(problem)
+
+
+def prepare(backend: str) -> None:
+    """Build what every string needs on "cuda" or "cpu", once for this machine."""
+    _tensor_object(backend)
+    if backend == "cpu":
+        _guard_tensors()
 
 
 _loaded: dict[str, CompiledFunctions] = {}
@@ -404,7 +409,7 @@ def _compiled(functions, build: Build) -> CompiledFunctions:
     code = mask_comments(build.source)
     found = {name: noting(getattr(functions, name), name, code) for name in build.names}
     if build.backend == "cpu":
-        guard_tensors()
+        _guard_tensors()
         backend = tools.cpu_backend()
         found = {name: reported(function, backend) for name, function in found.items()}
     if build.check:
@@ -476,6 +481,6 @@ def _tensor_object(backend: str) -> Path:
 
 
 @functools.cache  # once is enough
-def guard_tensors():
+def _guard_tensors():
     """Let the CPU backend notice kernels that run over the end of a tensor made from now on."""
     tools.cpu_backend().install_allocator()

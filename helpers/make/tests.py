@@ -24,7 +24,7 @@ from queue import SimpleQueue
 import pytest
 
 from helpers.compiler import set_up
-from helpers.compiler.build import guard_tensors
+from helpers.compiler.build import prepare
 from helpers.make.install import ROOT
 from helpers.make.kernels import notebook_paths
 
@@ -143,7 +143,7 @@ def main() -> int:
     for stopped_by in (signal.SIGTERM, signal.SIGINT):  # the parts too, also in the background
         signal.signal(stopped_by, signal.default_int_handler)
     set_up()  # before the parts, so that none of them waits for another's build,
-    guard_tensors()  # also of what checks need on a machine with a GPU
+    prepare("cpu")  # also of what checks need on a machine with a GPU
     free = SimpleQueue()
     for share in shares():
         free.put(share)

@@ -180,8 +180,8 @@ def wheel(folder, name, version):
 @pytest.mark.skipif(install.find_gpu(), reason="the packages here stand for those without CUDA")
 def test_from_nothing_then_again_then_changed(tmp_path, monkeypatch):
     """The whole script in a folder of its own, with packages made here and no network."""
-    (tmp_path / "helpers").mkdir()
-    script = shutil.copy(install.__file__, tmp_path / "helpers")
+    (tmp_path / "helpers" / "make").mkdir(parents=True)
+    script = shutil.copy(install.__file__, tmp_path / "helpers" / "make")
     requirements = tmp_path / "requirements.txt"
     requirements.write_text("torch==2.13.0\n")
     wheel(tmp_path, "torch", "2.13.0+cpu")

@@ -109,8 +109,8 @@ def test_the_last_line_is_the_sum(monkeypatch, capsys, failed, code):
         "b": run_tests.Result("b", 4, failed, 0, 0.5, "output of b"),
     }
     monkeypatch.setattr(run_tests, "parts", lambda: ["a", "b"])
-    for name in ("set_up", "guard_tensors"):
-        monkeypatch.setattr(run_tests, name, lambda: None)
+    monkeypatch.setattr(run_tests, "set_up", lambda: None)
+    monkeypatch.setattr(run_tests, "prepare", lambda backend: None)
     monkeypatch.setattr(run_tests, "run_part", lambda part, cores: results[part])
     monkeypatch.setattr(run_tests.signal, "signal", lambda *of: None)
     assert run_tests.main() == code
