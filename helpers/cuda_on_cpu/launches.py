@@ -122,13 +122,11 @@ def rewrite_kernel_addresses(src: str) -> str:
 def _declarations(source: Source):
     """Return a function that gives what a launch of a kernel tells about its parameters."""
     parameters = checked.declared_parameters(source)
-    may_allocate = bool(re.search(r"\b(?:new|malloc)\b", source.code))
 
     def declaration(kernel: str) -> str:
         function = re.sub(r"<.*", "", kernel).split("::")[-1].strip()
         listed = ", ".join(parameters.get(function, []))
-        known = listed or may_allocate
-        return f".declare({{{listed}}}, {str(may_allocate).lower()})" if known else ""
+        return f".declare({{{listed}}})" if listed else ""
 
     return declaration
 

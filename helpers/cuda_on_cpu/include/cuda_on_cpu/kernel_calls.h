@@ -105,16 +105,15 @@ struct NamedKernel {
     void (*function)(Parameters...);
     int line;
     DeclaredList declared;
-    bool may_allocate;
 
-    NamedKernel declare(DeclaredList parameters, bool allocates) const {
-        return {name, function, line, parameters, allocates};
+    NamedKernel declare(DeclaredList parameters) const {
+        return {name, function, line, parameters};
     }
 };
 template <class... Parameters>
 NamedKernel<Parameters...> named_kernel(const char* name, void (*function)(Parameters...),
                                         int line = __builtin_LINE()) {
-    return {name, function, line, {}, false};
+    return {name, function, line, {}};
 }
 
 // A kernel behind a void*: (void*)kernel becomes kernel_address(named_kernel("kernel", kernel)).
@@ -123,7 +122,6 @@ struct ErasedKernel {
     void (*function)();
     int line;
     DeclaredList declared;
-    bool may_allocate;
     const std::size_t* sizes;  // of the arguments
     std::size_t count;
     cudaError_t (*launch)(const ErasedKernel&, Launch how, void** arguments);
@@ -134,7 +132,7 @@ CUDA_ON_CPU_API cudaError_t launch_erased(const void* kernel, const Launch& how,
 struct KernelAddress {
     const void* address;
     int line;
-    KernelAddress declare(DeclaredList, bool) const { return *this; }
+    KernelAddress declare(DeclaredList) const { return *this; }
 };
 inline KernelAddress named_kernel(const char*, const void* address, int line = __builtin_LINE()) {
     return {address, line};
@@ -145,7 +143,7 @@ template <class... Parameters, std::size_t... I>
 cudaError_t launch_function(const NamedKernel<Parameters...>& kernel, Launch how, void** arguments,
                             std::index_sequence<I...>) {
     how.kernel = kernel.name;
-    return Configuration(how).declare(kernel.declared, kernel.may_allocate)(
+    return Configuration(how).declare(kernel.declared)(
         kernel.function, *static_cast<std::decay_t<Parameters>*>(arguments[I])...);
 }
 template <class... Parameters>
@@ -162,7 +160,7 @@ struct Erased {
     static cudaError_t launch(const ErasedKernel& kernel, Launch how, void** arguments) {
         auto function = reinterpret_cast<void (*)(Parameters...)>(kernel.function);
         return launch_kernel(NamedKernel<Parameters...>{kernel.name, function, kernel.line,
-                                                        kernel.declared, kernel.may_allocate},
+                                                        kernel.declared},
                              how, arguments);
     }
 };
@@ -170,8 +168,7 @@ template <class... Parameters>
 void* kernel_address(const NamedKernel<Parameters...>& kernel) {
     using Of = Erased<Parameters...>;
     return remember_kernel({kernel.name, reinterpret_cast<void (*)()>(kernel.function), kernel.line,
-                            kernel.declared, kernel.may_allocate, Of::SIZES,
-                            sizeof...(Parameters), &Of::launch});
+                            kernel.declared, Of::SIZES, sizeof...(Parameters), &Of::launch});
 }
 }  // namespace cuda_on_cpu
 
@@ -232,7 +229,7 @@ inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config,
                                       const Arguments&... arguments) {
     cuda_on_cpu::Launch how = cuda_on_cpu::described_by(*config, kernel.line);
     how.kernel = kernel.name;
-    return cuda_on_cpu::Configuration(how).declare(kernel.declared, kernel.may_allocate)(
+    return cuda_on_cpu::Configuration(how).declare(kernel.declared)(
         kernel.function, static_cast<std::decay_t<Parameters>>(arguments)...);
 }
 // Of programmatic dependent launches: the grid before has ended.

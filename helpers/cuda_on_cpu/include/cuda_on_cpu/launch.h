@@ -92,9 +92,8 @@ class Configuration {
 public:
     explicit Configuration(const Launch& launch) : launch_(launch) {}
 
-    Configuration& declare(DeclaredList parameters, bool may_allocate) {
+    Configuration& declare(DeclaredList parameters) {
         declared_ = parameters;
-        launch_.may_allocate = may_allocate;
         return *this;
     }
 
