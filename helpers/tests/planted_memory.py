@@ -753,7 +753,98 @@ HOST = [
     ),
 ]
 
-FAULTS = [*RANGE, *MISALIGNED, *NOWHERE, *UNWRITTEN, *HOST]
+_UNSET = r"writes out\[\d+\], but its value comes from a local variable or array that was not set"
+
+LOCALS = [
+    _map(name, _UNSET, body, (255,), element, more)
+    for name, body, element, more in [
+        (
+            "sum_unset",
+            """    float sum@ = 0 ~ @;
+    for (int k = 0; k < n; k++) sum += x[k];
+    if (i < n) out[i] = sum; //!""",
+            "float",
+            "",
+        ),
+        (
+            "double_sum_unset",
+            """    double sum@ = 0 ~ @;
+    for (int k = 0; k < n; k++) sum += x[k];
+    if (i < n) out[i] = sum; //!""",
+            "double",
+            "",
+        ),
+        (
+            "sums_unset",
+            """    float sums[2][2]@ = {} ~ @;
+    for (int k = 0; k < n; k++) sums[k / 2 % 2][k % 2] += x[k];
+    if (i < n) out[i] = sums[i / 2 % 2][i % 2]; //!""",
+            "float",
+            "",
+        ),
+        (
+            "last_unset",
+            """    float four[4];
+    for (int k = 0; k < @4 ~ 3@; k++) four[k] = x[k];
+    if (i < n) out[i] = four[i % 4]; //!""",
+            "float",
+            "",
+        ),
+        (
+            "case_unset",
+            """    float value;
+    switch (i % 3) {
+        case 0: value = x[0]; break;
+        case 1: value = x[1]; break;
+        @default: value = x[2]; ~ @
+    }
+    if (i < n) out[i] = value; //!""",
+            "float",
+            "",
+        ),
+        (
+            "first_unset",  # nothing comes before the first
+            """    float before, sum = 0;
+    for (int k = 0; k < n; k++) {
+        @if (k > 0) ~ @sum += before;
+        before = x[k];
+    }
+    if (i < n) out[i] = sum; //!""",
+            "float",
+            "",
+        ),
+        (
+            "reference_unset",
+            """    float found@ = -1 ~ @;
+    NAME_find(x, i % n, found);
+    if (i < n) out[i] = found; //!""",
+            "float",
+            "__device__ void NAME_find(const float* x, int i, float& found) {"
+            " if (x[i] > 9) found = x[i]; }",
+        ),
+        (
+            "best_unset",
+            """    int best@ = 0 ~ @, most = n;
+    for (int k = 0; k < n; k++) if (x[k] > most) { best = k; most = x[k]; }
+    if (i < n) out[i] = best; //!""",
+            "int",
+            "",
+        ),
+        (
+            "shared_unset",
+            """    __shared__ float tile[64];
+    float value;
+    if (@true ~ i < 9@) value = x[i % n];
+    tile[threadIdx.x] = value;
+    __syncthreads();
+    if (i < n) out[i] = tile[63 - threadIdx.x]; //!""",
+            "float",
+            "",
+        ),
+    ]
+]
+
+FAULTS = [*RANGE, *MISALIGNED, *NOWHERE, *UNWRITTEN, *LOCALS, *HOST]
 
 _PRELUDE = """#include <cuda_fp16.h>
 #include <vector>

@@ -6,7 +6,7 @@ import warnings
 import pytest
 import torch
 
-from helpers.compiler import compile_cuda
+from helpers.compiler import CompileError, compile_cuda
 from helpers.tests.planted_memory import FAULTS, source
 
 
@@ -32,3 +32,41 @@ def test_a_fault_is_found_and_its_twin_passes(planted, fault):
         )
         said = str(error.value).splitlines()[0]
         assert re.search(expected, said), f"n = {n}: {said}"
+
+
+def test_a_variable_that_is_never_set_is_refused():
+    src = """__global__ void count_kernel(float* out) {
+    int count;
+    count += 1;
+    out[threadIdx.x] = count;
+}
+void count(torch::Tensor out) { count_kernel<<<1, 32>>>(out.data_ptr<float>()); }"""
+    with pytest.raises(CompileError, match="^line 3: 'count' is used uninitialized"):
+        compile_cuda(src, check=True)
+
+
+def test_both_names_are_told_and_a_bad_free_leaves_no_error():
+    c = compile_cuda(
+        """__global__ void shift_kernel(const float* x, float* out, int to) {
+    out[to + threadIdx.x] = x[threadIdx.x];
+}
+void shift(torch::Tensor x, torch::Tensor out, int64_t to, int64_t threads) {
+    shift_kernel<<<1, threads>>>(x.data_ptr<float>(), out.data_ptr<float>(), to);
+}
+void free_twice(torch::Tensor) {
+    float* d;
+    cudaMalloc(&d, 64);
+    cudaFree(d);
+    cudaFree(d);
+}
+int64_t last_error(torch::Tensor) { return cudaGetLastError(); }""",
+        check=True,
+    )
+    x = torch.arange(64).float()
+    with pytest.raises(RuntimeError, match=r"reads x\[1\] \(also out\[1\]\), written by thread"):
+        c.shift(x, x, 1, 2)
+    with pytest.raises(RuntimeError, match=r"writes x\[64\] \(also out\[64\]\), but x ends at"):
+        c.shift(x, x, 64, 1)
+    with pytest.raises(RuntimeError, match="has been freed already"):
+        c.free_twice(x)
+    assert c.last_error(x) == 0

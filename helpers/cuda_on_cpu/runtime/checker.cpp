@@ -260,7 +260,7 @@ void Checker::settle(bool in_kernel) {
         other += " of block " + text(multiprocessor_.grid().block_index(earlier.block()));
     if (int line = checks_->line(earlier.site())) other += " in line " + std::to_string(line);
     remark(multiprocessor_.place(mine.thread(), checks_->line(mine.site())) + "writes " +
-           element_text(checks_->named(*last.array, last.element), last.element) +
+           checks_->element_names(*last.array, last.element) +
            ", written by " + other +
            (one_block ? ", with no barrier between." : "; nothing orders the blocks of a launch.") +
            " Both write the same value, so it does no harm.");
@@ -341,7 +341,7 @@ void Checker::report_range(const KernelArray& array, std::uintptr_t address, uns
     KernelArray named = checks_->named(array, address);
     bool before = address < named.begin;
     std::string name = *named.name ? named.name : "array", first = element_text(named, address);
-    std::string sentence = present(kind) + first;
+    std::string sentence = present(kind) + checks_->element_names(array, address);
     std::uintptr_t end = named.begin + named.bytes;
     std::string edge = element_text(named, before ? named.begin : end - 1);
     if (!before && edge == first)  // a float4 in a tensor of floats
@@ -382,7 +382,7 @@ void Checker::misaligned(std::uintptr_t address, unsigned bytes, AccessKind kind
         if (shared.contains(address)) place = element_text(shared, address);
     if (place.empty())
         if (const KnownArray* array = checks_->find(address, bytes))
-            place = element_text(checks_->named(*array, address), address);
+            place = checks_->element_names(*array, address);
     fail(present(kind) + std::to_string(bytes) + " bytes at once" +
              (place.empty() ? "" : " from " + place + " on") +
              ", but at an address that is no multiple of " + std::to_string(bytes) + ".",
@@ -400,7 +400,7 @@ void Checker::check_filled(const Recent& recent, std::uintptr_t address, unsigne
     if (end - begin < 4 || !is_filled(begin, end - begin, UNWRITTEN)) return;
     MemoryFound found;
     if (!find_memory(reinterpret_cast<void*>(address), &found)) return;  // a variable
-    fail("reads " + element_text(checks_->named(*recent.array, address), address) +
+    fail("reads " + checks_->element_names(*recent.array, address) +
              ", to which nothing has been written.",
          recent.code);
 }
@@ -409,8 +409,7 @@ void Checker::report_race(const KernelArray& array, std::uintptr_t address, Acce
                           Mark mine, Mark earlier, bool wrote, bool in_kernel) {
     Quiet quiet;
     std::string what = !wrote ? "read" : earlier.atomic() ? "changed by an atomic" : "written";
-    std::string sentence = present(kind) + element_text(checks_->named(array, address), address) +
-                           ", " + what + " by thread " +
+    std::string sentence = present(kind) + checks_->element_names(array, address) + ", " + what + " by thread " +
                            multiprocessor_.index_text(earlier.thread());
     bool one_block = earlier.same_block(mine);
     if (!one_block)

@@ -401,6 +401,7 @@ void report_bad_free(const void* pointer) {
 extern "C" CUDA_ON_CPU_API const char* cuda_on_cpu_late_fault() {
     static std::string fault;
     fault = std::exchange(late_fault, "");
+    if (!fault.empty()) cudaGetLastError();  // it has been told, and is nobody else's
     return fault.c_str();
 }
 

@@ -437,9 +437,13 @@ std::string Multiprocessor::threads_text(unsigned count, unsigned first) const {
            index_text(first) + ")";
 }
 
-std::string Multiprocessor::index_text(unsigned thread) const {
-    uint3 block = grid_->launch.block;
+std::string index_text(const Launch& launch, unsigned thread) {
+    uint3 block = launch.block;
     return text({thread % block.x, thread / block.x % block.y, thread / block.x / block.y});
+}
+
+std::string Multiprocessor::index_text(unsigned thread) const {
+    return cuda_on_cpu::index_text(grid_->launch, thread);
 }
 
 // ---------------------------------------------------------------- entry points

@@ -27,6 +27,8 @@ constexpr unsigned NOBODY = ~0u;
 
 constexpr std::uint32_t lanes_below(unsigned lane) { return lane > 31 ? ~0u : (1u << lane) - 1; }
 
+std::string index_text(const Launch& launch, unsigned thread);  // "(3,0,0)"
+
 struct Fault {
     std::string where;     // kernel, block, thread
     int line;              // of the CUDA string; 0 if only the machine code's address is known

@@ -132,9 +132,9 @@ Parameter describe_parameter(Declared declared, const T& argument) {
         using Element = std::conditional_t<std::is_void_v<std::remove_pointer_t<T>>, char,
                                            std::remove_pointer_t<T>>;
         return {declared.name, argument, sizeof(Element), !std::is_arithmetic_v<Element>,
-                declared.only_read};
+                declared.only_read, std::is_signed_v<Element>};
     } else {
-        return {declared.name, nullptr, 0, !std::is_arithmetic_v<T> && !std::is_enum_v<T>, false};
+        return {declared.name, nullptr, 0, !std::is_arithmetic_v<T> && !std::is_enum_v<T>, false, false};
     }
 }
 

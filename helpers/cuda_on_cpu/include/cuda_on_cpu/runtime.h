@@ -59,6 +59,7 @@ struct Parameter {
     std::size_t element_bytes;
     bool may_hold_pointers;  // it, or what it points to
     bool only_read;          // what it points to is const in the kernel's own list
+    bool is_signed;          // what it points to are signed numbers, of any type
 };
 
 struct Launch {
@@ -76,8 +77,7 @@ struct Launch {
     bool checked = false;  // its module tells about every access (check.h)
     const Parameter* parameters = nullptr;
     unsigned parameter_count = 0;
-    bool may_allocate = false;  // memory of its own, by new or malloc
-    bool in_program = false;    // with a main(), which expects error codes
+    bool in_program = false;  // with a main(), which expects error codes
 };
 
 // Runs a grid to its end, and all that it launches; or keeps it for later (streams.h). Throws
