@@ -32,7 +32,13 @@ MOST_AT_ONCE = 8  # a part takes up to 2 GB of memory
 LIMIT_S = 1200  # the longest part takes 4 minutes on 2 cores with nothing else to do
 GRACE_S = 10
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # nbval's, also where nobody looks at a terminal
+ENVIRONMENT = {
+    "RECORD": "check",  # a notebook whose record is stale fails
+    # nbval takes two seconds to import, and only the notebooks' parts name it
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+}
 NBVAL = [
+    *("-p", "nbval.plugin"),
     *("-p", "helpers.make.nbval_watch"),
     "--nbval-lax",
     "--nbval-current-env",
@@ -89,7 +95,7 @@ def run_part(arguments: list[str], cores: Set[int] = frozenset()) -> Result:
         process = subprocess.Popen(
             command + arguments,
             cwd=ROOT,
-            env={"RECORD": "check"} | os.environ,  # a notebook whose record is stale fails
+            env=ENVIRONMENT | os.environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

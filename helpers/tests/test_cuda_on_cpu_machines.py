@@ -1,13 +1,14 @@
 """The CPU backend on other machines (aarch64 under qemu), its build, and its speed."""
 
 import subprocess
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from helpers.cuda_on_cpu import INCLUDE, Cache, CpuBackend, translate
+from helpers.cuda_on_cpu import INCLUDE, Cache, translate
 from helpers.tests.cuda_driver import PRELUDE, compile_string, need
 
 PROGRAM = r"""
@@ -108,17 +109,19 @@ def test_two_strings_with_the_same_names_do_not_mix(tmp_path):
         assert (out == size * (size - 1) / 2).all()
 
 
-def test_two_builds_of_the_runtime_at_once(tmp_path, capfd):
-    backends = [CpuBackend(need("g++"), Cache(tmp_path)) for _ in range(2)]
+def test_two_builds_of_the_same_at_once(tmp_path, capfd):
+    cache, both_build = Cache(tmp_path), threading.Barrier(2)
+
+    def make(directory):
+        (directory / "library").write_text("built")
+        both_build.wait()
+
     with ThreadPoolExecutor(2) as both:
-        first, second = both.map(CpuBackend.runtime_library, backends)
-    assert first == second and first.exists()
-    assert [p.name for p in first.parent.iterdir()] == [first.name]
-    assert [p.name for p in tmp_path.iterdir()] == [first.parent.name]
-    assert (
-        "Building libcuda_on_cpu.so of the CPU backend, once on this machine …"
-        in capfd.readouterr().err
-    )
+        first, second = both.map(lambda _: cache.get("it", make, "Building it"), range(2))
+    assert first == second and [path.name for path in first.iterdir()] == ["library"]
+    assert [path.name for path in tmp_path.iterdir()] == ["it"]
+    assert capfd.readouterr().err.count("Building it …") == 2
+    assert cache.get("it", pytest.fail) == first  # nothing is made twice
 
 
 SPEED = r"""
