@@ -81,7 +81,7 @@ class CpuBackend:
             # The sanitizers' calls alone: their runtimes come in where one links with these flags.
             chosen += ["-DCUDA_ON_CPU_CHECK", "-fsanitize=thread"]
             chosen += _CLANG_CHECKS if is_clang else _GCC_CHECKS
-            if not is_clang and _knows(self.compiler, _FILL_LOCALS):
+            if not trace and not is_clang and _knows(self.compiler, _FILL_LOCALS):
                 chosen.append(_FILL_LOCALS)
         if trace:
             chosen += _CLANG_TRACE if is_clang else _GCC_TRACE
