@@ -17,7 +17,9 @@ ALLOWED = {
     "compiler": {"compiler", "cuda_on_cpu", "base", "device", "make", "recorded"},
 }
 
-MODULES = "checks compiler doctor exercises mnist plots profiling recorded simulator timing trace"
+MODULES = (
+    "checks code compiler doctor exercises mnist plots profiling recorded simulator timing trace"
+)
 
 IMPORT = """
 import importlib, os, signal, sys

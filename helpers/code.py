@@ -1,0 +1,213 @@
+"""Show a CUDA string in colour, and a Python kernel beside its twin in CUDA, line by line.
+
+The colours are the theme's: JupyterLab and HTML pages made by nbconvert know the class names.
+"""
+
+import inspect
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import CudaLexer, PythonLexer
+
+from helpers.base.words import count
+from helpers.cuda_on_cpu.scanner import Function, Source
+
+HEADER = "header"
+TOKEN = re.compile(r"[A-Za-z_]\w*|\d+(?:\.\d*)?|[-+*/%<>=!&|^~]+")
+# what the two languages spell differently, and what one of them alone says
+ALIKE = {"and": "&&", "or": "||", "not": "!", "//": "/", "elif": "if"}
+TYPES = "auto bool char const constexpr double float int long restrict signed static unsigned void"
+ALIKE |= dict.fromkeys(f"{TYPES} def device global in pass range shared".split(), "")
+LEAST_ALIKE = 0.35  # of two lines that say the same; 1: the same words
+
+
+class Listing:
+    """A CUDA string that shows itself highlighted, its header and launchers folded."""
+
+    def __init__(self, src: str):
+        self.src = src
+
+    def __repr__(self) -> str:
+        return self.src
+
+    def _repr_html_(self) -> str:
+        text = self.src.strip("\n")
+        parts = zip(_roles(text), _coloured(text, CudaLexer), strict=True)
+        blocks = []
+        for role, group in groupby(parts, key=lambda part: part[0]):
+            code = "\n".join(line for _, line in group).strip("\n")
+            lines = count(code.count("\n") + 1, "line")
+            code = f"<pre>{code}</pre>"
+            if role:
+                summary = f"<summary>{escape(role)}, {lines}</summary>"
+                code = f"<details>{summary}{code}</details>"
+            blocks.append(code)
+        return f'<div class="highlight">{"".join(blocks)}</div>'
+
+
+@dataclass
+class Twins:
+    """Pairs of lines, of a Python kernel and of its twin in CUDA; None where one has no such line.
+
+    They show themselves side by side.
+    """
+
+    python: list[str]
+    cuda: list[str]
+    pairs: list[tuple[int | None, int | None]]  # line numbers, from 0
+
+    def __repr__(self) -> str:
+        width = max(map(len, self.python))
+        rows = ((_at(self.python, i), _at(self.cuda, j)) for i, j in self.pairs)
+        rows = [("Python".ljust(width), "CUDA"), ("─" * width, "─" * 4), *rows]
+        return "\n".join(f"{left:{width}} │ {right}".rstrip() for left, right in rows)
+
+    def _repr_html_(self) -> str:
+        python = _coloured("\n".join(self.python), PythonLexer)
+        cuda = _coloured("\n".join(self.cuda), CudaLexer)
+        rows = "".join(
+            f"<tr>{_cell(_at(python, i))}{_cell(_at(cuda, j))}</tr>" for i, j in self.pairs
+        )
+        head = "".join(f'<th style="text-align:left">{name}</th>' for name in ("Python", "CUDA"))
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        return f'<div class="highlight">{table}</div>'
+
+
+def show_cuda(src: str) -> Listing:
+    """Show a CUDA string highlighted, as it stands when this is called.
+
+    Kernels, functions and constants for the device are open; the header (comment, includes,
+    macros) and the launchers, the functions for the host, are folded.
+    """
+    _check_string(src)
+    return Listing(src)
+
+
+def show_twins(python_kernel: Callable, cuda_src: str) -> Twins:
+    """Show a Python kernel beside the kernel of the same name in a CUDA string, line by line.
+
+    A kernel that is the only one of its string may have another name. Raises ValueError if there
+    is none to compare with.
+    """
+    _check_string(cuda_src)
+    if not inspect.isfunction(python_kernel):
+        raise TypeError(f"expected a Python function, got {type(python_kernel).__name__}")
+    try:
+        python = textwrap.dedent(inspect.getsource(python_kernel)).rstrip().split("\n")
+    except OSError:
+        raise ValueError(f"the source of {python_kernel.__name__} is not to be found") from None
+    name, cuda = _kernel(cuda_src, python_kernel.__name__)
+    words = [_words(line, python_kernel.__name__) for line in python]
+    return Twins(python, cuda, _aligned(words, [_words(line, name) for line in cuda]))
+
+
+def _check_string(src: str) -> None:
+    if not isinstance(src, str):
+        raise TypeError(f"expected a string with CUDA code, got {type(src).__name__}")
+    if not src.strip():
+        raise ValueError("expected a string with CUDA code, got an empty one")
+
+
+def _roles(text: str) -> list[str]:
+    """Return of each line whether it is of the header or of a launcher; "" if it is to be seen.
+
+    A comment and a blank line go with what follows them, the comment at the top with the header.
+    """
+    source = Source(text)
+    roles: list[str | None] = []
+    texts = (text.split("\n"), source.code.split("\n"), source.bare.split("\n"))
+    for written, code, bare in zip(*texts, strict=True):
+        is_directive = code.strip() and not bare.strip()
+        is_on_top = written.strip() and not code.strip() and set(roles) <= {HEADER}
+        roles.append(HEADER if is_directive or is_on_top else "" if bare.strip() else None)
+    has_kernel = False
+    for function in source.functions:
+        has_kernel |= function.is_kernel
+        if function.body:
+            first, last = _lines_of(source, function)
+            folded = f"launcher of {function.name}" if has_kernel else HEADER
+            is_seen = function.is_for_device or function.owner
+            roles[first : last + 1] = ["" if is_seen else folded] * (last + 1 - first)
+    following = ""
+    for i in reversed(range(len(roles))):
+        following = roles[i] = following if roles[i] is None else roles[i]
+    return roles
+
+
+def _lines_of(source: Source, function: Function) -> tuple[int, int]:
+    """Return the numbers, from 0, of a function's first and last line."""
+    return source.line_of(function.start) - 1, source.line_of(function.body[1]) - 1
+
+
+def _kernel(src: str, name: str) -> tuple[str, list[str]]:
+    """Return name and lines of the kernel of that name, or of the only one there is."""
+    source = Source(src)
+    kernels = [f for f in source.functions if f.is_kernel and f.body]
+    fitting = [kernel for kernel in kernels if kernel.name == name] or kernels
+    if len(fitting) != 1:
+        found = ", ".join(kernel.name for kernel in kernels) or "none"
+        raise ValueError(f"expected a kernel {name} in the CUDA string, found {found}")
+    first, last = _lines_of(source, fitting[0])
+    lines = textwrap.dedent("\n".join(src.split("\n")[first : last + 1])).split("\n")
+    return fitting[0].name, lines
+
+
+def _words(line: str, kernel: str) -> Counter:
+    """Return names, numbers and operators of a line of Python or CUDA, spelled alike.
+
+    The line that names the kernel begins it, whatever its parameters are.
+    """
+    code = re.split(r"//(?= )|#", line)[0]
+    found = TOKEN.findall(code if code.strip() else line)
+    if kernel in found:
+        return Counter(["kernel"])
+    return Counter(filter(None, (ALIKE.get(word.strip("_"), word.strip("_")) for word in found)))
+
+
+def _aligned(a: list[Counter], b: list[Counter]) -> list[tuple[int | None, int | None]]:
+    """Pair the lines that say the same, in order, so that they are as alike as can be in all."""
+    best = [[0.0] * (len(b) + 1) for _ in range(len(a) + 1)]  # of what follows i and j
+    for i in reversed(range(len(a))):
+        for j in reversed(range(len(b))):
+            pair = _alike(a[i], b[j])
+            best[i][j] = max(best[i + 1][j], best[i][j + 1], pair and pair + best[i + 1][j + 1])
+    pairs, i, j = [], 0, 0
+    while i < len(a) and j < len(b):
+        if best[i][j] == best[i + 1][j]:
+            pairs.append((i, None))
+            i += 1
+        elif best[i][j] == best[i][j + 1]:
+            pairs.append((None, j))
+            j += 1
+        else:
+            pairs.append((i, j))
+            i, j = i + 1, j + 1
+    return pairs + [(k, None) for k in range(i, len(a))] + [(None, k) for k in range(j, len(b))]
+
+
+def _alike(a: Counter, b: Counter) -> float:
+    """Return the share of the words that two lines have in common, 0 if it is small."""
+    share = 2 * (a & b).total() / max((a + b).total(), 1)
+    return share if share >= LEAST_ALIKE else 0.0
+
+
+def _coloured(text: str, lexer: type) -> list[str]:
+    """Return the lines of the text as HTML with pygments' classes."""
+    html = highlight(text, lexer(stripnl=False, ensurenl=False), HtmlFormatter(nowrap=True))
+    return html.split("\n")[: text.count("\n") + 1]
+
+
+def _at(lines: list[str], i: int | None) -> str:
+    return "" if i is None else lines[i]
+
+
+def _cell(line: str) -> str:
+    style = "text-align:left;vertical-align:top;padding:0 8px"
+    return f'<td style="{style}"><pre style="margin:0;white-space:pre-wrap">{line}</pre></td>'

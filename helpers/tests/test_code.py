@@ -1,0 +1,161 @@
+"""CUDA strings are shown whole, in colour, folded where no kernel is; twins line by line."""
+
+import re
+from html import unescape
+
+import pytest
+
+from helpers.code import show_cuda, show_twins
+from helpers.make.kernels import KERNELS
+
+SRC = r"""
+// kernels/scale.cu
+// Multiplies by s.
+#include <climits>
+
+#define CHECK(x) \
+    TORCH_CHECK(x.is_cuda())
+
+static int cdiv(int a, int b) { return (a + b - 1) / b; }
+
+// threads of a block
+constexpr int BLOCK_SIZE = 256;
+
+// one thread per element
+__global__ void scale_kernel(float* out, const float* inp, float s,
+                             int n) {
+    /* the index
+       of this thread */
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    #pragma unroll
+    for (int k = 0; k < 1; k++)
+        if (i < n && s != 0.0f) {
+            out[i] = s * inp[i];
+        }
+}
+
+// checks, then launches
+torch::Tensor scale(torch::Tensor inp, double s) {
+    CHECK(inp);
+    auto out = torch::empty_like(inp);
+    scale_kernel<<<cdiv(inp.numel(), BLOCK_SIZE), BLOCK_SIZE>>>(out, inp, s, inp.numel());
+    return out;
+}
+"""
+
+
+def scale_kernel(out, inp, s, n):
+    i = blockIdx.x * blockDim.x + threadIdx.x  # noqa: F821
+    if i < n and s != 0.0:
+        out[i] = s * inp[i]
+
+
+def text_of(html):
+    return unescape(re.sub(r"<[^>]+>", "", html))
+
+
+def folded(html):
+    return [
+        (title, text_of(code))
+        for title, code in re.findall(
+            r"<details><summary>(.*?)</summary>(.*?)</details>", html, re.DOTALL
+        )
+    ]
+
+
+def test_a_string_is_shown_whole_with_header_and_launcher_folded():
+    shown = show_cuda(SRC)
+    html = shown._repr_html_()
+    (header, before), (launcher, after) = folded(html)
+    assert header == "header, 8 lines" and launcher == "launcher of scale, 7 lines"
+    assert before.startswith("// kernels/scale.cu") and before.endswith("(a + b - 1) / b; }")
+    assert after.startswith("// checks, then launches") and after.endswith("}")
+    seen = text_of(re.sub(r"<details>.*?</details>", "", html, flags=re.DOTALL))
+    assert seen.startswith("// threads of a block") and "#pragma unroll" in seen
+    written = [line for line in SRC.split("\n") if line.strip()]
+    shown_lines = text_of(re.sub(r"<summary>.*?</summary>|</pre>", "\n", html)).split("\n")
+    assert [line for line in shown_lines if line.strip()] == written
+    assert repr(shown) == SRC
+
+
+def test_colours_are_the_themes():
+    html = show_cuda(SRC)._repr_html_()
+    assert html.startswith('<div class="highlight">') and "color" not in html
+    assert re.search(r'<span class="k\w?">__global__</span>', html)
+    for line in html.split("\n"):  # a comment over two lines is coloured in both
+        assert line.count("<span") == line.count("</span>")
+
+
+@pytest.mark.parametrize("path", sorted(KERNELS.glob("*.cu")), ids=lambda path: path.stem)
+def test_every_kernel_file_folds_what_is_no_kernel(path):
+    html = show_cuda(path.read_text())._repr_html_()
+    titles = [title for title, _ in folded(html)]
+    assert titles[0].startswith("header") and titles[-1].startswith("launcher of")
+    seen = re.sub(r"<details>.*?</details>", "", html, flags=re.DOTALL)
+    assert "__global__" in text_of(seen) and "TORCH_CHECK" not in text_of(seen)
+
+
+def test_a_string_without_kernels_or_with_a_gap_is_shown():
+    assert "TODO" in show_cuda("__global__ void f() {\n    TODO\n}")._repr_html_()
+    assert text_of(show_cuda("struct { a & b")._repr_html_()) == "struct { a & b"
+
+
+def test_twins_stand_beside_each_other():
+    twins = show_twins(scale_kernel, SRC)
+    pairs = [(twins.python[i], twins.cuda[j]) for i, j in twins.pairs if None not in (i, j)]
+    assert [(a.split()[0], b.split()[0]) for a, b in pairs] == [
+        ("def", "__global__"),
+        ("i", "int"),
+        ("if", "if"),
+        ("out[i]", "out[i]"),
+    ]
+    assert [i for i, _ in twins.pairs if i is not None] == list(range(len(twins.python)))
+    assert [j for _, j in twins.pairs if j is not None] == list(range(len(twins.cuda)))
+    alone = [twins.cuda[j].strip() for i, j in twins.pairs if i is None]
+    assert alone.count("}") == 2 and "#pragma unroll" in alone
+
+
+def test_twins_as_text_and_as_html_say_the_same():
+    twins = show_twins(scale_kernel, SRC)
+    lines = repr(twins).split("\n")
+    (index,) = [line for line in lines if "int i =" in line]
+    assert index.split(" │ ")[0].strip().startswith("i = blockIdx.x")
+    assert len({line.index("│") for line in lines if "│" in line}) == 1
+    rows = re.findall(r"<tr><td.*?>(.*?)</td><td.*?>(.*?)</td></tr>", twins._repr_html_())
+    at = [
+        ("" if i is None else twins.python[i], "" if j is None else twins.cuda[j])
+        for i, j in twins.pairs
+    ]
+    assert [(text_of(a), text_of(b)) for a, b in rows] == at
+
+
+def test_the_only_kernel_may_have_another_name():
+    twins = show_twins(scale_kernel, SRC.replace("scale_kernel", "mul_kernel"))
+    assert (0, 0) in twins.pairs
+
+
+@pytest.mark.parametrize(
+    ("kernel", "src", "error", "words"),
+    [
+        (scale_kernel, 3, TypeError, "expected a string with CUDA code, got int"),
+        (scale_kernel, " \n", ValueError, "got an empty one"),
+        (scale_kernel, "int a;", ValueError, "expected a kernel scale_kernel .* found none"),
+        (
+            scale_kernel,
+            "__global__ void f() {} __global__ void g() {}",
+            ValueError,
+            "expected a kernel scale_kernel in the CUDA string, found f, g",
+        ),
+        (SRC, SRC, TypeError, "expected a Python function, got str"),
+        (print, SRC, TypeError, "expected a Python function, got builtin"),
+        (eval("lambda: 0"), SRC, ValueError, "the source of <lambda> is not to be found"),
+    ],
+)
+def test_wrong_input_gets_a_sentence(kernel, src, error, words):
+    with pytest.raises(error, match=words):
+        show_twins(kernel, src)
+
+
+def test_show_cuda_takes_strings_only():
+    with pytest.raises(TypeError, match="expected a string with CUDA code, got NoneType"):
+        show_cuda(None)
