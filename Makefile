@@ -2,7 +2,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 ROOT_USER := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help install lab test run kernels results proof doctor clean
+.PHONY: help install lab test run progress kernels results proof doctor clean
 .DEFAULT_GOAL := help
 
 help:  ## print this list
@@ -20,6 +20,9 @@ test: install  ## run every test and every notebook
 run: install  ## run the notebooks without a browser, into .cache/html (one: make run NB=03)
 	@$(PY) -m helpers.make.notebooks $(NB)
 
+progress: install  ## show what of the notebooks is solved, and what comes next
+	@$(PY) -m helpers.make.progress
+
 kernels: install  ## write kernels/*.cu from the notebooks
 	@$(PY) -m helpers.make.kernels
 
@@ -32,7 +35,8 @@ proof: install  ## count the kernels of helpers/tests/proof again and write its 
 doctor: install  ## say what is missing for a run on the GPU, and the line that mends it
 	@$(PY) -m helpers.doctor
 
-clean:  ## remove builds, caches and downloads (.venv stays)
-	rm -rf .cache .pytest_cache .ruff_cache
+clean:  ## remove builds, caches and downloads (.venv and your progress stay)
+	rm -rf .pytest_cache .ruff_cache
+	find .cache -mindepth 1 -maxdepth 1 -not -name progress.json -exec rm -rf {} + 2>/dev/null || true
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 	find . -name .ipynb_checkpoints -not -path './.venv/*' -prune -exec rm -rf {} +

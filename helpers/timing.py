@@ -85,6 +85,15 @@ class Comparison(Table):
             caption += f"\n{value['method']}; the first against itself: {self.self_ratio:.3f}×"
         super().__init__(*_header_and_lines(self.rows), caption)
 
+    def time_us(self, name: str) -> float:
+        """Return a candidate's median in µs, NaN where nothing is recorded; KeyError: no such."""
+        if not self.rows:
+            return math.nan
+        times = {row["name"]: 1e3 * row["median_ms"] for row in self.rows}
+        if name not in times:
+            raise KeyError(f"no candidate {name!r}; there is {', '.join(map(repr, times))}")
+        return times[name]
+
 
 def time_cuda(fn: Candidate, key: str) -> Timing:
     """Time one function on the GPU; without one, call it once and return the recorded time."""

@@ -15,6 +15,7 @@ import shlex
 import subprocess
 import sys
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -136,11 +137,25 @@ def compile_cuda(
     Raises CompileError if the string does not compile, ToolMissing if a tool is not there.
     """
     try:
-        return _compile(src, functions, check)
+        return _compile(src, functions, check or _every_call_checked)
     except (CompileError, ToolMissing) as error:  # the frames from here on tell a user nothing
         raise error.with_traceback(None) from None
     except KeyboardInterrupt:
         raise BuildStopped("the build of this string was stopped") from None
+
+
+_every_call_checked = False
+
+
+@contextmanager
+def every_call_checked():
+    """Let every compile_cuda meanwhile build with check=True."""
+    global _every_call_checked
+    before, _every_call_checked = _every_call_checked, True
+    try:
+        yield
+    finally:
+        _every_call_checked = before
 
 
 def compile_traced(src: str | Path, functions: list[str] | None = None) -> CompiledFunctions:

@@ -15,7 +15,8 @@ def checked_call(function):
     A tensor elsewhere, or in memory whose end the CPU backend does not know (torch.from_numpy), is
     copied with the whole storage that it is a view of; tensors that share one still do. After the
     call the storages are copied back. Results are on the device of the first tensor argument. What
-    a kernel does that is no error but worth a word becomes a warning.
+    a kernel does that is no error but worth a word becomes a warning. An error has `stopped_at`,
+    the thread where it was found as CpuBackend.stopped_at tells it.
     """
 
     @functools.wraps(function, assigned=["__name__", "__doc__"])
@@ -25,6 +26,9 @@ def checked_call(function):
         try:
             with tools.cpu_backend().freed_memory_unused():
                 result = function(*args, **kwargs)
+        except RuntimeError as error:
+            error.stopped_at = tools.cpu_backend().stopped_at()
+            raise
         finally:
             for remark in tools.cpu_backend().take_remarks():
                 warnings.warn(remark, stacklevel=2)

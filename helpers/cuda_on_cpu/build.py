@@ -141,6 +141,16 @@ class CpuBackend:
         take.restype = ctypes.c_char_p
         return take().decode(errors="replace").splitlines()
 
+    def stopped_at(self) -> tuple | None:
+        """Return the thread that the last launch was stopped at, if it was at one.
+
+        That is: gridDim, blockDim, blockIdx, threadIdx, each a tuple of three.
+        """
+        numbers = (ctypes.c_uint * 12)()
+        if not _load(self.runtime_library()).cuda_on_cpu_stopped_at(numbers):
+            return None
+        return tuple(tuple(numbers[i : i + 3]) for i in range(0, 12, 3))
+
     def set_time_limit(self, seconds: float) -> None:
         """Stop a kernel when no thread of a block has ended for so long, of processor time.
 
@@ -228,6 +238,7 @@ def _load(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     if hasattr(library, "cuda_on_cpu_knows"):
         library.cuda_on_cpu_knows.restype = ctypes.c_bool
+        library.cuda_on_cpu_stopped_at.restype = ctypes.c_bool
         library.cuda_on_cpu_late_fault.restype = ctypes.c_char_p
         size, found = ctypes.c_size_t, ctypes.POINTER(Unwritten)
         arguments = [ctypes.c_void_p, size, size, ctypes.c_bool, found]

@@ -32,7 +32,7 @@ class KernelSource:
 
 def notebook_paths(folder: Path = NOTEBOOKS) -> list[Path]:
     """Return the notebooks in the order of their numbers."""
-    return sorted(folder.glob("[0-9][0-9]_*.ipynb"))
+    return sorted(folder.glob("[0-9][0-9]*_*.ipynb"))
 
 
 def kernel_sources(folder: Path = NOTEBOOKS) -> dict[str, KernelSource]:

@@ -95,7 +95,7 @@ def run_part(arguments: list[str], cores: Set[int] = frozenset()) -> Result:
         process = subprocess.Popen(
             command + arguments,
             cwd=ROOT,
-            env=ENVIRONMENT | os.environ,
+            env=ENVIRONMENT | solutions_of(arguments[-1]) | os.environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -120,6 +120,11 @@ def run_part(arguments: list[str], cores: Set[int] = frozenset()) -> Result:
     part = os.path.relpath(arguments[-1], ROOT)
     output = COLOURS.sub("", output)
     return Result(part, passed, failed, skipped, time.perf_counter() - begin, output)
+
+
+def solutions_of(path: str) -> dict[str, str]:
+    """Return what lets a notebook's exercises check the solutions that it shows."""
+    return {"SOLUTIONS_OF": path} if path.endswith(".ipynb") else {}
 
 
 def stop(*processes: subprocess.Popen) -> None:

@@ -111,6 +111,14 @@ def block_name():
     return f"block {place_text(blockIdx, gridDim)}"
 
 
+def running_thread():
+    """Return gridDim, blockDim, blockIdx, threadIdx as tuples; None where no thread runs."""
+    places = gridDim, blockDim, blockIdx, threadIdx
+    if not all(hasattr(place, axis) for place in places for axis in "xyz"):
+        return None
+    return tuple((place.x, place.y, place.z) for place in places)
+
+
 def place_text(place, shape):
     """Print x, y, z with as many numbers as `shape` has dimensions."""
     if shape.z > 1:

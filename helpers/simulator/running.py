@@ -18,6 +18,7 @@ from helpers.simulator.geometry import (
     blockIdx,
     gridDim,
     launch_shape,
+    running_thread,
     threadIdx,
 )
 from helpers.simulator.order import order
@@ -31,7 +32,8 @@ def launch(kernel, grid, block, *args):
     `grid` (blocks) and `block` (threads): an int, a tuple of up to three, or a dim3. Tensors on
     any device and NumPy arrays reach the kernel as checked arrays, and what it writes is in them
     afterwards; numbers and functions reach it as they are. Raises a SimulatorError that names
-    kernel, line, block and thread.
+    kernel, line, block and thread; any error of the kernel has `stopped_at`: gridDim, blockDim,
+    blockIdx and threadIdx, each a tuple of three, or None.
     """
     try:
         observed_launch(None, kernel, grid, block, *args)
@@ -87,6 +89,7 @@ def observed_launch(observer, kernel, grid, block, *args):
         arguments.remark_on_unwritten(kernel.__code__)
     except (Exception, KeyboardInterrupt) as error:
         explain(error)
+        error.stopped_at = running_thread()
         raise
     finally:
         current.kernel = current.shared = None

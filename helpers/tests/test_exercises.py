@@ -1,18 +1,39 @@
-"""An exercise is to do, passed, or refused with one sentence; never passed by accident."""
+"""An exercise is to do, right, or wrong with a card that says why; never right by accident."""
 
+import json
+import math
 import os
+import re
 import subprocess
 import sys
 import textwrap
+import xml.etree.ElementTree as ET
 
 import pytest
 import torch
 
 from helpers.base.machine import ROOT
 from helpers.checks import check_close
-from helpers.compiler.errors import CompileError
-from helpers.exercises import ExerciseError, exercise
-from helpers.simulator import OutOfRangeError, launch, threadIdx
+from helpers.compiler import compile_cuda
+from helpers.device import DEVICE
+from helpers.exercises import (
+    ExerciseError,
+    exercise,
+    predict,
+    progress,
+    reveal,
+    show_predictions,
+    show_progress,
+)
+from helpers.exercises.card import log_scale, thread_picture
+from helpers.exercises.solutions import solution_of
+from helpers.simulator import blockDim, blockIdx, launch, threadIdx
+
+
+@pytest.fixture(autouse=True)
+def fresh_progress(tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "FILE", tmp_path / "cache" / "progress.json")
+    monkeypatch.delenv("SOLUTIONS_OF", raising=False)
 
 
 def never(_attempt):
@@ -38,12 +59,6 @@ def with_a_gap(out, n):
         out[i] = 1
 
 
-def with_a_word(out, n):
-    i = threadIdx.x
-    # TODO: guard and store
-    return i
-
-
 class Gap(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -63,25 +78,26 @@ class Gap(torch.autograd.Function):
         only_dots,
         only_docstring,
         with_a_gap,
-        with_a_word,
         Gap,
-        "__global__ void k() {\n  // TODO\n}",
+        "__global__ void k(float* out, int n) {\n  // TODO: all of it\n}",
+        "__global__ void k() { int i = threadIdx.x;\n  TODO\n}",
+        "__device__ float twice(float x) {}\n__global__ void k() { twice(1); }",
         (3, None),
         [with_a_gap, 3],
     ],
     ids=str,
 )
-def test_untouched_exercises_are_to_do(attempt, capsys):
+def test_untouched_exercises_are_to_do_without_a_hint(attempt, capsys):
     exercise("first", attempt, never, hint="begin with i")
-    exercise("second", attempt, never)
-    assert capsys.readouterr().out == ("○ first: to do\n  Hint: begin with i\n○ second: to do\n")
+    assert capsys.readouterr().out == "○ first: to do\n"
+    assert progress.entry("first") == {}
 
 
 def finished(x):
     """Index with dots."""
     for _ in range(3):
         pass
-    return x[..., 0]
+    return x[..., 0]  # TODO: a name
 
 
 def with_an_empty_function_inside(x):
@@ -106,18 +122,21 @@ class Finished:
         Finished,
         lambda x: x,
         "code",
+        "__device__ int f() { return 1; }  // TODO",
         0,
         False,
         "",
         (1, "B"),
         2.5,
     ],
+    ids=str,
 )
 def test_attempts_are_checked(attempt, capsys):
     seen = []
     exercise("it", attempt, seen.append)
     assert seen == [attempt]
     assert capsys.readouterr().out == "● it: passed\n"
+    assert progress.entry("it") == {"tries": 1, "solved": True}
 
 
 def test_a_function_without_source_is_an_attempt():
@@ -127,17 +146,20 @@ def test_a_function_without_source_is_an_attempt():
         exercise("it", namespace["made_up"], never)
 
 
-def test_a_refused_attempt_says_why():
+def test_a_wrong_attempt_says_why_and_hints(capsys):
     def check(fn):
         check_close(fn(torch.ones(2)), torch.zeros(2), name="column")
 
-    with pytest.raises(ExerciseError) as caught:
+    with pytest.raises(ExerciseError, match="✗ columns: not right yet") as caught:
         exercise("columns", lambda x: x + 1, check, hint="look at the first one")
-    assert str(caught.value) == (
+    assert capsys.readouterr().out == (
         "✗ columns: column[0]: expected 0, got 2 (float32, allowed 0; 2 of 2 elements differ)\n"
-        "  Hint: look at the first one"
+        "  Hint: look at the first one\n"
     )
     assert caught.value.__cause__ is None and caught.value.__suppress_context__
+    assert progress.entry("columns") == {"tries": 1}
+    exercise("columns", lambda x: x - 1, check)
+    assert progress.entry("columns") == {"tries": 2, "solved": True}
 
 
 @pytest.mark.parametrize(
@@ -147,45 +169,227 @@ def test_a_refused_attempt_says_why():
         (3, "✗ 2.1: 3 is not right yet"),
         ((1, 2), "✗ 2.1: (1, 2) is not right yet"),
         (finished, "✗ 2.1: not right yet"),
-        ("__global__ void kernel(float* out) { out[0] = 1; }", "✗ 2.1: not right yet"),
     ],
+    ids=str,
 )
 def test_a_check_may_answer_yes_or_no(attempt, complaint, capsys):
-    with pytest.raises(ExerciseError) as caught:
+    with pytest.raises(ExerciseError):
         exercise("2.1", attempt, lambda given: given == "C")
-    assert str(caught.value) == complaint
+    assert capsys.readouterr().out == complaint + "\n"
     exercise("2.1", "C", lambda given: given == "C")
     assert capsys.readouterr().out == "● 2.1: passed\n"
 
 
-def test_other_errors_pass_through_with_the_hint():
+def test_what_a_python_kernel_did_wrong_is_on_the_card(capsys):
     def kernel(out):
-        out[threadIdx.x + 1] = 1
+        out[blockIdx.x * blockDim.x + threadIdx.x] = 1
 
     def check(kernel):
-        launch(kernel, 1, 2, torch.zeros(2))
+        launch(kernel, 2, 4, torch.zeros(5))
 
-    with pytest.raises(OutOfRangeError) as caught:
+    with pytest.raises(ExerciseError):
         exercise("guard", kernel, check, hint="compare with n")
-    assert caught.value.__notes__ == ["Hint: compare with n"]
-    assert caught.value._render_traceback_()[-1] == "Hint: compare with n"
-
-    def refuse(source):
-        raise CompileError("line 1: no")
-
-    with pytest.raises(CompileError) as caught:
-        exercise("guard", "a", refuse, hint="count again")
-    assert caught.value._render_traceback_() == ["CompileError: line 1: no", "Hint: count again"]
-    with pytest.raises(ZeroDivisionError):
-        exercise("guard", kernel, lambda _: 1 / 0)
+    text = capsys.readouterr().out
+    assert "out[5] is out of range, shape (5,) (block 1, thread 1)" in text
+    assert text.endswith("  Hint: compare with n\n")
 
 
-def test_a_notebook_shows_no_traceback(tmp_path):
+def test_errors_of_python_pass_through_with_the_hint():
+    with pytest.raises(ZeroDivisionError) as caught:
+        exercise("guard", finished, lambda _: 1 / 0, hint="count again")
+    assert caught.value.__notes__ == ["Hint: count again"]
+
+
+FILL = r"""
+__global__ void fill_kernel(float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    GUARD out[i] = VALUE;
+}
+torch::Tensor fill(int64_t n) {
+    auto out = torch::empty({n}, torch::TensorOptions().device(DEVICE));
+    fill_kernel<<<(n + 255) / 256, 256>>>(out.data_ptr<float>(), n);
+    return out;
+}
+""".replace("DEVICE", "torch::kCUDA")
+
+
+def filled(guard, value):
+    return FILL.replace("GUARD", guard).replace("VALUE", value)
+
+
+def check_fill(src):
+    check_close(compile_cuda(src).fill(1000), torch.full((1000,), 3.0, device=DEVICE))
+
+
+def test_a_wrong_kernel_is_run_with_checks_and_its_thread_shown(capsys):
+    for guard, value, found in (
+        ("", "3", r"fill_kernel.*block \(3,0,0\), thread \(232,0,0\), line 4: writes out\[1000\]"),
+        ("if (i < n)", "4", r"expected 3, got 4[\s\S]*Every access was in order; the values are"),
+        ("if (i + 1 < n)", "3", r"\[999\].*nan"),
+        ("if (i < m)", "3", r"line 4: .*\bm\b"),
+    ):
+        with pytest.raises(ExerciseError):
+            exercise("fill", filled(guard, value), check_fill)
+        assert re.search(found, capsys.readouterr().out), found
+    exercise("fill", filled("if (i < n)", "3"), check_fill)
+    with pytest.raises(RuntimeError) as caught:
+        compile_cuda(filled("", "3"), check=True).fill(1000)
+    assert caught.value.stopped_at == ((4, 1, 1), (256, 1, 1), (3, 0, 0), (232, 0, 0))
+
+
+def test_new_memory_is_not_what_was_expected_by_chance():
+    def check(_):
+        a, b = torch.empty(100), torch.empty(100, dtype=torch.int32)
+        assert a.isnan().all() and (b == torch.iinfo(torch.int32).max).all()
+
+    exercise("memory", 1, check)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+# ---------------------------------------------------------------- pictures
+
+
+def svg(text):
+    root = ET.fromstring(text)
+    return root, [cell for cell in root.iter("rect") if cell.get("fill") == "#d55e00"]
+
+
+def test_the_picture_marks_the_block_and_the_thread():
+    root, marked = svg(thread_picture((4, 1, 1), (256, 1, 1), (3, 0, 0), (232, 0, 0)))
+    words = "block 3 of 4, thread 232 of 256: warp 7, lane 8"
+    assert root.get("aria-label") == words and root.find("text").text == words
+    assert len(list(root.iter("rect"))) == 4 + 256
+    block, thread = marked
+    assert (block.get("x"), block.get("y")) == ("24", "0")
+    assert (int(thread.get("x")) - 4 * 8 - 16, thread.get("y")) == (8 * 8, "56")
+
+
+def test_the_picture_of_a_large_grid_shows_the_rows_around_the_block():
+    root, marked = svg(thread_picture((100000, 3, 1), (16, 16, 1), (70000, 2, 0), (5, 9, 0)))
+    assert "block (70000, 2) of 100000 × 3" in root.get("aria-label")
+    assert "thread (5, 9) of 16 × 16: warp 4, lane 21" in root.get("aria-label")
+    assert len(marked) == 2 and len(list(root.iter("rect"))) <= 32 * 64 + 256
+
+
+def test_the_scale_holds_guess_and_measured_value():
+    for guess, measured in (1, 1), (3, 4000), (0.02, 0.5), (99, 100), (1e6, 1e-3):
+        root, _ = svg(log_scale(guess, measured, "µs"))
+        places = [float(mark.get("cx")) for mark in root.iter("circle")]
+        assert all(20 <= x <= 440 for x in places)
+        assert (places[0] < places[1]) == (guess < measured)
+
+
+# ---------------------------------------------------------------- predictions and progress
+
+
+def test_a_prediction_is_kept_and_the_first_guess_counts():
+    assert repr(predict("time", ..., "µs")) == "○ time: your guess in µs, before you go on"
+    assert "without a guess of yours" in repr(reveal("time", 20.0, "µs"))
+    predict("time", 50, "µs")
+    predict("time", 40, "µs")
+    card = reveal("time", 20.0, "µs")
+    assert "your guess 40 µs, measured 20 µs: 2 times too much" in repr(card)
+    assert 'aria-label="guess 40 µs, measured 20 µs"' in card._repr_html_()
+    assert "the guess that counts was 40 µs" in repr(predict("time", 20, "µs"))
+    assert "2 times too much" in repr(reveal("time", 20.0, "µs"))
+
+
+def test_predictions_refuse_what_is_no_guess():
+    for wrong in 0, -1, math.nan, math.inf, "40", True:
+        with pytest.raises(ValueError, match="expected a positive number of µs, got"):
+            predict("time", wrong, "µs")
+    predict("time", 1, "ms")
+    with pytest.raises(ValueError, match="made in ms, measured in µs"):
+        reveal("time", 1.0, "µs")
+    assert "nothing is recorded" in repr(reveal("time", math.nan, "ms"))
+
+
+def write_notebook(path, *cells):
+    kinds = [("markdown" if cell.startswith("<") else "code", cell) for cell in cells]
+    path.write_text(json.dumps({"cells": [{"cell_type": k, "source": [s]} for k, s in kinds]}))
+
+
+def test_the_map_counts_what_is_solved(tmp_path, monkeypatch):
+    write_notebook(tmp_path / "00_a.ipynb", "exercise('one', x, f)", "predict('two', ..., 'µs')")
+    write_notebook(tmp_path / "00b_c.ipynb", "%magic", "x = 1", "print(exercise)")
+    write_notebook(tmp_path / "01_b.ipynb", "for i in 1, 2:\n    exercise('three', x, f)")
+    monkeypatch.setattr(progress, "NOTEBOOKS", tmp_path)
+    assert show_progress().lines[0][1:] == ["0 of 2", "○○"]
+    assert "Next: 'one' in 00_a." in str(show_progress())
+    exercise("one", 1, lambda x: x == 1)
+    predict("two", 8, "µs")
+    reveal("two", 2.0, "µs")
+    table = show_progress()
+    assert [line[1] for line in table.lines] == ["2 of 2", "0 of 0", "0 of 1"]
+    assert "Next: 'three' in 01_b." in str(table)
+    assert show_predictions().lines == [["00", "two", "8 µs", "2 µs", "4.00", "★★"]]
+    exercise("three", 1, lambda x: x == 1)
+    assert "Everything is solved." in str(show_progress())
+
+
+def test_every_task_of_the_notebooks_has_a_name_of_its_own():
+    names = [name for chapter in progress.chapters() for name in chapter.tasks]
+    assert names and len(names) == len(set(names))
+
+
+def test_a_broken_progress_file_is_named():
+    progress.FILE.parent.mkdir()
+    progress.FILE.write_text("{")
+    with pytest.raises(ValueError, match="progress.json: expected the JSON"):
+        progress.entry("x")
+
+
+# ---------------------------------------------------------------- solutions
+
+
+FOLDED = "<details><summary>Solution</summary>\n\n{}\n\n</details>"
+
+
+def test_solutions_are_found_and_checked(tmp_path, monkeypatch):
+    path = tmp_path / "00_a.ipynb"
+    write_notebook(
+        path,
+        "exercise('kernel', src, f)",
+        FOLDED.format("So:\n\n```cpp\n__global__ void k() { f(); }\n```\nand why."),
+        "exercise('both', (twice(k), letter), f)",
+        FOLDED.format("```python\ndef twice(x): return 2 * x\n```\n```python\nletter = 'B'\n```"),
+        "exercise('none', src, f)",
+        "exercise('last', src, f)",
+        FOLDED.format("```python\nsrc = 'wrong'\n```"),
+    )
+    assert solution_of(path, "kernel", {}) == "__global__ void k() { f(); }\n"
+    assert solution_of(path, "both", {"k": 4}) == (8, "B")
+    with pytest.raises(AssertionError, match="expected a Markdown cell"):
+        solution_of(path, "none", {})
+    with pytest.raises(AssertionError, match="no cell calls"):
+        solution_of(path, "other", {})
+
+    monkeypatch.setenv("SOLUTIONS_OF", str(path))
+    exercise("last", None, lambda src: src == "wrong")
+    with pytest.raises(AssertionError, match="'wrong' is not right yet"):
+        exercise("last", None, lambda src: src == "right")
+    assert progress.entry("last") == {}
+
+
+def test_a_solution_can_be_a_python_kernel(tmp_path):
+    path = tmp_path / "00_a.ipynb"
+    kernel = "def ones(out):\n    out[threadIdx.x] = 1"
+    write_notebook(path, "exercise('ones', ones, f)", FOLDED.format(f"```python\n{kernel}\n```"))
+    out = torch.zeros(4)
+    launch(solution_of(path, "ones", {"threadIdx": threadIdx}), 1, 4, out)
+    check_close(out, torch.ones(4))
+
+
+# ---------------------------------------------------------------- in a notebook
+
+
+def test_a_notebook_shows_cards_and_no_traceback(tmp_path):
     cells = textwrap.dedent(
         """
         from IPython.core.interactiveshell import InteractiveShell
         shell = InteractiveShell.instance()
-        shell.run_cell("from helpers.exercises import exercise", store_history=True)
+        shell.run_cell("from helpers.exercises import exercise, progress", store_history=True)
+        shell.run_cell("import pathlib; progress.FILE = pathlib.Path('FILE')")
         shell.run_cell("def twice(x):\\n    ...", store_history=True)
         check = "exercise('twice', twice, lambda f: f(4) == 8, hint='add')"
         shell.run_cell(check, store_history=True).raise_error()
@@ -196,7 +400,7 @@ def test_a_notebook_shows_no_traceback(tmp_path):
         shell.run_cell("def twice(x):\\n    return 2 * x", store_history=True)
         shell.run_cell(check, store_history=True).raise_error()
         """
-    )
+    ).replace("FILE'", f"{tmp_path}/progress.json'")
     done = subprocess.run(
         [sys.executable, "-c", cells],
         capture_output=True,
@@ -208,9 +412,10 @@ def test_a_notebook_shows_no_traceback(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "○ twice: to do",
-        "  Hint: add",
         "✗ twice: not right yet",
         "  Hint: add",
+        "✗ twice: not right yet",
         "✗ twice: this does not hold: assert f(4) == 8",
+        "✗ twice: not right yet",
         "● twice: passed",
     ]

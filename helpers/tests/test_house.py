@@ -27,7 +27,8 @@ import torch
 
 def state():
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGSEGV)]
-    caught = [line for line in open("/proc/self/status") if line.startswith("Sig")]
+    lines = open("/proc/self/status")
+    caught = [line for line in lines if line[:6] in ("SigBlk", "SigIgn", "SigCgt")]
     return {{"environment": dict(os.environ), "files": sorted(os.listdir({root!r})),
              "handlers": handlers, "signals": caught}}
 

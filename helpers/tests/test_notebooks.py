@@ -5,6 +5,8 @@ import re
 import nbformat
 import pytest
 
+from helpers.exercises.progress import calls
+from helpers.exercises.solutions import folded_solution
 from helpers.make.kernels import notebook_paths
 
 NOTEBOOKS = notebook_paths()
@@ -51,18 +53,27 @@ def test_outputs_that_do_not_depend_on_the_machine_are_compared(path):
 
 
 @every_notebook
-def test_every_exercise_is_open_and_every_solution_passes(path):
-    solutions = 0
+def test_every_exercise_is_open_and_has_a_folded_solution(path):
+    exercises = 0
     for number, cell in cells_of(path):
-        is_solution = "solution" in tags(cell)
-        if is_solution:
-            solutions += 1
-            assert cell.metadata.get("jupyter", {}).get("source_hidden"), f"cell {number}: unfold"
-            assert "●" in text_of(cell), f"cell {number}: no gate passed"
-        if re.search(r"^\s*exercise\(", cell.source, re.MULTILINE):
-            mark = "○" if is_solution else "●"
-            assert mark not in text_of(cell), f"cell {number}: {text_of(cell)}"
-    assert solutions >= 3
+        for call in calls(cell.source, ("exercise",)):
+            exercises += 1
+            folded_solution(path, call.args[0].value)
+            assert "○" in text_of(cell), f"cell {number}: {text_of(cell)}"
+    assert exercises >= 3
+
+
+@every_notebook
+def test_every_prediction_comes_first_and_is_revealed(path):
+    predicted, revealed = set(), set()
+    for number, cell in cells_of(path):
+        for call in calls(cell.source, ("predict",)):
+            predicted.add(call.args[0].value)
+            assert "○" in text_of(cell), f"cell {number}: a guess is left in the notebook"
+        for call in calls(cell.source, ("reveal",)):
+            assert call.args[0].value in predicted, f"cell {number}: revealed before the guess"
+            revealed.add(call.args[0].value)
+    assert predicted and predicted == revealed
 
 
 @every_notebook

@@ -43,6 +43,7 @@ def test_every_candidate_runs_and_the_sentence_shows():
     table = compare(candidates, "01_nothing", check=False)
     assert calls == ["a", "b"]
     assert table.rows == [] and math.isnan(table.self_ratio)
+    assert math.isnan(table.time_us("square"))
     assert str(table) == table.caption and "Nothing is recorded" in table.caption
     assert "Nothing is recorded" in table._repr_html_()
 
@@ -62,6 +63,9 @@ def test_a_recorded_table_is_shown_with_its_gpu(monkeypatch, gpu):
 
     table = compare(candidates, "01_square", bytes=80, flops=10)  # smaller inputs on the CPU
     assert table.rows == live.rows and table.self_ratio == live.self_ratio
+    assert table.time_us(table.rows[0]["name"]) == 1e3 * table.rows[0]["median_ms"]
+    with pytest.raises(KeyError, match="no candidate 'cube'; there is"):
+        table.time_us("cube")
     assert "recorded on Pretended GPU" in str(table)
     assert "recorded on Pretended GPU" in str(time_cuda(candidates["square"], "01_one"))
     assert table.record.value["bytes"] == 800

@@ -3,9 +3,11 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 #include <tuple>
@@ -94,6 +96,14 @@ static std::string describe(const Fault& fault) {
     int line = fault.line ? fault.line : source_line(fault.code);
     std::string at_line = line ? ", line " + std::to_string(line) : "";
     return fault.where + at_line + ": " + fault.sentence;
+}
+
+// gridDim, blockDim, blockIdx, threadIdx of the thread that the last launch was stopped at.
+static thread_local std::optional<std::array<uint3, 4>> stopped_at;
+
+extern "C" CUDA_ON_CPU_API bool cuda_on_cpu_stopped_at(uint3* four) {
+    if (stopped_at) std::copy(stopped_at->begin(), stopped_at->end(), four);
+    return stopped_at.has_value();
 }
 
 struct Refused : std::runtime_error {
@@ -226,7 +236,12 @@ static void run_to_the_end(const Launch& launch) {
     if (!written.empty()) grid.stop({text(launch), 0, nullptr, written});
     if (checks && !grid.stopped) look_for_unset(grid);
     std::fflush(stdout);  // what the kernel printed shows before the cell ends
-    if (grid.stopped) throw std::runtime_error(describe(grid.fault));
+    stopped_at.reset();
+    if (grid.stopped) {
+        const Fault& fault = grid.fault;
+        if (fault.of_thread) stopped_at = {launch.grid, launch.block, fault.block, fault.thread};
+        throw std::runtime_error(describe(fault));
+    }
     if (!grid.later.empty()) run_later(grid.later);
 }
 

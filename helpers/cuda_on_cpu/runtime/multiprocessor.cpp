@@ -346,12 +346,13 @@ void Multiprocessor::fail(const std::string& sentence) {
 }
 
 void Multiprocessor::fail_at(int line, void* code, const std::string& sentence) {
-    grid_->stop({place() + ", thread " + text(threadIdx), line, code, sentence});
+    grid_->stop({place() + ", thread " + text(threadIdx), line, code, sentence, blockIdx, threadIdx, true});
     abandon();
 }
 
 void Multiprocessor::stop(unsigned thread, int line, const std::string& sentence) {
-    grid_->stop({place() + ", thread " + index_text(thread), line, nullptr, sentence});
+    grid_->stop({place() + ", thread " + index_text(thread), line, nullptr, sentence, blockIdx,
+                 thread_index(grid_->launch, thread), true});
 }
 
 void Multiprocessor::abandon() {
@@ -437,10 +438,12 @@ std::string Multiprocessor::threads_text(unsigned count, unsigned first) const {
            index_text(first) + ")";
 }
 
-std::string index_text(const Launch& launch, unsigned thread) {
+uint3 thread_index(const Launch& launch, unsigned thread) {
     uint3 block = launch.block;
-    return text({thread % block.x, thread / block.x % block.y, thread / block.x / block.y});
+    return {thread % block.x, thread / block.x % block.y, thread / block.x / block.y};
 }
+
+std::string index_text(const Launch& launch, unsigned thread) { return text(thread_index(launch, thread)); }
 
 std::string Multiprocessor::index_text(unsigned thread) const {
     return cuda_on_cpu::index_text(grid_->launch, thread);

@@ -27,6 +27,7 @@ constexpr unsigned NOBODY = ~0u;
 
 constexpr std::uint32_t lanes_below(unsigned lane) { return lane > 31 ? ~0u : (1u << lane) - 1; }
 
+uint3 thread_index(const Launch& launch, unsigned thread);
 std::string index_text(const Launch& launch, unsigned thread);  // "(3,0,0)"
 
 struct Fault {
@@ -34,6 +35,9 @@ struct Fault {
     int line;              // of the CUDA string; 0 if only the machine code's address is known
     void* code;            // that address, or null
     std::string sentence;
+    uint3 block{};         // blockIdx and threadIdx, where `of_thread`
+    uint3 thread{};
+    bool of_thread = false;
 };
 
 class Checker;

@@ -1,0 +1,109 @@
+"""What is solved, kept in .cache/progress.json, and the map of the notebooks that shows it.
+
+The file holds what the learner did: for each exercise by its name how often it was tried and
+whether it is solved, for each prediction the guess and what was measured. `make clean` keeps it.
+"""
+
+import ast
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from helpers.base.machine import CACHE, ROOT
+from helpers.base.tables import Table
+
+FILE = CACHE / "progress.json"
+NOTEBOOKS = ROOT / "notebooks"
+TASKS = ("exercise", "predict")  # the functions whose first argument is the name of a task
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One notebook: its file's name without .ipynb, its tasks, and how many of them are solved."""
+
+    notebook: str
+    tasks: list[str]
+    solved: int
+
+
+def entry(name: str) -> dict:
+    """Return what is known of an exercise or a prediction; an empty dict before the first try."""
+    return _read().get(name, {})
+
+
+def update(name: str, **facts) -> None:
+    """Add facts to what is known of an exercise or a prediction."""
+    known = _read()
+    known[name] = known.get(name, {}) | facts
+    FILE.parent.mkdir(parents=True, exist_ok=True)
+    part = FILE.with_suffix(f".{os.getpid()}.part")
+    part.write_text(json.dumps(known, indent=1, ensure_ascii=False))
+    os.replace(part, FILE)  # whole or not at all
+
+
+def chapters() -> list[Chapter]:
+    """Return the notebooks in their order, with the tasks that their cells name."""
+    known = _read()
+    found = []
+    for path in sorted(NOTEBOOKS.glob("[0-9][0-9]*_*.ipynb")):
+        tasks = tasks_of(path)
+        solved = sum(bool(known.get(name, {}).get("solved")) for name in tasks)
+        found.append(Chapter(path.stem, tasks, solved))
+    return found
+
+
+def tasks_of(notebook: Path) -> list[str]:
+    """Return the names of a notebook's exercises and predictions, in their order."""
+    names: list[str] = []
+    for cell in json.loads(notebook.read_text())["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        for call in calls("".join(cell["source"]), TASKS):
+            name = ast.literal_eval(call.args[0])
+            if name not in names:
+                names.append(name)
+    return names
+
+
+def calls(source: str, functions: tuple[str, ...]) -> list[ast.Call]:
+    """Return the calls of functions whose first argument is a literal string, in their order."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:  # a cell with a magic, or one the learner has not finished
+        return []
+    found = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in functions
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+        and isinstance(node.args[0].value, str)
+    ]
+    return sorted(found, key=lambda call: (call.lineno, call.col_offset))
+
+
+def show_progress() -> Table:
+    """Return the map: each notebook, what of it is solved, and what comes next."""
+    known = _read()
+    lines, next_task = [], ""
+    for chapter in chapters():
+        bar = "●" * chapter.solved + "○" * (len(chapter.tasks) - chapter.solved)
+        lines.append([chapter.notebook, f"{chapter.solved} of {len(chapter.tasks)}", bar])
+        to_do = [name for name in chapter.tasks if not known.get(name, {}).get("solved")]
+        if to_do and not next_task:
+            next_task = f"Next: {to_do[0]!r} in {chapter.notebook}."
+    solved = next_task or "Everything is solved."
+    return Table(["notebook", "solved", "exercises and predictions"], lines, solved)
+
+
+def _read() -> dict:
+    try:
+        known = json.loads(FILE.read_text())
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise ValueError(f"{FILE}: expected the JSON that exercises write ({error})") from None
+    return known
