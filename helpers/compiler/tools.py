@@ -51,16 +51,26 @@ def ninja() -> Path:
 
 def host_compiler() -> str:
     """Return the command of the C++ compiler: $CXX, else the first of c++, g++, clang++ on PATH."""
-    if chosen := os.environ.get("CXX"):
+    return _chosen("CXX", ("c++", "g++", "clang++"), "C++")
+
+
+def c_compiler() -> str:
+    """Return the command of the C compiler: $CC, else the first of cc, gcc, clang on PATH."""
+    return _chosen("CC", ("cc", "gcc", "clang"), "C")
+
+
+def _chosen(variable, names, language) -> str:
+    if chosen := os.environ.get(variable):
         if shutil.which(shlex.split(chosen)[0]):  # it may be "ccache g++"
             return chosen
-        raise ToolMissing(f"CXX names {chosen!r}, and there is no such compiler.", "unset CXX")
-    for name in ("c++", "g++", "clang++"):
+        raise ToolMissing(
+            f"{variable} names {chosen!r}, and there is no such compiler.", f"unset {variable}"
+        )
+    for name in names:
         if found := shutil.which(name):
             return shlex.quote(found)
-    raise ToolMissing(
-        "There is no C++ compiler on PATH.", how_to_get("g++", "gcc-c++", "xcode-select --install")
-    )
+    mend = how_to_get("g++", "gcc-c++", "xcode-select --install")
+    raise ToolMissing(f"There is no {language} compiler on PATH.", mend)
 
 
 def python_headers() -> Path:
