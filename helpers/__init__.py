@@ -21,5 +21,5 @@ What `make` runs
 
 Machinery
     cuda_on_cpu CUDA strings on a machine without a GPU; imports nothing of helpers
-    base        the machine, facts of GPUs, tables, words, colours; imports nothing of the others
+    base        the machine, facts of GPUs, tables, words, pictures; imports nothing of the others
 """

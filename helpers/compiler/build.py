@@ -92,11 +92,17 @@ class Build:
 def set_up() -> None:
     """Say which machine this is, and build what every string needs: half a minute, once.
 
+    In a notebook, matplotlib's pictures have alt texts and suit its theme from then on.
+
     Without a GPU the memory of CPU tensors is guarded from then on: a kernel that runs over the end
     of one is stopped. compile_cuda does the same when it first builds for the CPU, which leaves
     tensors made before that unguarded.
     """
     print(describe_device())
+    if "ipykernel" in sys.modules:
+        from helpers.base.images import set_up_pictures
+
+        set_up_pictures()
     try:
         prepare(BACKEND)
     except ToolMissing as problem:  # Python kernels run all the same

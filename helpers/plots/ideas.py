@@ -8,6 +8,8 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
+from helpers.base.palette import INK
+
 # Okabe and Ito's colours, told apart by everybody; text on them is black
 BLUE, ORANGE, GREEN = "#56B4E9", "#E69F00", "#5DBB9B"
 YELLOW, PINK, GREY = "#F0E442", "#D9A0C0", "#D0D0D0"
@@ -21,8 +23,9 @@ def draw_route(steps: Sequence[tuple[str, str]]) -> Axes:
         _box(ax, i + 0.06, 0.4, 0.78, 0.55, name, colour, size=9)
         ax.text(i + 0.45, 0.3, remark, ha="center", va="top", fontsize=8)
         if i:
-            arrow = {"arrowstyle": "->", "color": "black"}
+            arrow = {"arrowstyle": "->", "color": INK}
             ax.annotate("", (i + 0.05, 0.67), (i - 0.15, 0.67), arrowprops=arrow)
+    ax.figure.set_label(" → ".join(f"{name} ({remark})" for name, remark in steps))
     return ax
 
 
@@ -40,6 +43,10 @@ def draw_layers(layers: Sequence[tuple[str, Sequence[str], Sequence[str]]]) -> A
         _row(ax, relatives, 9.4, 3.8, y, GREY)
     ax.text(4.5, len(layers) + 0.02, "on NVIDIA's chips", ha="center", fontsize=10)
     ax.text(11.3, len(layers) + 0.02, "relatives elsewhere", ha="center", fontsize=10)
+    words = (
+        f"{label}: {_listed(boxes)}, elsewhere {_listed(others)}" for label, boxes, others in layers
+    )
+    ax.figure.set_label(f"layers from the top: {'; '.join(words)}")
     return ax
 
 
@@ -64,6 +71,8 @@ def draw_memory(a: torch.Tensor) -> Axes:
         ax.text(offset + 0.5, -1.55, f"{offset}", ha="center", va="center", fontsize=8)
     ax.text(-0.2, -0.8, "in memory", ha="right", va="center", fontsize=9)
     ax.text(-0.2, -1.55, "p + …", ha="right", va="center", fontsize=8)
+    order = ", ".join(f"{memory[offset].item():g}" for offset in range(cells))
+    ax.figure.set_label(f"a matrix of {rows} rows and {cols} columns, {stride}; in memory: {order}")
     return ax
 
 
@@ -85,6 +94,11 @@ def draw_gpu(name: str, sms: int, lanes: int, memory_gb: float, l2_mb: float) ->
     for part in range(4):
         _draw_sm_part(ax, 12.2 + 2.4 * part, lanes // 4)
     _box(ax, 12.2, 0.5, 9.3, 1.1, "shared memory and L1 cache: for the block's threads", YELLOW)
+    ax.figure.set_label(
+        f"{name}: {sms} SMs, each of four parts with a scheduler, registers, {lanes // 4} FP32 "
+        f"lanes and a tensor core, that share one memory and L1 cache; all SMs share "
+        f"{l2_mb:.0f} MB of L2 cache and {memory_gb:.0f} GB of global memory"
+    )
     return ax
 
 
@@ -98,6 +112,10 @@ def _draw_sm_part(ax: Axes, x: float, lanes: int) -> None:
         ax.add_patch(Rectangle(corner, 0.42, 0.26, color=ORANGE))
     ax.text(x + 1.05, 2.95, f"{lanes} FP32 lanes", ha="center", fontsize=8)
     _box(ax, x, 1.9, 2.1, 0.8, "tensor core", BLUE, size=8)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(filter(None, names)) or "nothing"
 
 
 def _canvas(width: float, height: float, xlim: tuple, ylim: tuple) -> Axes:

@@ -9,11 +9,13 @@ import torch
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.collections import PatchCollection
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from helpers.base.palette import COLORS
+from helpers.base.palette import COLORS, INK
+from helpers.base.words import count
 from helpers.timing import Comparison
 
 WIDTH = 8  # inches: as wide as the text of a notebook
@@ -42,19 +44,21 @@ def plot_grid(
         has_element = col < cols and row < rows
         (busy if has_element else idle).append(Rectangle(place, 1, 1))
         if has_element:
-            colors.append(COLORS[(block_id[0] + grid_x * block_id[1]) % len(COLORS)])
+            colors.append(_pale(COLORS[(block_id[0] + grid_x * block_id[1]) % len(COLORS)]))
         _label_thread(ax, place, thread[:1] if flat else thread, has_element)
     lines = {"edgecolors": "0.7", "linewidths": 0.5}
-    ax.add_collection(PatchCollection(busy, facecolors=colors, alpha=0.4, **lines))
+    ax.add_collection(PatchCollection(busy, facecolors=colors, **lines))
     ax.add_collection(PatchCollection(idle, facecolors="none", hatch="////", **lines))
     for x in range(grid_x):
         for y in range(grid_y):
             corner = (0, x) if by_block else (x * block_x, y * block_y)
-            ax.add_patch(Rectangle(corner, block_x, block_y, fill=False, lw=1.8))
+            ax.add_patch(Rectangle(corner, block_x, block_y, fill=False, ec=INK, lw=1.8))
     data = f"{cols:,} elements" if flat else f"{rows} × {cols} elements"
     legend = "in a cell: threadIdx.x" if flat else "in a cell: threadIdx.x,threadIdx.y"
     title = f"{grid_x * grid_y} blocks of {block_x * block_y} threads, {data}"
     ax.set_title(f"{title}\n{legend}" if ax.texts else title, fontsize=10)
+    over = f", {count(len(idle), 'thread')} without an element" if idle else ""
+    ax.figure.set_label(f"a grid of threads: {title}{over}; {block_x} × {block_y} threads a block")
     if by_block:
         ax.set(xlabel="threadIdx.x", ylabel="blockIdx.x")
     elif flat:
@@ -74,9 +78,9 @@ def plot_roofline(
     left, right = min(intensities) / 5, max(intensities) * 12
     intensity = np.geomspace(left, right, 300)
     _, ax = plt.subplots(figsize=(WIDTH, 4.6), layout="constrained")
-    ax.loglog(intensity, np.minimum(peak_gbps * intensity / 1e3, peak_tflops), color="0.35", lw=2)
-    ax.axvline(ridge, color="0.6", ls=":", lw=1)
-    above = {"textcoords": "offset points", "color": "0.35", "fontsize": 9}
+    ax.loglog(intensity, np.minimum(peak_gbps * intensity / 1e3, peak_tflops), color=INK, lw=2)
+    ax.axvline(ridge, color=INK, ls=":", lw=1)
+    above = {"textcoords": "offset points", "fontsize": 9}
     slope = (left * 1.3, 1.3e-3 * peak_gbps * left)
     ax.annotate(f"{peak_gbps:,.0f} GB/s", slope, xytext=(10, 0), va="center", **above)
     flat = (right / 1.2, peak_tflops)
@@ -87,9 +91,15 @@ def plot_roofline(
     for (name, point), color in zip(points.items(), _colors(len(points)), strict=True):
         ax.plot(*point, "o", ms=9, color=color, mec="black", mew=0.6)
         ax.annotate(name, point, xytext=(8, -4), textcoords="offset points", fontsize=10)
-    ax.set(xlim=(left, right), ylim=(low, peak_tflops * 2.5), title=caption)
+    ax.set(xlim=(left, right), ylim=(low, peak_tflops * 2.5))
+    ax.set_title(caption, wrap=True)
     ax.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="speed (TFLOP/s)")
     ax.grid(True, alpha=0.3)
+    speeds = ", ".join(f"{name} {s:.3g} at {i:.3g} FLOP/byte" for name, (i, s) in points.items())
+    ax.figure.set_label(
+        f"roofline of {caption}: TFLOP/s of {speeds}; the roof is {peak_gbps:,.0f} "
+        f"GB/s up to {ridge:.1f} FLOP/byte, then {peak_tflops:g} TFLOP/s"
+    )
     return ax
 
 
@@ -108,7 +118,7 @@ def plot_timings(comparison: Comparison) -> Axes:
     )
     y = np.arange(len(rows))
     colors = ["0.6", *[COLORS[0]] * (len(rows) - 1)]  # the first is what the others compare to
-    ax.barh(y, median, xerr=[median - low, high - median], color=colors, capsize=3)
+    ax.barh(y, median, xerr=[median - low, high - median], color=colors, ecolor=INK, capsize=3)
     for i, row in enumerate(rows):
         ax.annotate(
             f"{median[i]:.4g} {unit} · {row['ratio']:.2f}×",
@@ -122,15 +132,19 @@ def plot_timings(comparison: Comparison) -> Axes:
     ax.set(xlim=(0, 1.25 * high.max()), xlabel=f"time of one call ({unit}), less is better")
     ax.invert_yaxis()
     ax.set_title(comparison.record.machine, fontsize=10)
+    bars = ", ".join(f"{r['name']} {m:.4g} {unit}" for r, m in zip(rows, median, strict=True))
+    ax.figure.set_label(f"median time of one call on {comparison.record.machine}: {bars}")
     return ax
 
 
 def plot_losses(curves: Mapping[str, Sequence[float] | torch.Tensor]) -> Axes:
     """Draw training curves, {name: loss of each step}, on a logarithmic axis."""
     _, ax = plt.subplots(figsize=(WIDTH, 3.6), layout="constrained")
+    ends = []
     styles = ["-", "--", ":", "-."]  # curves that lie on each other stay visible
     for i, (name, losses) in enumerate(curves.items()):
         line = torch.as_tensor(losses).detach().cpu().float()
+        ends.append(f"{name} from {line[0]:.3g} to {line[-1]:.3g}")
         ax.plot(line, styles[i % len(styles)], color=_colors(i + 1)[i], label=name, lw=1.6)
     ax.set(xlabel="step", ylabel="loss", yscale="log")
     ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -138,6 +152,7 @@ def plot_losses(curves: Mapping[str, Sequence[float] | torch.Tensor]) -> Axes:
     ax.yaxis.set_minor_formatter(NullFormatter())
     ax.legend(frameon=False)
     ax.grid(True, alpha=0.3)
+    ax.figure.set_label(f"loss of each step: {', '.join(ends)}")
     return ax
 
 
@@ -158,6 +173,8 @@ def show_images(
         ax.imshow(image, cmap="gray", vmin=0, vmax=255 if pixels.dtype == np.uint8 else 1)
         if titles:
             ax.set_title(str(titles[i]), fontsize=10, pad=2)
+    named = f": {', '.join(map(str, titles))}" if titles else ""
+    fig.set_label(f"{count(len(pixels), 'image')} of {height} by {width} pixels{named}")
     return fig
 
 
@@ -167,20 +184,31 @@ def plot_confusion(matrix: torch.Tensor) -> Axes:
     mistakes = counts - np.diag(counts.diagonal())
     _, ax = plt.subplots(figsize=(5.6, 5.4), layout="constrained")
     ax.imshow(mistakes, cmap="Oranges", vmin=0, vmax=max(2 * mistakes.max(), 1))
-    for (row, col), count in np.ndenumerate(counts):
-        if count:
+    for (row, col), number in np.ndenumerate(counts):
+        if number:
             weight = "bold" if row == col else "normal"
-            ax.text(col, row, f"{count}", ha="center", va="center", fontsize=9, weight=weight)
+            style = {"fontsize": 9, "weight": weight, "color": "black"}
+            ax.text(col, row, f"{number}", ha="center", va="center", **style)
     ax.set(xticks=range(len(counts)), yticks=range(len(counts)), ylabel="label")
     ax.set(xlabel="prediction (coloured: mistakes)")
     right = counts.trace() / max(counts.sum(), 1)
     ax.set_title(f"{right:.2%} of {counts.sum():,} right", fontsize=11)
+    label, guess = np.unravel_index(mistakes.argmax(), mistakes.shape)
+    ax.figure.set_label(
+        f"confusion matrix: {right:.2%} of {counts.sum():,} right; the most frequent mistake is "
+        f"{guess} for {label}, {mistakes.max()} times"
+    )
     return ax
 
 
 def _pair(size: int | Sequence[int]) -> tuple[int, int]:
     """Return (x, y) of a size that may leave y out."""
     return (size, 1) if isinstance(size, int) else (*size, 1)[:2]
+
+
+def _pale(color: str) -> tuple[float, ...]:
+    """Return the colour lightened, so that black text is easy to read on it."""
+    return tuple(0.4 * part + 0.6 for part in to_rgb(color))
 
 
 def _colors(n: int) -> list[str]:
@@ -193,9 +221,9 @@ def _grid_axes(width: int, height: int) -> Axes:
     size = (side * width + 0.8, side * height + 0.9)
     _, ax = plt.subplots(figsize=(max(size[0], 5), size[1]), layout="constrained")
     ax.set(xlim=(0, width), ylim=(height, 0), aspect="equal")
-    for axis, count in ((ax.xaxis, width), (ax.yaxis, height)):
+    for axis, threads in ((ax.xaxis, width), (ax.yaxis, height)):
         step = 2 ** math.ceil(math.log2(max(1, 0.3 / side)))
-        axis.set_ticks(np.arange(0, count, step) + 0.5, range(0, count, step))
+        axis.set_ticks(np.arange(0, threads, step) + 0.5, range(0, threads, step))
     ax.tick_params(length=0, labelsize=8)
     return ax
 
@@ -209,4 +237,6 @@ def _label_thread(
     if square_points > 7 * len(text):
         box = None if has_element else {"fc": "white", "ec": "none", "pad": 0.5}
         x, y = place
-        ax.text(x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=8, bbox=box)
+        ax.text(
+            x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=8, color="black", bbox=box
+        )

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from helpers.base.gpu import WARP_SIZE
+from helpers.base.palette import INK
 from helpers.base.words import count, shorten
 from helpers.trace.picture import (
     BLUE,
@@ -96,9 +97,9 @@ def draw_timeline(launch: Launch) -> Picture:
         for warp in warps_shown:
             _draw_cell(ax, number, warp, cells.get((number, warp), Counter()), kinds, most)
         if number:
-            ax.axvline(number, color="black", lw=2.5)
+            ax.axvline(number, color=INK, lw=2.5)
     for warp in warps_shown[1:]:
-        ax.axhline(warp, color="0.8", lw=0.8)
+        ax.axhline(warp, color=INK, lw=0.4)
     ax.set(xlim=(0, len(stages_shown)), ylim=(len(warps_shown), 0))
     names = [_stage_name(launch, number) for number in stages_shown]
     ax.set_xticks([number + 0.5 for number in stages_shown], names, fontsize=8)

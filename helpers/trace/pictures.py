@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from helpers.base.gpu import BANKS, LINE_BYTES, SECTOR_BYTES, WARP_SIZE, WORD_BYTES
+from helpers.base.palette import INK
 from helpers.base.words import count, shorten
 from helpers.trace.model import ideal_sectors, parts, sectors
 from helpers.trace.picture import (
@@ -93,7 +94,7 @@ def draw_lines(access: Access, kernel: str) -> Picture:
         [
             Patch(fc=BLUE, ec="black", label="asked for; number: lane, ×: lanes at one place"),
             Patch(fc=PALE, ec=ORANGE, hatch="////", label="moved, not asked for"),
-            Patch(fc="white", ec="0.6", label="not moved"),
+            Patch(fc="none", ec=INK, label="not moved"),
         ],
     )
     moved = sectors(request.offsets, access.bytes)
@@ -130,7 +131,7 @@ def draw_banks(access: Access, kernel: str) -> Picture:
         longest = max(map(len, queues.values()))
         if len(served) > 1:
             ax.text(BANKS + 0.3, top + longest / 2, name, va="center", fontsize=8)
-            ax.axhline(top + longest, color="black", lw=1.2)
+            ax.axhline(top + longest, color=INK, lw=1.2)
         top += longest
     ax.set(xlim=(-0.2, BANKS + 0.2), ylim=(height + 0.1, -0.1))
     ax.set_xticks([bank + 0.5 for bank in range(BANKS)], range(BANKS), fontsize=8)
@@ -184,15 +185,15 @@ def _mark_bytes(ax: Axes, low: int, high: int) -> None:
     ax.set_xticks(range(first, last + 1, step), [f"{n:,}" for n in range(first, last + 1, step)])
     margin = 0.06 * (last - first)
     ax.set_xlim(first - margin / 4, last + margin)
-    ax.grid(axis="x", color="0.85", lw=0.8)
+    ax.grid(axis="x", color=INK, lw=0.4)
     ax.set_axisbelow(True)
 
 
 def _draw_sector(ax: Axes, x: int, y: int, is_moved: bool) -> None:
-    style = {"fc": PALE, "ec": ORANGE, "hatch": "////"} if is_moved else {"fc": "white"}
+    style = {"fc": PALE, "ec": ORANGE, "hatch": "////"} if is_moved else {"fc": "none"}
     gid = "moved" if is_moved else "not moved"
     ax.add_patch(Rectangle((x, y), SECTOR_BYTES, 0.8, lw=0, gid=gid, **style))
-    border = {"fill": False, "ec": "black", "lw": 1.6, "zorder": 3}  # above the bytes
+    border = {"fill": False, "ec": INK, "lw": 1.6, "zorder": 3}  # above the bytes
     ax.add_patch(Rectangle((x, y), SECTOR_BYTES, 0.8, **border))
 
 
