@@ -324,8 +324,11 @@ def _bindings(label, bound):
 
 def _cpu_operators(flags, numbered, label, bound):
     unit = f"{torch_light.preamble(numbered)}{numbered}{_bindings(label, bound)}"
-    flags = {**flags, "extra_cflags": [*flags["extra_cflags"], STANDARD]}
-    return {"cpp_sources": unit, "no_implicit_headers": True, **flags}
+    more = {
+        "extra_cflags": [*flags["extra_cflags"], STANDARD],
+        "extra_include_paths": [*flags["extra_include_paths"], str(torch_light.LIGHT)],
+    }
+    return {"cpp_sources": unit, "no_implicit_headers": True, **flags, **more}
 
 
 def _cpu_module(flags, numbered, label, bound):
@@ -347,7 +350,7 @@ def _gpu_operators(numbered, label, bound):
         "cpp_sources": "",
         "cuda_sources": unit,
         "no_implicit_headers": True,
-        "extra_include_paths": [str(torch_light.CUDA), str(torch_light.INCLUDE)],
+        "extra_include_paths": [*map(str, torch_light.FOR_NVCC)],
         **_gpu_flags(numbered, "-DTORCH_LIGHT_CUDA", STANDARD),
     }
 

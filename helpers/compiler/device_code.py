@@ -203,7 +203,7 @@ def _compile(src, arch, kind) -> Path:
         "-DTORCH_LIGHT_CUDA",
     ]
     if is_light:
-        arguments += [f"-I{torch_light.CUDA}", f"-I{torch_light.INCLUDE}"]
+        arguments += [f"-I{folder}" for folder in torch_light.FOR_NVCC]
     compiler = os.environ.get("CC", "")
     if shutil.which(compiler):  # PyTorch lets nvcc work with it as well
         arguments += ["-ccbin", compiler]

@@ -679,4 +679,4 @@ def test_what_needs_pytorchs_own_headers_gets_them(monkeypatch):
 
 @needs_nvcc
 def test_nvcc_takes_all_that_the_light_headers_offer_with_pytorchs_own():
-    assert "scale_kernel" in ptx("#include <torch/types.h>\n" + EVERYTHING)
+    assert "scale_kernel" in ptx("#include <torch/all.h>\n" + EVERYTHING)

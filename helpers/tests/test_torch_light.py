@@ -236,6 +236,7 @@ def test_element_types_are_checked_when_compiling():
 
 def test_which_strings_the_light_headers_are_enough_for():
     assert torch_light.is_enough_for('#include <c10/cuda/CUDAGuard.h>\n#include "mine.h"')
+    assert torch_light.is_enough_for("#include <torch/types.h>")
     assert torch_light.is_enough_for("// #include <torch/extension.h>")
     assert not torch_light.is_enough_for("  #  include <torch/extension.h>")
     assert not torch_light.is_enough_for("#include <ATen/native/Resize.h>")

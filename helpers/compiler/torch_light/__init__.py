@@ -3,7 +3,8 @@
 `tensor.h` declares what wrappers use; `tensor.cpp` defines it over PyTorch's stable C interface
 and is compiled once; `std.h` adds what is made of std::vector and the like, for strings that name
 it; `binding.h` makes functions callable from Python; `cuda/` has light versions of the few CUDA
-headers of PyTorch that kernels need.
+headers of PyTorch that kernels need, `light/` of <torch/types.h>, which files take torch::Tensor
+from.
 """
 
 import re
@@ -15,6 +16,8 @@ HERE = Path(__file__).resolve().parent
 CUDA = HERE / "cuda"  # for nvcc; the CPU backend has its own of the same names
 SOURCE = HERE / "tensor.cpp"
 INCLUDE = HERE.parent  # for <torch_light/tensor.h>
+LIGHT = HERE / "light"  # not for builds with PyTorch's own headers, which read their types.h
+FOR_NVCC = (CUDA, LIGHT, INCLUDE)  # folders of headers
 
 
 def text() -> str:
@@ -25,7 +28,8 @@ def text() -> str:
 def is_enough_for(source: str) -> bool:
     """Return whether every header of PyTorch that the string includes has a light version."""
     of_pytorch = ("torch/", "ATen/", "c10/", "pybind11/")
-    return all((CUDA / name).exists() for name in includes(source) if name.startswith(of_pytorch))
+    wanted = [name for name in includes(source) if name.startswith(of_pytorch)]
+    return all((CUDA / name).exists() or (LIGHT / name).exists() for name in wanted)
 
 
 def lighten(source: str) -> str | None:

@@ -1,7 +1,9 @@
-// Work on another GPU until the end of the scope, as in PyTorch's header of this name.
+// Work on another GPU until the end of the scope, as in PyTorch's header of this name, which
+// includes the other two as well.
 #pragma once
 
 #include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
 
 namespace c10::cuda {
 
