@@ -1,6 +1,7 @@
 """Checks that raise: they name the first element that is wrong, what was expected, what came."""
 
 import inspect
+import warnings
 from contextlib import contextmanager
 
 import numpy as np
@@ -48,10 +49,12 @@ def check_grad(fn, ref, *inputs, rtol=None, atol=None):
 
     `fn` runs in float32 and `ref` in float64, on copies of `inputs`; floating-point tensors get
     gradients, everything else (labels, sizes) is passed as it is. Both get the same random
-    upstream gradients. Tolerances as in `check_close`. Raises AssertionError; prints one line.
+    upstream gradients. What `fn` allocates holds NaN (`poisoned`). Tolerances as in `check_close`.
+    Raises AssertionError; prints one line.
     """
     names = _parameter_names(ref, fn, count=len(inputs))
-    inputs32, outs32 = _run(fn, inputs, torch.float32)
+    with poisoned():
+        inputs32, outs32 = _run(fn, inputs, torch.float32)
     inputs64, outs64 = _run(ref, inputs, torch.float64)
     assert len(outs32) == len(outs64), f"expected {len(outs64)} results, got {len(outs32)}"
     for i, (got, want) in enumerate(zip(outs32, outs64, strict=True)):
@@ -60,13 +63,31 @@ def check_grad(fn, ref, *inputs, rtol=None, atol=None):
     generator = torch.Generator().manual_seed(0)
     upstream = [torch.randn(out.shape, generator=generator, device="cpu") for out in outs64]
     grads64 = _gradients(outs64, inputs64, upstream, "the reference")
-    grads32 = _gradients(outs32, inputs32, upstream, "the function under test")
+    with poisoned():
+        grads32 = _gradients(outs32, inputs32, upstream, "the function under test")
     for i in sorted(grads32 | grads64):
         assert i in grads32, f"d{names[i]}: no gradient came, the reference has one"
         want = grads64[i] if i in grads64 else torch.zeros_like(grads32[i])
         _compare(grads32[i], want, rtol, atol, f"d{names[i]}")
     of = ", ".join(names[i] for i in sorted(grads64))
     print(f"out and the gradients of {of}: float32 agrees with float64")
+
+
+@contextmanager
+def poisoned():
+    """Within the block, new tensors hold NaN, of integers the largest: what stays unwritten shows.
+
+    That goes for `torch.empty`, in Python and in C++, on every device.
+    """
+    before = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch warns of operations that are not deterministic
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(before, warn_only=warn_only)
 
 
 @contextmanager

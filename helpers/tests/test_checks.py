@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from helpers import checks
-from helpers.checks import check_close, check_grad, expect_error
+from helpers.checks import check_close, check_grad, expect_error, poisoned
 
 
 def refusal(*args, **kwargs):
@@ -284,3 +284,20 @@ def test_expect_error_insists():
         pass
     with pytest.raises(ZeroDivisionError), expect_error(IndexError):
         1 / 0  # noqa: B018
+
+
+def test_new_memory_is_poisoned_within_the_block_only():
+    with poisoned():
+        assert torch.empty(5).isnan().all()
+        assert (torch.empty(5, dtype=torch.int32) == 2**31 - 1).all()
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_check_grad_finds_what_is_left_unwritten():
+    def half(inp):
+        out = torch.empty_like(inp)
+        out[:3] = 2 * inp.detach()[:3]
+        return out
+
+    with pytest.raises(AssertionError, match=r"out\[3\]: expected 2, got nan"):
+        check_grad(half, lambda inp: 2 * inp, torch.ones(6))
