@@ -7,10 +7,8 @@ import textwrap
 import traceback
 import warnings
 from collections.abc import Callable
-from contextlib import contextmanager
 
-import torch
-
+from helpers.checks import poisoned
 from helpers.compiler import CompileError
 from helpers.compiler.build import every_call_checked
 from helpers.cuda_on_cpu.scanner import mask_comments
@@ -72,7 +70,7 @@ def exercise(name: str, attempt, check: Callable, hint: str = "") -> None:
 
 
 def _try(check, attempt):
-    with _new_memory_filled():
+    with poisoned():
         if _holds_kernel(attempt):
             with every_call_checked(), warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # remarks on what is no error
@@ -120,20 +118,6 @@ def _show(card: Card) -> None:
         display(card)
     else:
         print(card)
-
-
-@contextmanager
-def _new_memory_filled():
-    """Let PyTorch fill new tensors, as the CPU backend does, so that what is not written shows."""
-    was = torch.are_deterministic_algorithms_enabled()
-    warns = torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*deterministic", category=UserWarning)
-            yield
-    finally:
-        torch.use_deterministic_algorithms(was, warn_only=warns)
 
 
 def _is_to_do(attempt):
