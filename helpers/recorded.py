@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,8 @@ class Record:
     """A measured value and where it was measured; `live` if that was just now, on this machine.
 
     `value` is None when there is neither a GPU nor a record. `stale` names what has changed since
-    the record was made, if anything has: it need not answer what is asked now.
+    the record was made, if anything has: it need not answer what is asked now. `brief` if another
+    record of the same notebook has said in all detail where it was measured.
     """
 
     value: Any
@@ -44,6 +45,7 @@ class Record:
     date: str | None = None
     live: bool = False
     stale: str | None = None
+    brief: bool = False
 
     @property
     def machine(self) -> str:
@@ -53,13 +55,15 @@ class Record:
 
     @property
     def caption(self) -> str:
-        """One line that says where the value comes from."""
+        """One line that says where the value comes from: in all detail unless it is brief."""
         if self.value is None:
             return "Nothing is recorded for this cell yet: run it on a machine with an NVIDIA GPU."
-        if self.live:
-            return f"measured on {self.machine}"
         version = f" for an earlier version of {self.stale}" if self.stale else ""
-        text = f"recorded{version} on {self.machine} · {self.date}"
+        text = f"{'measured' if self.live else 'recorded'}{version} on "
+        if self.brief:
+            return text + self.device
+        driver = f"driver {self.driver}" if self.driver else None
+        text += " · ".join(filter(None, (self.machine, driver, self.date)))
         if self.torch != torch.__version__:
             text += f" (this machine has torch {torch.__version__})"
         return text
@@ -97,17 +101,21 @@ def measured_or_stored(
     _check_key(key)
     if BACKEND == "cpu":
         return stored(key, about, kernels)
-    record = _measured(measure)
+    record = _told(key, _measured(measure))
     if os.environ.get("RECORD") == "1":
         _store(key, record, about, kernels)
     else:
-        stored(key, about, kernels)  # only to raise if that is stale
+        _stored(key, about, kernels)  # only to raise if that is stale
     return record
 
 
 def stored(key: str, about: Any = None, kernels: Iterable = ()) -> Record:
     """Return what was recorded under `key`; its value is None if nothing was."""
     _check_key(key)
+    return _told(key, _stored(key, about, kernels))
+
+
+def _stored(key: str, about: Any, kernels: Iterable) -> Record:
     path = RECORDS / f"{key}.json"
     if not path.exists():
         return Record(value=None)
@@ -121,6 +129,16 @@ def stored(key: str, about: Any = None, kernels: Iterable = ()) -> Record:
             "GPU, with RECORD=1 in the environment"
         )
     return Record(**fields, stale=stale or None)
+
+
+_tellers: dict[str, str] = {}  # description of a machine → key of the first record that gave it
+
+
+def _told(key: str, record: Record) -> Record:
+    """Return the record, brief if another one has told the same; run again, a cell tells it all."""
+    if record.value is None or record.stale:
+        return record
+    return replace(record, brief=_tellers.setdefault(record.caption, key) != key)
 
 
 def _names(kernels: set[str]) -> str:

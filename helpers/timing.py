@@ -62,7 +62,7 @@ class Timing:
         median, low, high = (
             f"{scale * time:,.{places}f}" for time in (self.median_ms, self.low_ms, self.high_ms)
         )
-        return f"{median} {unit} (10–90 %: {low}–{high})\n{self.caption}"
+        return f"{median} {unit} (10–90 %: {low}–{high}), {self.caption}"
 
     __repr__ = __str__
 
@@ -80,10 +80,11 @@ class Comparison(Table):
         value = record.value or {"rows": [], "self_ratio": math.nan}
         self.self_ratio: float = value["self_ratio"]
         self.rows: list[dict] = value["rows"]
-        caption = record.caption
+        notes = [] if record.brief else [record.caption]
         if self.rows:
-            caption += f"\n{value['method']}; the first against itself: {self.self_ratio:.3f}×"
-        super().__init__(*_header_and_lines(self.rows), caption)
+            notes.append(f"{value['method']}; the first against itself: {self.self_ratio:.3f}×")
+        header, lines = _header_and_lines(self.rows)
+        super().__init__([record.device or "", *header], lines, "\n".join(notes))
 
     def time_us(self, name: str) -> float:
         """Return a candidate's median in µs, NaN where nothing is recorded; KeyError: no such."""
@@ -252,10 +253,13 @@ def _cuda_clock(from_idle: bool) -> Clock:
 
 
 def _header_and_lines(rows: list[dict]) -> tuple[list[str], list[list[str]]]:
-    """Write rows as cells, all times in one unit, no column that would be empty."""
+    """Write rows as cells, all times in one unit, no column that would be empty.
+
+    The header leaves out the first column, of the candidates' names.
+    """
     unit, scale = ("µs", 1e3) if all(row["median_ms"] < 1 for row in rows) else ("ms", 1)
     gbps, tflops = (any(row[name] is not None for row in rows) for name in ("gbps", "tflops"))
-    header = ["", f"median {unit}", "10 %", "90 %"]
+    header = [f"median {unit}", "10 %", "90 %"]
     header += ["GB/s"] * gbps + ["TFLOP/s"] * tflops + ["speed"]
     decimals = _decimals([scale * row["median_ms"] for row in rows])
     tflops_decimals = _decimals([row["tflops"] for row in rows]) if tflops else 0

@@ -8,7 +8,7 @@ NUMBER = re.compile(r"[-+]?[\d.]|$|nan")  # how a cell of a column of numbers be
 
 
 class Table:
-    """Rows of text under a header, with a caption of one or more lines; no rows: the caption alone.
+    """Rows of text under a header, with a caption of lines, if any; no rows: the caption alone.
 
     Columns of numbers are aligned to the right, the others to the left.
     """
@@ -21,7 +21,7 @@ class Table:
         self._is_right = [all(NUMBER.match(cell) for cell in column) for column in columns]
 
     def __str__(self) -> str:
-        return "\n".join([*self.text_lines(), self.caption])
+        return "\n".join([*self.text_lines(), *filter(None, [self.caption])])
 
     def text_lines(self) -> list[str]:
         """Return the header, a rule and the rows as text; nothing if there are no rows."""
@@ -48,7 +48,7 @@ class Table:
             return f"<p>{caption}</p>"
         head = self._html_row("th", self.header)
         body = "".join(self._html_row("td", line) for line in self.lines)
-        note = f'<p style="font-size:85%;opacity:0.8">{caption}</p>'
+        note = f'<p style="font-size:85%;opacity:0.8">{caption}</p>' if caption else ""
         return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>{note}"
 
     def _html_row(self, tag: str, cells: list[str]) -> str:

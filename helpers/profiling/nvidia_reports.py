@@ -33,8 +33,9 @@ class NcuReport(Table):
         self.hints: list[dict] = found["hints"]
         shown = [row for row in self.rows if show is None or row["metric"] in show]
         lines = [[r["section"], r["metric"], _digits(r["value"]), r["unit"]] for r in shown]
-        caption = "\n".join([*([note] if note else []), record.caption])
-        super().__init__(["section", "metric", "value", "unit"], lines, caption)
+        notes = [note, "" if record.brief else record.caption]
+        header = [record.device or "", "metric", "value", "unit"]
+        super().__init__(header, lines, "\n".join(filter(None, notes)))
 
     def value(self, metric: str) -> float | str:
         """Return the value of the first row with that metric; KeyError names those there are."""

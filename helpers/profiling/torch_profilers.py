@@ -51,8 +51,8 @@ class ProfileTable(Table):
         for row in self.rows:
             times = ["" if row[us] is None else f"{row[us]:,.1f}" for us in columns]
             lines.append([row["name"], row["on"], f"{row['calls']}", *times, f"{row['share']:.0%}"])
-        header = ["name", "on", "calls", *columns.values(), "share"]
-        super().__init__(header, lines, record.caption)
+        header = [record.device or "", "on", "calls", *columns.values(), "share"]
+        super().__init__(header, lines, "" if record.brief and lines else record.caption)
 
 
 def profile_table(fn: Callable[[], Any], key: str | None = None, rows: int = 10) -> ProfileTable:

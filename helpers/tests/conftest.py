@@ -28,6 +28,7 @@ def seed():
 def records(monkeypatch, tmp_path):
     """Keep records in an empty folder; return it."""
     monkeypatch.setattr(recorded, "RECORDS", tmp_path / "recorded")
+    monkeypatch.setattr(recorded, "_tellers", {})
     monkeypatch.delenv("RECORD", raising=False)
     return recorded.RECORDS
 

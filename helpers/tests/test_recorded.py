@@ -48,6 +48,21 @@ def test_a_record_comes_back_elsewhere_as_it_was(monkeypatch, pretend_gpu, recor
     assert [path.name for path in records.iterdir()] == ["01_square.json"]  # nothing half-written
 
 
+def test_one_record_of_a_notebook_describes_the_machine(monkeypatch, pretend_gpu):
+    for key in "01_one", "01_two":
+        record_on_gpu(monkeypatch, pretend_gpu, key, 1)
+    for _ in range(2):  # also when cells run again
+        one, two = stored("01_one"), stored("01_two")
+        assert "torch" in one.caption and "driver 580.0" in one.caption and one.date in one.caption
+        assert two.caption == "recorded on Pretended GPU" and two.brief and not one.brief
+    changed = stored("01_two", about="more")
+    assert "earlier version of this cell" in changed.caption and "torch" in changed.caption
+    pretend_gpu()
+    assert recorded("01_two", lambda: 1).caption == "measured on Pretended GPU"
+    monkeypatch.setattr(module, "_driver_version", lambda: "590.0")  # another machine
+    assert "driver 590.0" in recorded("01_two", lambda: 1).caption
+
+
 def test_on_a_gpu_nothing_is_stored_unless_asked(pretend_gpu, records):
     pretend_gpu()
     assert recorded("01_square", lambda: 5).value == 5

@@ -295,7 +295,7 @@ def shown(**columns):
 
 def test_text_is_aligned_and_has_units():
     head, rule, *rows = str(shown(gbps=4000.4)).split("\n")
-    assert head.split() == ["median", "µs", "10", "%", "90", "%", "GB/s", "speed"]
+    assert head.split() == ["GPU", "median", "µs", "10", "%", "90", "%", "GB/s", "speed"]
     assert rows[0].split() == ["torch", "200.00", "180.00", "240.00", "4,000", "1.00×"]
     assert rows[1].endswith("12.34   11.11   14.81  4,000  16.21×")
     assert len(rows[0]) == len(rows[1]) == len(rule)
