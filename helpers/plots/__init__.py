@@ -1,7 +1,14 @@
 """Pictures, one function each: of measurements and data (plot_, show_) and of ideas (draw_)."""
 
 from helpers.base.palette import COLORS
-from helpers.plots.ideas import draw_gpu, draw_layers, draw_memory, draw_route
+from helpers.plots.ideas import (
+    draw_gpu,
+    draw_host_and_device,
+    draw_launch,
+    draw_layers,
+    draw_memory,
+    draw_route,
+)
 from helpers.plots.measurements import (
     plot_confusion,
     plot_grid,
@@ -14,6 +21,8 @@ from helpers.plots.measurements import (
 __all__ = [
     "COLORS",
     "draw_gpu",
+    "draw_host_and_device",
+    "draw_launch",
     "draw_layers",
     "draw_memory",
     "draw_route",

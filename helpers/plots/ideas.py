@@ -76,6 +76,72 @@ def draw_memory(a: torch.Tensor) -> Axes:
     return ax
 
 
+def draw_launch(blocks: int, threads: int, elements: int | None = None) -> Axes:
+    """Draw a small launch: the grid, its blocks, their threads, and below each thread its number.
+
+    Threads whose number is not below `elements` have nothing to do and stand in grey.
+    """
+    width = blocks * (threads + 0.6) + 0.6
+    ax = _canvas(max(6, 0.62 * width + 1.6), 2.7, (-2.6, width + 0.1), (-1.2, 3.4))
+    ax.add_patch(Rectangle((0, 0), width, 3.3, fc="none", ec=INK, lw=1))
+    sizes = f"the grid: gridDim.x = {blocks} blocks of blockDim.x = {threads} threads"
+    ax.text(width / 2, 2.95, sizes, ha="center", va="center", fontsize=10)
+    for row, label in ((1.85, "blockIdx.x"), (0.75, "threadIdx.x"), (-0.45, "number i")):
+        ax.text(-0.2, row, label, ha="right", va="center", fontsize=10, family="monospace")
+    colours = (BLUE, ORANGE, GREEN, PINK, YELLOW)
+    for block in range(blocks):
+        x, colour = 0.6 + block * (threads + 0.6), colours[block % len(colours)]
+        _box(ax, x - 0.2, 0.15, threads + 0.4, 2.2, "", colour)
+        ax.text(x + threads / 2, 1.85, f"{block}", ha="center", va="center", color="black")
+        for thread in range(threads):
+            i = block * threads + thread
+            works = elements is None or i < elements
+            _cell(ax, x + thread, 0.3, f"{thread}", "white" if works else GREY)
+            number = f"{i}" if works else f"({i})"
+            ax.text(x + thread + 0.5, -0.45, number, ha="center", va="center", fontsize=10)
+    rule = "i = blockIdx.x * blockDim.x + threadIdx.x"
+    ax.text(width / 2, -1.0, rule, ha="center", va="center", fontsize=9, family="monospace")
+    words = f"{sizes}; {rule}, from 0 to {blocks * threads - 1}"
+    if elements is not None:
+        words += f"; threads from number {elements} on have nothing to do"
+    ax.figure.set_label(words)
+    return ax
+
+
+def draw_host_and_device() -> Axes:
+    """Draw a CPU beside a GPU, each with its memory, and the links between them and other GPUs."""
+    ax = _canvas(11, 4.4, (0, 22), (-0.3, 8.6))
+    ax.text(4, 8.2, "host: a few cores, each quick", ha="center", fontsize=11)
+    ax.text(15, 8.2, "device: thousands of lanes, each slow", ha="center", fontsize=11)
+    _box(ax, 0.5, 5.5, 7, 2.2, "", "white")
+    for i in range(4):
+        x = 0.75 + 1.7 * i
+        _box(ax, x, 6.3, 1.4, 1.2, "control,\nguessing", GREY, size=7)
+        _box(ax, x, 5.65, 1.4, 0.5, "arithmetic", ORANGE, size=7)
+    _box(ax, 0.5, 3.6, 7, 1.7, "large caches", YELLOW)
+    _box(ax, 11, 3.6, 8, 4.1, "", "white")
+    for row in range(6):
+        y = 7.1 - 0.52 * row
+        ax.add_patch(Rectangle((11.2, y), 0.5, 0.4, fc=GREY, ec="black", lw=0.4))
+        for lane in range(20):
+            corner = (11.85 + 0.35 * lane, y)
+            ax.add_patch(Rectangle(corner, 0.28, 0.4, fc=ORANGE, ec="black", lw=0.3))
+    _box(ax, 11.2, 3.75, 7.6, 0.55, "small caches", YELLOW)
+    _box(ax, 0.5, 0.4, 7, 1.6, "host memory", PINK)
+    _box(ax, 11, 0.4, 8, 1.6, "device memory (VRAM)", PINK)
+    _box(ax, 20.2, 4.6, 1.6, 2.1, "another\nGPU", "white", size=8)
+    _link(ax, (4, 3.6), (4, 2.0), 3, "")
+    _link(ax, (15, 3.6), (15, 2.0), 12, "wide")
+    _link(ax, (7.5, 4.4), (11, 4.4), 2, "PCIe")
+    _link(ax, (19, 5.6), (20.2, 5.6), 5, "NVLink")
+    ax.figure.set_label(
+        "host: a CPU of a few large cores and large caches, with its memory; device: a GPU of many "
+        "small lanes and small caches, with its own memory by a wide link; PCIe joins the two, "
+        "NVLink joins GPUs"
+    )
+    return ax
+
+
 def draw_gpu(name: str, sms: int, lanes: int, memory_gb: float, l2_mb: float) -> Axes:
     """Draw a GPU's multiprocessors (SMs), what one holds (`lanes` FP32 units), and their memory."""
     ax = _canvas(11, 4.6, (0, 22), (-0.2, 9))
@@ -116,6 +182,15 @@ def _draw_sm_part(ax: Axes, x: float, lanes: int) -> None:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(filter(None, names)) or "nothing"
+
+
+def _link(ax: Axes, start: tuple, end: tuple, width: float, name: str) -> None:
+    """Draw a link between two places, as thick as it is fast, with its name beside the middle."""
+    ax.plot([start[0], end[0]], [start[1], end[1]], color=BLUE, lw=width, solid_capstyle="butt")
+    x, y = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
+    upright = start[0] == end[0]
+    place = {"ha": "left", "va": "center"} if upright else {"ha": "center", "va": "bottom"}
+    ax.text(x + 0.4 * upright, y + 0.25 * (not upright), name, fontsize=9, **place)
 
 
 def _canvas(width: float, height: float, xlim: tuple, ylim: tuple) -> Axes:

@@ -19,6 +19,8 @@ from helpers.base.images import STYLE, figure_html, image_html, set_up_pictures
 from helpers.base.palette import INK
 from helpers.plots import (
     draw_gpu,
+    draw_host_and_device,
+    draw_launch,
     draw_layers,
     draw_memory,
     draw_route,
@@ -118,6 +120,8 @@ def test_a_photograph_takes_little():
         (lambda: draw_route([("a", "first"), ("b", "then")]), r"a \(first\) → b \(then\)"),
         (lambda: draw_layers([("top", ["x", ""], ["y"])]), "top: x, elsewhere y"),
         (lambda: draw_memory(torch.arange(4).reshape(2, 2).T), r"\(1, 2\); in memory: 0, 1, 2, 3"),
+        (lambda: draw_launch(2, 4, 6), "2 blocks .* 4 threads; i = .* 0 to 7; .* 6 on have"),
+        (draw_host_and_device, "PCIe joins the two, NVLink joins GPUs"),
         (lambda: draw_gpu("H200", 132, 128, 150, 50), "132 SMs.*32 FP32 lanes.*150 GB"),
     ],
 )

@@ -6,7 +6,14 @@ import torch
 from matplotlib import pyplot as plt
 from matplotlib.patches import Rectangle
 
-from helpers.plots import draw_gpu, draw_layers, draw_memory, draw_route
+from helpers.plots import (
+    draw_gpu,
+    draw_host_and_device,
+    draw_launch,
+    draw_layers,
+    draw_memory,
+    draw_route,
+)
 
 matplotlib.use("Agg")
 
@@ -60,6 +67,28 @@ def test_memory_leaves_elements_outside_a_view_white():
     a = torch.arange(6.0).reshape(2, 3)[:, 1:]
     drawn = cells(draw_memory(a))
     assert [drawn[(i, -1.3)][:3] == (1, 1, 1) for i in range(6)] == [True, False, False] * 2
+
+
+@pytest.mark.parametrize("elements", [None, 10])
+def test_launch_numbers_its_threads_over_all_blocks(elements):
+    ax = draw_launch(3, 4, elements)
+    working = [p for p in ax.patches if isinstance(p, Rectangle) and p.get_width() == 1]
+    grey = [p for p in working if p.get_facecolor()[:3] != (1, 1, 1)]
+    assert len(working) == 12 and len(grey) == (2 if elements else 0)
+    at = {t.get_position(): t.get_text() for t in ax.texts}
+    numbers = [text for (_, y), text in sorted(at.items()) if y == -0.45]
+    end = ["(10)", "(11)"] if elements else ["10", "11"]
+    assert numbers == ["number i", *map(str, range(10)), *end]
+    threads = [text for (_, y), text in sorted(at.items()) if y == pytest.approx(0.75)]
+    assert threads == ["threadIdx.x", *"0123" * 3]
+
+
+def test_host_and_device_are_joined_by_their_links():
+    ax = draw_host_and_device()
+    assert {"PCIe", "NVLink", "host memory", "device memory (VRAM)"} <= set(texts(ax))
+    pcie = next(line for line in ax.lines if line.get_ydata()[0] == 4.4)
+    wide = next(line for line in ax.lines if line.get_xdata()[0] == 15)
+    assert pcie.get_linewidth() < wide.get_linewidth()
 
 
 @pytest.mark.parametrize(("sms", "lanes"), [(132, 128), (40, 64)])
