@@ -28,6 +28,22 @@ STAMP = VENV / "installed"
 LOCK = ROOT / ".cache" / "install.lock"
 REQUIREMENTS = ROOT / "requirements.txt"
 
+# What JupyterLab and the kernel read from .venv.
+SETTINGS = {
+    # JupyterLab asks nobody about news, nor the network about newer versions.
+    "share/jupyter/lab/settings/overrides.json": """{
+  "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}
+}
+""",
+    # The kernel does not say its Python version: JupyterLab writes it into each notebook that it
+    # opens, which is unsaved from then on. Nor does it warn of other users' eyes when it starts.
+    "etc/ipython/ipython_kernel_config.py": """from ipykernel.ipkernel import IPythonKernel
+
+IPythonKernel.language_info.pop("version", None)
+get_config().IPKernelApp.log_level = "ERROR"
+""",
+}
+
 
 class Problem(Exception):
     """What is wrong, and the line that mends it."""
@@ -46,6 +62,7 @@ def main():
             return
         make_venv()
         install(gpu)
+        write_settings()
         STAMP.write_text(key)
     print("Installed into .venv.")
 
@@ -193,6 +210,13 @@ def link_libraries():
     for link, target in ((home / "lib/libcudart.so", library), (home / "lib64", "lib")):
         if not link.is_symlink():
             link.symlink_to(target)
+
+
+def write_settings():
+    for path, text in SETTINGS.items():
+        file = VENV / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
 
 
 def pip(*arguments, may_fail=False):

@@ -1,6 +1,7 @@
 """`make install`: what each machine gets, what is said if something is missing, a second call."""
 
 import ast
+import json
 import os
 import shutil
 import signal
@@ -200,6 +201,8 @@ def test_from_nothing_then_again_then_changed(tmp_path, monkeypatch):
     assert "Another installation is running" in outputs[0] and "Installing" not in outputs[0]
     assert "Making a virtual environment" in outputs[1]
     assert installed(tmp_path) == ["torch==2.13.0+cpu"]
+    for path, text in install.SETTINGS.items():
+        assert (tmp_path / ".venv" / path).read_text() == text
 
     begin = time.perf_counter()
     again = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
@@ -220,6 +223,36 @@ def installed(folder):
     pip = [folder / ".venv" / "bin" / "python", "-m", "pip", "list", "--format=freeze"]
     listed = subprocess.run(pip, capture_output=True, text=True, check=True).stdout.split()
     return [package for package in listed if not package.startswith(("pip==", "setuptools=="))]
+
+
+def test_the_kernel_says_no_version_and_starts_quietly(tmp_path):
+    """JupyterLab writes what the kernel says of itself into a notebook, which is unsaved then."""
+    (tmp_path / "profile_default").mkdir()
+    config = install.SETTINGS["etc/ipython/ipython_kernel_config.py"]
+    (tmp_path / "profile_default" / "ipython_kernel_config.py").write_text(config)
+    code = (
+        "from jupyter_client.manager import start_new_kernel\n"
+        "manager, client = start_new_kernel()\n"
+        "client.kernel_info()\n"
+        "print(client.get_shell_msg(timeout=60)['content']['language_info'])\n"
+        "manager.shutdown_kernel(now=True)"
+    )
+    environment = os.environ | {"IPYTHONDIR": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    said = ast.literal_eval(done.stdout)
+    assert said["name"] == "python" and "version" not in said
+    assert done.stderr == ""
+
+
+def test_jupyterlab_asks_for_no_news():
+    text = install.SETTINGS["share/jupyter/lab/settings/overrides.json"]
+    ((plugin, chosen),) = json.loads(text).items()
+    extension, _, name = plugin.partition(":")
+    schema = Path(sys.prefix, "share/jupyter/lab/schemas", extension, f"{name}.json")
+    known = json.loads(schema.read_text())["properties"]
+    assert {"const": chosen["fetchNews"], "title": "Never"} in known["fetchNews"]["oneOf"]
+    assert known["checkForUpdates"]["type"] == "boolean" and chosen["checkForUpdates"] is False
 
 
 def test_a_killed_installation_leaves_no_lock(tmp_path):
