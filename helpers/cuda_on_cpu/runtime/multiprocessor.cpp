@@ -453,6 +453,13 @@ std::string Multiprocessor::index_text(unsigned thread) const {
 
 bool next_thread_slow() { return running_here->next_thread(); }
 
+bool next_checked_thread() {
+    if (position.thread + 1 >= position.plain_end) return next_thread_slow();
+    position.thread++;
+    step(threadIdx);
+    return true;
+}
+
 [[noreturn, gnu::cold, gnu::noinline]] static void not_in_kernel(const char* what) {
     throw std::logic_error(std::string(what) + " works in a kernel only");
 }

@@ -13,7 +13,12 @@
 
 namespace cuda_on_cpu {
 
-CUDA_ON_CPU_UNCHECKED inline bool next_thread() {
+#if defined(CUDA_ON_CPU_CHECK)
+CUDA_ON_CPU_UNCHECKED inline bool next_thread() { return next_checked_thread(); }
+// Not inlined into the loop over threads: there threadIdx changes, which a kernel sees as const.
+#define CUDA_ON_CPU_ONE_THREAD __attribute__((noinline))
+#else
+inline bool next_thread() {
     // The empty statement makes the compiler keep threadIdx in memory, where an error finds it.
     __asm__ volatile("" ::: "memory");
     if (position.thread + 1 < position.plain_end) {
@@ -23,6 +28,8 @@ CUDA_ON_CPU_UNCHECKED inline bool next_thread() {
     }
     return next_thread_slow();
 }
+#define CUDA_ON_CPU_ONE_THREAD
+#endif
 
 // A GPU starts all threads of a block together. Here they run one after the other, as calls that
 // the compiler may inline into this loop; only a thread that has to wait costs a switch of stacks.
@@ -74,7 +81,9 @@ template <class Kernel, class... Arguments>
 struct Call {
     Kernel kernel;
     Pack<Arguments...> arguments;
-    CUDA_ON_CPU_UNCHECKED void operator()() const { arguments.pass_to(kernel); }
+    CUDA_ON_CPU_UNCHECKED CUDA_ON_CPU_ONE_THREAD void operator()() const {
+        arguments.pass_to(kernel);
+    }
 };
 template <class T>
 void* copy_of(const void* original) {

@@ -35,11 +35,17 @@ typedef CUstream_st* cudaStream_t;
 #define CUDA_ON_CPU_INLINE inline
 #endif
 
+// To a thread of a kernel they are const, and of reads of what is const a checked build does not tell.
+#if defined(CUDA_ON_CPU_CHECK)
+#define CUDA_ON_CPU_CONST const
+#else
+#define CUDA_ON_CPU_CONST
+#endif
 #define CUDA_ON_CPU_BUILT_IN CUDA_ON_CPU_API CUDA_ON_CPU_THREAD_LOCAL
-extern CUDA_ON_CPU_BUILT_IN uint3 threadIdx;
-extern CUDA_ON_CPU_BUILT_IN uint3 blockIdx;
-extern CUDA_ON_CPU_BUILT_IN uint3 blockDim;
-extern CUDA_ON_CPU_BUILT_IN uint3 gridDim;
+extern CUDA_ON_CPU_BUILT_IN CUDA_ON_CPU_CONST uint3 threadIdx;
+extern CUDA_ON_CPU_BUILT_IN CUDA_ON_CPU_CONST uint3 blockIdx;
+extern CUDA_ON_CPU_BUILT_IN CUDA_ON_CPU_CONST uint3 blockDim;
+extern CUDA_ON_CPU_BUILT_IN CUDA_ON_CPU_CONST uint3 gridDim;
 
 namespace cuda_on_cpu {
 
@@ -87,6 +93,7 @@ CUDA_ON_CPU_API cudaError_t launch(const Launch&);
 
 // The running thread has returned: moves to the next one; false where this fibre has none to run.
 CUDA_ON_CPU_API bool next_thread_slow();
+CUDA_ON_CPU_API bool next_checked_thread();  // likewise, where the caller sees threadIdx as const
 
 CUDA_ON_CPU_API void allow_dynamic_shared(std::size_t bytes);  // above the usual limit
 CUDA_ON_CPU_API std::size_t dynamic_shared_limit();
