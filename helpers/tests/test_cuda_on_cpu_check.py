@@ -73,6 +73,21 @@ void table(torch::Tensor table, int i, int at) {
 
 // --- races
 
+__global__ void readers_kernel(float* x, int writer) {
+    if (blockIdx.x == writer) x[0] = 1;
+    else x[1 + blockIdx.x] = x[0];
+}
+void readers(torch::Tensor x, int writer) { readers_kernel<<<6, 1>>>(x.data_ptr<float>(), writer); }
+__global__ void later_block_kernel(float* out, int last) {
+    __shared__ float s[64];
+    s[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    out[blockIdx.x * 64 + threadIdx.x] = s[threadIdx.x / 32];
+    if (blockIdx.x == last && threadIdx.x == 40) s[0] = 1;  // line: later_block
+}
+void later_block(torch::Tensor out, int last) {
+    later_block_kernel<<<8, 64>>>(out.data_ptr<float>(), last);
+}
 __device__ float left_of(const float* values, int i) {
     return i ? values[i - 1] : 0;  // line: left
 }
@@ -578,6 +593,20 @@ def test_a_race_names_both_sides(cu, name, line, said):
     assert f", line {line_of(line)}: " in message
     said = re.sub(r"\{(\w+)\}", lambda found: str(line_of(found[1])), said)
     assert said in message
+
+
+def test_many_blocks_read_what_one_of_them_writes(cu):
+    cu.readers(torch.ones(7), -1)
+    for writer in (0, 1, 5):
+        assert "x[0], " in fails(cu.readers, torch.ones(7), writer)
+
+
+def test_a_read_in_shared_memory_is_known_in_every_block(cu):
+    cu.later_block(torch.zeros(8 * 64), -1)
+    for block in (0, 5, 7):
+        said = fails(cu.later_block, torch.zeros(8 * 64), block)
+        assert f"block ({block},0,0), thread (40,0,0), line {line_of('later_block')}" in said
+        assert "s[0], read by thread" in said
 
 
 def test_counting_without_and_with_atomics(cu):

@@ -321,7 +321,7 @@ void Checker::check_cells(const Recent& recent, std::uintptr_t address, unsigned
 unsigned Checker::known_depth() const { return std::min(path_[position.thread].depth, DEPTH); }
 
 const void* const* Checker::callers() {
-    for (unsigned i = 0; i < known_depth(); i++) callers_[i] = calls_[position.thread][i].code;
+    for (unsigned i = 0; i < known_depth(); i++) callers_[i] = calls_[i][position.thread].code;
     return callers_;
 }
 

@@ -123,6 +123,7 @@ private:
     [[gnu::always_inline]] bool passes(const Recent& recent, std::uintptr_t address, unsigned bytes,
                                        AccessKind kind);
     [[gnu::always_inline]] bool passes(Cell& cell, Mark mine, AccessKind kind, bool shared);
+    bool are_enough(Mark read, Mark other, Mark mine, bool shared) const;
     bool ordered(Mark earlier, Mark mine, bool shared) const;
     bool races(Mark earlier, Mark mine, bool shared) const;
 
@@ -180,7 +181,7 @@ private:
     bool any_swapped_ = false;
 
     Path path_[MAX_THREADS];
-    Call calls_[MAX_THREADS][DEPTH];
+    Call calls_[DEPTH][MAX_THREADS];
     const void* callers_[DEPTH];
 };
 
@@ -202,7 +203,7 @@ private:
 inline void Checker::enter_function(const void* call) {
     unsigned thread = position.thread;
     Path& path = path_[thread];
-    if (path.depth < DEPTH) calls_[thread][path.depth] = {path.place, call};
+    if (path.depth < DEPTH) calls_[path.depth][thread] = {path.place, call};
     path.depth++;
     path.place = mix(path.place, std::uint64_t(call));
 }
@@ -210,7 +211,7 @@ inline void Checker::enter_function(const void* call) {
 inline void Checker::leave_function() {
     unsigned thread = position.thread;
     Path& path = path_[thread];
-    if (path.depth && --path.depth < DEPTH) path.place = calls_[thread][path.depth].place;
+    if (path.depth && --path.depth < DEPTH) path.place = calls_[path.depth][thread].place;
 }
 
 inline void Checker::access(std::uintptr_t address, unsigned bytes, AccessKind kind,
@@ -275,6 +276,15 @@ inline bool Checker::seems_filled(std::uintptr_t address, unsigned bytes) {
     return word == (filled_from(address, UNWRITTEN) & digits);
 }
 
+// Two readers of different warps are enough, and of different blocks as well: whoever writes now
+// races with one of them. (Fences may order blocks.)
+inline bool Checker::are_enough(Mark read, Mark other, Mark mine, bool shared) const {
+    if (read.when() == mine.when() && other.when() == mine.when())
+        return (read.thread() ^ other.thread()) >= WARP_SIZE;
+    return !shared && !read.same_block(other) && read.covers(mine) && other.covers(mine) &&
+           !checks_->addresses.fences_are_used();
+}
+
 // Whether an access is right, as it is seen from times alone; if so, it is marked. What does not
 // pass is looked at again, in all detail.
 inline bool Checker::passes(Cell& cell, Mark mine, AccessKind kind, bool shared) {
@@ -284,25 +294,23 @@ inline bool Checker::passes(Cell& cell, Mark mine, AccessKind kind, bool shared)
     auto is_over = [=](Mark mark) __attribute__((always_inline)) {
         return mark.when() - begin < last_barrier || (mark.bits ^ mine.bits) >> 20 == 0;
     };
+    auto is_gone = [=](Mark mark) __attribute__((always_inline)) {  // over, or of a block that is
+        return is_over(mark) || !mark.bits || (shared && !mark.same_block(mine));
+    };
     Mark write = load(cell.write), read = load(cell.read);
     if (kind == AccessKind::load) {
         if (!is_over(write) && (write.bits || shared)) return false;
         if ((shared && !write.bits) || write.compares()) return false;
-        if (is_over(read) || !read.bits) {
+        if (is_gone(read)) {
             store(cell.read, mine);
             return true;
         }
-        // Two readers of different warps are enough: whoever writes now races with one of them.
         Mark other = load(cell.other_read);
-        bool enough = read.when() == mine.when() && other.when() == mine.when() &&
-                      (read.thread() ^ other.thread()) >= WARP_SIZE;
-        if (!enough) store(cell.other_read, mine);
+        if (!are_enough(read, other, mine, shared)) store(cell.other_read, mine);
         return true;
     }
     Mark other = load(cell.other_read);
-    if (!((is_over(write) || !write.bits) && (is_over(read) || !read.bits) &&
-          (is_over(other) || !other.bits)))
-        return false;
+    if (!is_gone(write) || !is_gone(read) || !is_gone(other)) return false;
     store(cell.write, mine);
     return true;
 }
