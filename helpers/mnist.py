@@ -31,6 +31,11 @@ MD5 = {
     "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
     "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
 }
+# The one line that gets them where there is a network, for a machine that has none.
+FETCH = (
+    f'curl --create-dirs --output-dir .cache/mnist -O "{MIRRORS[1]}'
+    '{train-images-idx3,train-labels-idx1,t10k-images-idx3,t10k-labels-idx1}-ubyte.gz"'
+)
 PREFIX = {"train": "train", "test": "t10k"}
 CONNECT_S = 4.0  # to an answer of a mirror
 STALL_S = 10.0  # a transfer slower than MIN_RATE over so long is given up
@@ -237,6 +242,9 @@ def _fetch(name: str, folder: Path) -> bool:
     if not _unreachable:
         _unreachable = True
         print(f"MNIST cannot be downloaded, so digits are rendered from fonts ({failures[-1]}).")
+        print(
+            f"For handwritten ones, copy .cache/mnist from a machine with a network:\n    {FETCH}"
+        )
     return False
 
 

@@ -2,8 +2,9 @@
 
 A test that crashes its process spoils only its own part. As many parts run at once as there are
 cores, up to MOST_AT_ONCE, each on cores of its own: PyTorch and the CPU backend start a thread for
-each core that they may use. What takes longest comes first: notebooks, then the largest files. The
-last line counts all parts together.
+each core that they may use. What takes longest comes first: notebooks, then the largest files.
+A line for each part counts up: parts done of all, seconds since the start. The last line is the sum
+of all parts.
 """
 
 import contextlib
@@ -155,6 +156,8 @@ def main() -> int:
         signal.signal(stopped_by, signal.default_int_handler)
     set_up()  # before the parts, so that none of them waits for another's build,
     prepare("cpu")  # also of what checks need on a machine with a GPU
+    begin = time.perf_counter()
+    todo = parts()
     free = SimpleQueue()
     for share in shares():
         free.put(share)
@@ -169,9 +172,10 @@ def main() -> int:
     with ThreadPoolExecutor(free.qsize()) as pool:
         try:
             results = []
-            for future in as_completed([pool.submit(run, part) for part in parts()]):
+            for future in as_completed([pool.submit(run, part) for part in todo]):
                 results.append(future.result())
-                print(results[-1], flush=True)
+                seconds = time.perf_counter() - begin
+                print(f"{len(results):3}/{len(todo)} {seconds:5.0f} s  {results[-1]}", flush=True)
                 if results[-1].failed:
                     print(results[-1].output, flush=True)
         except KeyboardInterrupt:

@@ -90,23 +90,21 @@ class Trace:
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{count} {kind}" for kind, count in self.events.items())
-        return (
-            f"{self.path}: {kinds} events over {self.span_ms:.2f} ms\n"
-            "open it at https://ui.perfetto.dev, or in Chrome at chrome://tracing"
-        )
+        return f"{kinds} events over {self.span_ms:.2f} ms"
 
     __repr__ = __str__
 
 
 def chrome_trace(fn: Callable[[], Any], path: str | Path) -> Trace:
-    """Write the timeline of one call, on the GPU or the CPU that is there, as a chrome trace.
+    """Write the timeline of one call, on the GPU or the CPU that is there, and say where it is.
 
-    `path` ends in .json or .json.gz.
+    The file is a chrome trace; `path` ends in .json or .json.gz.
     """
     path = Path(path)
     for _ in range(2):
         profiler = _torch_profiler(fn)
     profiler.export_chrome_trace(str(path))
+    print(f"{path}: open it at https://ui.perfetto.dev, or in Chrome at chrome://tracing")
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt") as file:
         events = [e for e in json.load(file)["traceEvents"] if e.get("ph") == "X"]

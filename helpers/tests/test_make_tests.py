@@ -1,6 +1,7 @@
 """`make test` counts what passed, also when a part crashes or hangs, and ends with the sum."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -116,6 +117,8 @@ def test_the_last_line_is_the_sum(monkeypatch, capsys, failed, code):
     assert run_tests.main() == code
     out = capsys.readouterr().out
     assert out.splitlines()[-1] == f"7 passed, {failed} failed, 1 skipped"
+    counted = [line for line in out.splitlines() if re.match(r" +\d/2 +0 s  (ok|FAILED) ", line)]
+    assert [line.split("/")[0].strip() for line in counted] == ["1", "2"]
     assert ("output of b" in out) == bool(failed) and "output of a" not in out
 
 

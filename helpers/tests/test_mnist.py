@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from helpers import mnist
+from helpers.base.machine import ROOT
 from helpers.mnist import load_mnist, render_digits
 
 REAL = os.environ.get("MNIST_DIR")  # before the fixture below takes it away
@@ -284,6 +285,12 @@ def test_a_mirror_that_trickles_or_is_silent_is_given_up(monkeypatch, files, mir
     assert cached() == sorted(files)
 
 
+def test_the_line_for_a_machine_without_a_network_fetches_all_four():
+    names, end = re.search(r'"https://.*/{(.*)}(.*)"', mnist.FETCH).groups()
+    assert {f"{name}{end}" for name in names.split(",")} == set(mnist.MD5)
+    assert mnist.FETCH in (ROOT / "README.md").read_text()
+
+
 def test_half_a_set_is_not_mixed_with_rendered_digits(files, mirrors):
     """A net trained on handwriting must not be tested on fonts."""
     mirrors(Mirror({name: data for name, data in files.items() if name.startswith("train")}))
@@ -291,7 +298,7 @@ def test_half_a_set_is_not_mixed_with_rendered_digits(files, mirrors):
     assert "rendered" in load_mnist("test").source
 
 
-def test_without_a_network_one_line_says_so_once(monkeypatch, files, capsys):
+def test_without_a_network_it_says_so_once_and_what_to_do(monkeypatch, files, capsys):
     asked = []
 
     def no_network(url, timeout):
@@ -302,7 +309,9 @@ def test_without_a_network_one_line_says_so_once(monkeypatch, files, capsys):
     monkeypatch.setattr(mnist, "MIRRORS", ["http://a.invalid/", "http://b.invalid/"])
     train, test = load_mnist("train"), load_mnist("test")
     out = capsys.readouterr().out
-    assert out.count("\n") == 1 and "rendered from fonts" in out and "not known" in out
+    first, second, line = out.splitlines()
+    assert "rendered from fonts" in first and "not known" in first
+    assert "copy .cache/mnist" in second and line.strip() == mnist.FETCH
     assert len(asked) == 2
     assert len(train.images) == 40 and len(test.images) == 20
     assert "no network" in train.source and cached() == []

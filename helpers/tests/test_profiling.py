@@ -208,14 +208,16 @@ def test_a_compiled_function_shows_under_its_own_name():
 
 
 @pytest.mark.parametrize("name, opener", [("t.json", open), ("t.json.gz", gzip.open)])
-def test_a_chrome_trace_can_be_opened(tmp_path, name, opener):
+def test_a_chrome_trace_can_be_opened(tmp_path, name, opener, capsys):
     trace = chrome_trace(two_operators, tmp_path / name)
     with opener(trace.path, "rt") as file:
         events = json.load(file)["traceEvents"]
     names = [event["name"] for event in events if event.get("cat") == "cpu_op"]
     assert {"aten::mul", "aten::sqrt"} <= set(names)
     assert trace.events["cpu_op"] == len(names) and trace.span_ms > 0
-    assert "perfetto" in str(trace) and str(trace.path) in str(trace)
+    said = capsys.readouterr().out
+    assert said.startswith(f"{tmp_path / name}: open it at") and "perfetto" in said
+    assert f"{len(names)} cpu_op" in str(trace) and "ms" in str(trace)
 
 
 @pytest.mark.parametrize("profile", [profile_table, autograd_profile])
