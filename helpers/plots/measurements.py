@@ -69,6 +69,26 @@ def plot_grid(
     return ax
 
 
+def plot_owners(owners: torch.Tensor, names: Sequence[str]) -> Axes:
+    """Show which thread has which element: owners[rule, i] is the number of element i's thread.
+
+    One row a rule, with its name; the number in a cell, and its colour, are the thread's.
+    """
+    rules, elements = owners.shape
+    ax = _grid_axes(elements, rules)
+    for row, col in itertools.product(range(rules), range(elements)):
+        thread = int(owners[row, col])
+        color = _pale(COLORS[thread % len(COLORS)])
+        ax.add_patch(Rectangle((col, row), 1, 1, fc=color, ec="0.7", lw=0.5))
+        _label_thread(ax, (col, row), (thread,), True)
+    ax.set_yticks(np.arange(rules) + 0.5, names)
+    ax.set(xlabel="element i")
+    ax.set_title("in a cell: the thread that has the element", fontsize=10)
+    rows = [f"{name} {row.tolist()}" for name, row in zip(names, owners, strict=True)]
+    ax.figure.set_label(f"which thread has which element: {', '.join(rows)}")
+    return ax
+
+
 def plot_roofline(
     points: Mapping[str, tuple[float, float]], peak_gbps: float, peak_tflops: float, caption: str
 ) -> Axes:

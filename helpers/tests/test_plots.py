@@ -11,6 +11,7 @@ from helpers.plots import (
     plot_confusion,
     plot_grid,
     plot_losses,
+    plot_owners,
     plot_roofline,
     plot_timings,
     show_images,
@@ -68,6 +69,17 @@ def test_a_long_grid_is_cut_at_its_blocks():
     assert set(colors) | idle == {(t, b) for t in range(32) for b in range(8)}
     assert idle == {(t, 7) for t in range(26, 32)}
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("threadIdx.x", "blockIdx.x")
+
+
+def test_owners_stand_in_their_cells():
+    owners = torch.tensor([[0, 1, 2, 3], [0, 0, 1, 1]])
+    ax = plot_owners(owners, ["one each", "two each"])
+    texts = {place: int(text) for place, text in text_at(ax).items()}
+    assert texts == {(i + 0.5, r + 0.5): owners[r, i].item() for i in range(4) for r in range(2)}
+    colors = {patch.get_xy(): patch.get_facecolor() for patch in ax.patches}
+    assert colors[0, 1] == colors[1, 1] == colors[0, 0] != colors[2, 1] == colors[1, 0]
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["one each", "two each"]
+    assert "two each [0, 0, 1, 1]" in ax.figure.get_label()
 
 
 def test_small_cells_have_no_text():
@@ -154,6 +166,7 @@ def test_confusion_counts_and_colours_mistakes():
 def test_every_picture_can_be_saved(tmp_path):
     pictures = [
         plot_grid(2, 4, 7).figure,
+        plot_owners(torch.tensor([[0, 1]]), ["one each"]).figure,
         plot_roofline({"a": (1, 1)}, 300, 8, "T4").figure,
         plot_timings(comparison(3, 2)).figure,
         plot_losses({"a": [1, 0.5]}).figure,
