@@ -5,7 +5,7 @@
 // inp, out: (H, W) uint8, contiguous, at most 2^30 pixels; 0 <= radius <= 1000.
 // Each pixel reads up to (2 * radius + 1)^2 bytes, mostly from cache, and writes 1; no
 // scratch memory.
-// Notebook: 02_grids_blocks_threads. Algorithm: the blur of PMPP, chapter 3; own code.
+// Notebook: 02b_images_and_memory. Algorithm: the blur of PMPP, chapter 3; own code.
 //
 // from pathlib import Path
 // from torch.utils.cpp_extension import load_inline
