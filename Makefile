@@ -26,7 +26,7 @@ progress: install  ## show what of the notebooks is solved, and what comes next
 kernels: install  ## write kernels/*.cu from the notebooks
 	@$(PY) -m helpers.make.kernels
 
-results: install  ## write README's tables from the notebooks and the recorded measurements
+results: install  ## write README's picture and tables from the notebooks and the records
 	@$(PY) -m helpers.make.readme
 
 proof: install  ## count the kernels of helpers/tests/proof again and write its README

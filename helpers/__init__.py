@@ -16,7 +16,7 @@ What a notebook imports
     trace       trace: what a kernel's lines ask of the memory; occupancy
 
 What `make` runs
-    make        install, tests, notebooks, kernels, readme
+    make        install, tests, notebooks, kernels, readme and its picture
     tests       the tests of all this; tests/proof compares it with an H200
 
 Machinery

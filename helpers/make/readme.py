@@ -1,11 +1,13 @@
-"""Write README's two tables, of the notebooks and of the recorded timings: `make results`."""
+"""Write README's picture and its tables, of notebooks and recorded timings: `make results`."""
 
 import json
 import re
+from html import escape
 from pathlib import Path
 
 import nbformat
 
+from helpers.make import readme_picture
 from helpers.make.install import ROOT
 from helpers.make.kernels import NOTEBOOKS, kernel_sources, notebook_paths
 from helpers.recorded import RECORDS
@@ -14,16 +16,23 @@ README = ROOT / "README.md"
 
 
 def with_tables(readme: str, notebooks: Path = NOTEBOOKS, records: Path = RECORDS) -> str:
-    """Return README's text with the tables as they have to be now.
+    """Return README's text with the picture and the tables as they have to be now.
 
     Each stands between `<!-- begin NAME -->` and `<!-- end NAME -->`.
     """
-    tables = {"notebooks": notebook_table(notebooks), "results": results_table(records)}
-    for name, table in tables.items():
+    parts = {"picture": picture(), "notebooks": notebook_table(notebooks)}
+    parts["results"] = results_table(records)
+    for name, part in parts.items():
         begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"
         head, rest = readme.split(begin)
-        readme = head + begin + table + end + rest.split(end)[1]
+        readme = head + begin + part + end + rest.split(end)[1]
     return readme
+
+
+def picture() -> str:
+    """Return the <img> of README's picture, its alt text as the picture says it now."""
+    source = readme_picture.FILE.relative_to(ROOT)
+    return f'<img alt="{escape(readme_picture.draw().alt)}" width="720" src="{source}">\n'
 
 
 def notebook_table(folder: Path = NOTEBOOKS) -> str:
@@ -89,5 +98,6 @@ def _table(rows: list[list[str]]) -> str:
 
 if __name__ == "__main__":
     text = with_tables(README.read_text())
-    print("README.md: " + ("current" if text == README.read_text() else "tables written"))
+    print("README.md: " + ("current" if text == README.read_text() else "written"))
+    readme_picture.write()
     README.write_text(text)

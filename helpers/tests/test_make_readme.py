@@ -1,10 +1,12 @@
 """README's tables say what the notebooks and the records say."""
 
 import json
+import re
 
 import nbformat
 import pytest
 
+from helpers.make import readme_picture
 from helpers.make.readme import README, notebook_table, results_table, with_tables
 
 FIRST_CELL = """# 03 From Python to CUDA
@@ -36,7 +38,16 @@ def comparison(*rows):
 
 def test_readme_is_current():
     text = README.read_text()
-    assert with_tables(text) == text, "README's tables are old: make results"
+    assert with_tables(text) == text, "README's picture or tables are old: make results"
+
+
+def test_the_picture_is_what_the_tracer_draws(tmp_path):
+    readme_picture.write(tmp_path / "now.svg")
+    now, stored = ((tmp_path / "now.svg").read_text(), readme_picture.FILE.read_text())
+    words = re.findall("<!-- (.*?) -->", stored)  # matplotlib writes what its outlines say
+    assert re.findall("<!-- (.*?) -->", now) == words, "the picture is old: make results"
+    assert "block (0, 0, 0), warp 0: 32 sectors moved, 4 would do: 128 of 1,024 bytes used" in words
+    assert "fill: #ffffff" not in stored.split("<g id=")[1], "it is transparent"
 
 
 def test_notebook_table(tmp_path):
