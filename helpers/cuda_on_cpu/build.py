@@ -81,8 +81,9 @@ class CpuBackend:
             # The sanitizers' calls alone: their runtimes come in where one links with these flags.
             chosen += ["-DCUDA_ON_CPU_CHECK", "-fsanitize=thread"]
             chosen += _CLANG_CHECKS if is_clang else _GCC_CHECKS
-            if not trace and not is_clang and _knows(self.compiler, _FILL_LOCALS):
-                chosen.append(_FILL_LOCALS)
+            if not trace and not is_clang:
+                # or a variable is read before a loop that may not use it
+                chosen.append("-fno-tree-loop-im")
         if trace:
             chosen += _CLANG_TRACE if is_clang else _GCC_TRACE
         return chosen
@@ -196,10 +197,7 @@ _GCC_CHECKS = [
     "--param=tsan-distinguish-volatile=1",
     "-fno-tree-sra",  # or a float4 comes in four parts
     "-finline-small-functions",  # what is inlined has its caller's line
-    "-Werror=uninitialized",
-    "-Wno-maybe-uninitialized",  # which may be wrong
 ]
-_FILL_LOCALS = "-ftrivial-auto-var-init=pattern"  # that Checks::find_unset() finds, if used unset
 _GCC_TRACE = [
     "-fsanitize-coverage=trace-pc",
     "-fno-thread-jumps",  # or lanes that meet again after a branch do so in two copies of the code
@@ -214,12 +212,6 @@ _CLANG_TRACE = ["-fsanitize-coverage=bb,no-prune,trace-pc", "-fno-unroll-loops"]
 def _is_clang(compiler: str) -> bool:
     command = [*shlex.split(compiler), "--version"]
     return "clang" in subprocess.run(command, capture_output=True, text=True).stdout.lower()
-
-
-@lru_cache
-def _knows(compiler: str, option: str) -> bool:
-    command = [*shlex.split(compiler), option, "-fsyntax-only", "-x", "c++", "/dev/null"]
-    return subprocess.run(command, capture_output=True).returncode == 0
 
 
 @lru_cache

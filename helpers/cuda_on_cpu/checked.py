@@ -24,7 +24,7 @@ def mark_loops(src: str) -> str:
     code = source.code
     insertions = []
     of_do = set()  # the `while` at the end of a do-loop is no loop of its own
-    for start, end in _device_bodies(source):
+    for start, end in device_bodies(source):
         for found in re.finditer(r"\b(?:for|while|do)\b", code[start:end]):
             position = start + found.start()
             if position in of_do or source.in_macro(position):
@@ -49,7 +49,7 @@ def mark_loops(src: str) -> str:
     return "".join(parts) + src[end:]
 
 
-def _device_bodies(source):
+def device_bodies(source):
     """Yield (start, end) of the bodies of functions and lambdas for the device, outermost only."""
     last = 0
     for found in re.finditer(r"\b__(?:global|device)__\b", source.code):

@@ -10,6 +10,7 @@ from functools import lru_cache
 from . import checked
 from .error import TranslateError
 from .launches import rewrite_kernel_addresses, rewrite_launch_calls, rewrite_launches
+from .locals import mark_unset
 from .ptx import rewrite_asm
 from .refused import find_refused
 from .scanner import Source, line_of, mask
@@ -37,6 +38,8 @@ def translate(src: str, check: bool = False, trace: bool = False) -> str:
     if check:
         src = _name_static_shared(src)
         src = _name_variables(src)
+    if check and not trace:
+        src = mark_unset(src)
     src = _rewrite_dynamic_shared(src, check)
     if trace:
         src = checked.mark_loops(src)

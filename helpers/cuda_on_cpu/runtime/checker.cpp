@@ -375,6 +375,19 @@ void Checker::report_local_of_another(AccessKind kind, const void* code) {
          code);
 }
 
+// address: 0 if it is the variable of another lane
+void Checker::report_unset(std::uintptr_t address, unsigned bytes, const void* code) {
+    Quiet quiet;
+    std::string name = address ? "a local variable" : "the variable of another lane";
+    if (const DeclaredArray* found = locals_.find(address, position.thread)) {
+        KernelArray variable = known_as(*found, false);
+        bool is_whole = !variable.rank || bytes > variable.element_bytes;
+        name = is_whole ? variable.name : element_text(variable, address);
+    }
+    fail("reads " + name + ", which has not been set before. Is a \"= 0\" missing, or a branch that "
+         "sets it?", code);
+}
+
 void Checker::misaligned(std::uintptr_t address, unsigned bytes, AccessKind kind,
                          const void* code) {
     std::string place;

@@ -6,6 +6,7 @@
 #include "../include/cuda_on_cpu/check.h"
 #include "checks.h"
 #include "counter.h"
+#include "locals.h"
 #include "multiprocessor.h"
 
 namespace cuda_on_cpu {
@@ -17,7 +18,8 @@ inline std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
 
 class Checker {
 public:
-    explicit Checker(Multiprocessor& multiprocessor) : multiprocessor_(multiprocessor) {}
+    explicit Checker(Multiprocessor& multiprocessor)
+        : multiprocessor_(multiprocessor), locals_(multiprocessor.stacks()) {}
 
     void begin_launch(Checks& checks, const Launch& launch);
     void begin_block(std::uint64_t block, uint3 index);
@@ -46,12 +48,18 @@ public:
                                                      const std::string& type);
     [[noreturn, gnu::cold]] void misaligned(std::uintptr_t address, unsigned bytes,
                                             AccessKind kind, const void* code);
+    [[noreturn, gnu::cold]] void report_unset(std::uintptr_t address, unsigned bytes,
+                                              const void* code);
     void name_array(DeclaredArray array);
+    Locals& locals() { return locals_; }
     void forget(std::uintptr_t begin);  // an array that the kernel frees
 
     // Where the running thread stands: its calls and the iterations of its loops, as a hash.
     std::uint64_t& place() { return path_[position.thread].place; }
-    void begin_thread() { path_[position.thread] = {1, 0}; }
+    void begin_thread() {
+        path_[position.thread] = {1, 0};
+        locals_.begin_thread(position.thread);
+    }
     void enter_function(const void* call);
     void leave_function();
     void executed(const void* code) {
@@ -159,6 +167,7 @@ private:
 
     Clocks clocks_;
     Order order_;
+    Locals locals_;
 
     // A write to what another thread has written: no race if the value is the same, which shows
     // as soon as it is done.
@@ -227,7 +236,10 @@ inline void Checker::access(std::uintptr_t address, unsigned bytes, AccessKind k
 inline bool Checker::passes(const Recent& recent, std::uintptr_t address, unsigned bytes,
                             AccessKind kind) {
     std::size_t offset = address - recent.begin;
-    if (!recent.array || offset >= recent.bytes || offset + bytes > recent.bytes) return false;
+    if (offset >= recent.bytes || offset + bytes > recent.bytes) return false;
+    if (!recent.array)
+        return recent.bytes == multiprocessor_.stacks().bytes() && in_own_stack(address) &&
+               locals_.passes(address, bytes, kind);
     if (kind == AccessKind::load && !recent.shared && seems_filled(address, bytes)) return false;
     if (recent.constant || (recent.only_read && kind == AccessKind::load)) return true;
     Mark mine = mark(recent, false, AtomicKind::update);
@@ -250,17 +262,19 @@ inline void Checker::look_at(std::uintptr_t address, unsigned bytes, AccessKind 
     Recent& recent = recent_[slot(code)];
     if (recent.code != code || address - recent.begin >= recent.bytes)
         find(recent, address, bytes, kind, code);
+    bool reads = kind == AccessKind::load ||
+                 (kind == AccessKind::atomic && atomic != AtomicKind::exchange);
     if (!recent.array) {
-        if (recent.bytes == multiprocessor_.stacks().bytes() && !in_own_stack(address))
-            find(recent, address, bytes, kind, code);
+        if (recent.bytes != multiprocessor_.stacks().bytes()) return;
+        if (!in_own_stack(address)) find(recent, address, bytes, kind, code);
+        if (reads && locals_.is_unset(address, bytes)) report_unset(address, bytes, code);
+        if (kind != AccessKind::load) locals_.set(address, bytes);
         return;
     }
     std::size_t offset = address - recent.begin;
     if (offset + bytes > recent.bytes) report_range(*recent.array, address, bytes, kind, code);
     if (recent.constant) return;
 
-    bool reads = kind == AccessKind::load ||
-                 (kind == AccessKind::atomic && atomic != AtomicKind::exchange);
     if (reads && !recent.shared && seems_filled(address, bytes))
         check_filled(recent, address, bytes);
     bool is_free = recent.only_read && kind == AccessKind::load;

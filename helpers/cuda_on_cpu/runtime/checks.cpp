@@ -235,27 +235,6 @@ std::string Checks::element_names(const KernelArray& array, std::uintptr_t addre
     return names;
 }
 
-// To add what is usual to such a float or double leaves it as it is.
-std::optional<Checks::Unset> Checks::find_unset() {
-    constexpr std::uint64_t UNSET = 0xfefe'fefe'fefe'fefe;
-    for (unsigned i = 0; i < launch_.parameter_count; i++) {
-        const Parameter& p = launch_.parameters[i];
-        auto first = std::uintptr_t(p.pointer);
-        KnownArray* array = p.is_signed && p.element_bytes >= 4 ? find(first, 1) : nullptr;
-        if (!array || array->only_read) continue;
-        std::uintptr_t end = array->begin + array->bytes;
-        for (std::uintptr_t at = first; at + p.element_bytes <= end; at += p.element_bytes) {
-            if (std::memcmp(reinterpret_cast<void*>(at), &UNSET, p.element_bytes)) continue;
-            const Shadow& shadow = *array->shadow;
-            Mark write = load(shadow.cells()[(at - array->begin) >> shadow.shift()].write);
-            if (write.exists())
-                return Unset{write.block(), write.thread(), line(write.site()),
-                             element_names(*array, at)};
-        }
-    }
-    return std::nullopt;
-}
-
 bool Checks::is_of_no_interest(std::uintptr_t address, Region* region) const {
     for (const Region& boring : {arguments_, module_})
         if (boring.contains(address)) {

@@ -4,7 +4,6 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -71,15 +70,6 @@ public:
 
     // "x[52]", or "x[52] (also y[52])" where two parameters are one pointer.
     std::string element_names(const KernelArray& array, std::uintptr_t address) const;
-
-    // The first thread that wrote what a local variable holds to which nothing is assigned; for a
-    // build that fills them (CpuBackend.flags).
-    struct Unset {
-        unsigned block, thread;
-        int line;
-        std::string element;
-    };
-    std::optional<Unset> find_unset();
 
 private:
     struct Site {

@@ -187,18 +187,6 @@ static std::string written_padding(const Launch& launch) {
     return "";
 }
 
-// The value of a variable that was never set is found where it has come to: in a tensor.
-static void look_for_unset(Grid& grid) {
-    std::optional<Checks::Unset> unset = grid.checks->find_unset();
-    if (!unset) return;
-    std::string where = text(grid.launch) + ", block " + text(grid.block_index(unset->block)) +
-                        ", thread " + index_text(grid.launch, unset->thread);
-    grid.stop({where, unset->line, nullptr,
-               "writes " + unset->element +
-                   ", but its value comes from a local variable or array that was not set before. "
-                   "Is a \"= 0\" missing, or a branch that sets it?"});
-}
-
 // What the kernel of a grid launched, once the grid has ended.
 static void run_later(std::vector<Later>& later) {
     static thread_local int depth = 0;
@@ -234,7 +222,6 @@ static void run_to_the_end(const Launch& launch) {
         for (Multiprocessor* multiprocessor : grid.working) multiprocessor->checker()->end_launch();
     std::string written = written_padding(launch);
     if (!written.empty()) grid.stop({text(launch), 0, nullptr, written});
-    if (checks && !grid.stopped) look_for_unset(grid);
     std::fflush(stdout);  // what the kernel printed shows before the cell ends
     stopped_at.reset();
     if (grid.stopped) {

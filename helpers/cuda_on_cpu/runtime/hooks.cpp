@@ -194,6 +194,24 @@ void name_array(const DeclaredArray& array) {
     if (Checker* checker = checker_here) checker->name_array(array);
 }
 
+void declare_local(const DeclaredArray& variable, std::size_t number_bytes) {
+    if (Checker* checker = checker_here)
+        checker->locals().declare(variable, number_bytes, position.thread);
+}
+
+bool is_unset(const volatile void* variable, std::size_t bytes) {
+    Checker* checker = checker_here;
+    return checker && checker->locals().is_unset(std::uintptr_t(variable), bytes);
+}
+
+void set_local(const volatile void* variable, std::size_t bytes) {
+    if (Checker* checker = checker_here) checker->locals().set(std::uintptr_t(variable), bytes);
+}
+
+void report_received() {
+    if (Checker* checker = checker_here) checker->report_unset(0, 0, CALLER);
+}
+
 void record_atomic(const void* address, std::size_t bytes, AtomicKind atomic) {
     if (Checker* checker = checker_here)
         checker->access(std::uintptr_t(address), unsigned(bytes), AccessKind::atomic, CALLER, true,

@@ -443,10 +443,8 @@ uint3 thread_index(const Launch& launch, unsigned thread) {
     return {thread % block.x, thread / block.x % block.y, thread / block.x / block.y};
 }
 
-std::string index_text(const Launch& launch, unsigned thread) { return text(thread_index(launch, thread)); }
-
 std::string Multiprocessor::index_text(unsigned thread) const {
-    return cuda_on_cpu::index_text(grid_->launch, thread);
+    return text(thread_index(grid_->launch, thread));
 }
 
 // ---------------------------------------------------------------- entry points

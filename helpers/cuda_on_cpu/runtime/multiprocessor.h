@@ -28,7 +28,6 @@ constexpr unsigned NOBODY = ~0u;
 constexpr std::uint32_t lanes_below(unsigned lane) { return lane > 31 ? ~0u : (1u << lane) - 1; }
 
 uint3 thread_index(const Launch& launch, unsigned thread);
-std::string index_text(const Launch& launch, unsigned thread);  // "(3,0,0)"
 
 struct Fault {
     std::string where;     // kernel, block, thread
@@ -132,7 +131,7 @@ public:
     Checker* checker() const { return checker_.get(); }   // null before the first checked launch
     std::string place() const;                            // kernel and block, for messages
     std::string place(unsigned thread, int line) const;   // "..., thread (3,0,0), line 7: "
-    std::string index_text(unsigned thread) const;
+    std::string index_text(unsigned thread) const;  // "(3,0,0)"
     bool is_through(unsigned warp) const;                 // up to the next barrier of the block
     bool in_stacks(const void* address) const { return stacks_.contains(address); }
     const Stacks& stacks() const { return stacks_; }

@@ -18,6 +18,7 @@
 #include "hooks.cpp"
 #include "host_memory.cpp"
 #include "kernel_calls.cpp"
+#include "locals.cpp"
 #include "memory.cpp"
 #include "order.cpp"
 #include "request_cost.cpp"

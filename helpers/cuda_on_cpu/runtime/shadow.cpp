@@ -8,8 +8,7 @@
 
 namespace cuda_on_cpu {
 
-// Zeros that take memory only where they are written.
-static void* map_zeros(std::size_t bytes) {
+void* map_zeros(std::size_t bytes) {
     void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();

@@ -1,11 +1,15 @@
 // The memory of what was accessed: for each element of an array the last write and two reads, by
 // which a later access of another thread is found to race.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 
 #include "../include/cuda_on_cpu/limits.h"
 
 namespace cuda_on_cpu {
+
+// Zeros that take memory only where they are written.
+void* map_zeros(std::size_t bytes);
 
 // Who accessed an element, and when: 64 bits, so that several cores may keep marks of one element.
 // A time is a number of the block's barriers and the thread's __syncwarps; it stops at LATEST.

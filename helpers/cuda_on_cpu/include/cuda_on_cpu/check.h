@@ -47,6 +47,13 @@ struct DeclaredArray {
 };
 CUDA_ON_CPU_API void name_array(const DeclaredArray&);  // a shared one, by a thread of its block
 CUDA_ON_CPU_API void name_variable(const DeclaredArray&, bool constant);
+// A local variable without a value is filled with this: no bool, a NaN of half, -1.7e38 as a float.
+constexpr unsigned char UNSET = 0xfe;
+// One that has no value yet; number_bytes: of the numbers that it consists of, 0 for a structure.
+CUDA_ON_CPU_API void declare_local(const DeclaredArray&, std::size_t number_bytes);
+CUDA_ON_CPU_API bool is_unset(const volatile void* variable, std::size_t bytes);
+CUDA_ON_CPU_API void set_local(const volatile void* variable, std::size_t bytes);
+CUDA_ON_CPU_API void report_received();  // by a shuffle
 // An exchange needs no earlier value, and a plain read may precede a compare-and-swap.
 enum class AtomicKind { update, exchange, compare_and_swap };
 CUDA_ON_CPU_API void record_atomic(const void* address, std::size_t bytes, AtomicKind);
@@ -77,6 +84,59 @@ CUDA_ON_CPU_UNCHECKED void name_dynamic_shared([[maybe_unused]] const char* name
 #if defined(CUDA_ON_CPU_CHECK)
     name_array(describe_array<T[1]>(name, nullptr, 0, true));
 #endif
+}
+
+template <class T, class = void>
+constexpr std::size_t NUMBER_BYTES = std::is_arithmetic_v<T> || sizeof(T) == 2 ? sizeof(T) : 0;
+template <class T>  // a vector of CUDA's: it is aligned to its size, and has no padding
+constexpr std::size_t NUMBER_BYTES<T, std::void_t<decltype(T::x)>> =
+    alignof(T) == sizeof(T) || alignof(T) == 16 ? sizeof(T::x) : 0;
+
+// Stands behind a local variable that is declared without a value (locals.py).
+template <class T>
+CUDA_ON_CPU_UNCHECKED void unset(const char* name, T& variable) {
+    using Element = std::remove_all_extents_t<T>;
+    if constexpr (std::is_trivially_default_constructible_v<Element>)
+        declare_local(describe_array<T>(name, &variable, sizeof(T), false), NUMBER_BYTES<Element>);
+}
+
+// To hand a value on is no use of it: a copy of a variable without a value has none either.
+template <class To, class From>
+CUDA_ON_CPU_INLINE void copy(const char* name, To& to, const From& from) {
+    if (is_unset(&from, sizeof from)) unset(name, to);
+    else to = from;
+}
+template <class T>
+CUDA_ON_CPU_INLINE T& as_set(T& variable) {
+    set_local(&variable, sizeof variable);
+    return variable;
+}
+
+// Between the lanes of a shuffle goes what such a variable is filled with.
+template <class T>
+CUDA_ON_CPU_INLINE T filled() {
+    T value;
+    __builtin_memset(static_cast<void*>(&value), UNSET, sizeof value);
+    return value;
+}
+template <class T>
+CUDA_ON_CPU_INLINE bool is_filled(T value) {
+    constexpr std::size_t NOT_BY_CHANCE = 4;  // bytes
+    T other = filled<T>();
+    return sizeof(T) >= NOT_BY_CHANCE && !__builtin_memcmp(&value, &other, sizeof(T));
+}
+template <class T>
+CUDA_ON_CPU_INLINE T give(const T& variable) {
+    return is_unset(&variable, sizeof variable) ? filled<T>() : variable;
+}
+template <class T>
+CUDA_ON_CPU_INLINE void receive(const char* name, T& variable) {
+    if (is_filled(variable)) unset(name, variable);
+}
+template <class T>
+CUDA_ON_CPU_INLINE T received(T value) {
+    if (is_filled(value)) report_received();
+    return value;
 }
 
 // Stands behind a variable of the device and tells of it when the module is loaded.
@@ -132,9 +192,9 @@ Parameter describe_parameter(Declared declared, const T& argument) {
         using Element = std::conditional_t<std::is_void_v<std::remove_pointer_t<T>>, char,
                                            std::remove_pointer_t<T>>;
         return {declared.name, argument, sizeof(Element), !std::is_arithmetic_v<Element>,
-                declared.only_read, std::is_signed_v<Element>};
+                declared.only_read};
     } else {
-        return {declared.name, nullptr, 0, !std::is_arithmetic_v<T> && !std::is_enum_v<T>, false, false};
+        return {declared.name, nullptr, 0, !std::is_arithmetic_v<T> && !std::is_enum_v<T>, false};
     }
 }
 

@@ -65,7 +65,6 @@ struct Parameter {
     std::size_t element_bytes;
     bool may_hold_pointers;  // it, or what it points to
     bool only_read;          // what it points to is const in the kernel's own list
-    bool is_signed;          // what it points to are signed numbers, of any type
 };
 
 struct Launch {
