@@ -1,8 +1,8 @@
 // kernels/cross_entropy.cu
+// SPDX-License-Identifier: MIT
 // Mean cross-entropy of a batch: loss = mean of -log softmax(logits[n])[labels[n]].
-// logits: (N, C) float32, labels: (N) int64, loss: () float32; contiguous. A label
-// outside 0 ... C - 1 gives NaN, so does an empty batch. Reads 4 N C + 8 N bytes.
-// One block: meant for some ten classes and some thousand rows.
+// float32, labels int64, contiguous. A label outside 0 ... C - 1 gives NaN, so does an
+// empty batch. Reads 4 N C + 8 N bytes; no scratch memory.
 // Notebook: 17_mnist_cnn. Algorithm: log-sum-exp with the maximum taken out.
 //
 // from pathlib import Path
@@ -11,48 +11,49 @@
 //     "cross_entropy", cuda_sources=Path("cross_entropy.cu").read_text(),
 //     cpp_sources="""using torch::Tensor;
 //         Tensor cross_entropy_forward(Tensor logits, Tensor labels);
-//         Tensor cross_entropy_backward(Tensor dloss, Tensor logits,
-//                                       Tensor labels);""",
-//     functions=["cross_entropy_forward", "cross_entropy_backward"])
-#include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
+//         Tensor cross_entropy_backward(Tensor dloss, Tensor logits, Tensor labels);
+//         """, functions=["cross_entropy_forward", "cross_entropy_backward"])
+#include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
+#include <torch/types.h>
+using c10::cuda::CUDAGuard, c10::cuda::getCurrentCUDAStream, torch::Tensor;
 
-#define CHECK_INPUT(x, dims, type)                                                   \
-    TORCH_CHECK(x.is_cuda(), #x ": expected a CUDA tensor, got ", x.device());       \
-    TORCH_CHECK(x.scalar_type() == type, #x ": expected ", type, ", got ",           \
-                x.scalar_type());                                                    \
-    TORCH_CHECK(x.dim() == dims && x.is_contiguous(), #x ": expected a contiguous "  \
-                "tensor, dim " #dims ", got shape ", x.sizes(), ", strides ",        \
-                x.strides())
+// x has to be contiguous, of this type and shape (-1: any size), on the GPU of `like`
+static void check_input(const char* name, Tensor x, torch::ScalarType type,
+                        torch::IntArrayRef shape, Tensor like) {
+    bool fits = x.dim() == int64_t(shape.size());
+    for (int64_t d = 0; fits && d < x.dim(); d++)
+        fits = shape[d] == -1 || shape[d] == x.size(d);
+    TORCH_CHECK(fits && x.scalar_type() == type && x.is_contiguous() &&
+                x.is_cuda() && x.device() == like.device(), name, ": expected "
+                "contiguous ", type, " on one ", torch::kCUDA, " device, shape ",
+                shape, ", got ", x.scalar_type(), " on ", x.device(), ", shape ",
+                x.sizes(), ", strides ", x.strides());
+}
 
 constexpr int BLOCK_SIZE = 256;  // threads of a block, each on whole rows
 constexpr int WARP_SIZE = 32;
 
-static void check_sizes(const torch::Tensor& logits, const torch::Tensor& labels) {
-    int64_t N = logits.size(0), C = logits.size(1);
-    TORCH_CHECK(N <= INT_MAX && C <= INT_MAX && C > 0, "logits: expected 1 to 2^31 - 1 "
-                "classes, less than 2^31 rows, got shape ", logits.sizes());
-    TORCH_CHECK(labels.size(0) == N && labels.device() == logits.device(),
-                "labels: expected ", N, " on ", logits.device(), ", got ",
-                labels.size(0), " on ", labels.device());
-}
-
-__device__ float row_max(const float* row, int C) {
+static __device__ float row_max(const float* row,  // (C)
+                                int C) {
     float largest = row[0];
     for (int c = 1; c < C; c++) largest = fmaxf(largest, row[c]);
     return largest;
 }
 
 // The denominator of softmax; exp of a difference to the maximum cannot overflow.
-__device__ float exp_sum(const float* row, int C, float largest) {
+static __device__ float exp_sum(const float* row,  // (C)
+                                int C, float largest) {
     float sum = 0.0f;
     for (int c = 0; c < C; c++) sum += expf(row[c] - largest);
     return sum;
 }
 
-__global__ void cross_entropy_forward_kernel(float* loss, const float* logits,
-                                             const int64_t* labels, int N, int C) {
+// One block, meant for some ten classes and some thousand rows: thread t does the rows
+// t, t + 256, ...
+__global__ void cross_entropy_forward_kernel(float* loss,            // ()
+                                             const float* logits,    // (N, C)
+                                             const int64_t* labels,  // (N)
+                                             int N, int C) {
     float sum = 0.0f;
     for (int64_t n = threadIdx.x; n < N; n += BLOCK_SIZE) {
         const float* row = logits + n * C;
@@ -74,24 +75,31 @@ __global__ void cross_entropy_forward_kernel(float* loss, const float* logits,
     }
 }
 
-torch::Tensor cross_entropy_forward(torch::Tensor logits, torch::Tensor labels) {
-    CHECK_INPUT(logits, 2, torch::kFloat32);
-    CHECK_INPUT(labels, 1, torch::kInt64);
-    check_sizes(logits, labels);
-    c10::cuda::CUDAGuard guard(logits.device());
-    torch::Tensor loss = torch::empty({}, logits.options());
-    auto stream = c10::cuda::getCurrentCUDAStream();
-    cross_entropy_forward_kernel<<<1, BLOCK_SIZE, 0, stream>>>(
-        loss.mutable_data_ptr<float>(), logits.const_data_ptr<float>(),
-        labels.const_data_ptr<int64_t>(), logits.size(0), logits.size(1));
+static void check_inputs(Tensor logits, Tensor labels) {
+    check_input("logits", logits, torch::kFloat32, {-1, -1}, logits);
+    check_input("labels", labels, torch::kInt64, {logits.size(0)}, logits);
+    int64_t N = logits.size(0), C = logits.size(1);
+    TORCH_CHECK(N <= INT_MAX && C <= INT_MAX && C > 0, "logits: expected 1 to 2^31 - 1 "
+                "classes, less than 2^31 rows, got shape ", logits.sizes());
+}
+
+Tensor cross_entropy_forward(Tensor logits, Tensor labels) {
+    check_inputs(logits, labels);
+    CUDAGuard guard(logits.device());
+    Tensor loss = torch::empty({}, logits.options());
+    cross_entropy_forward_kernel<<<1, BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(
+        loss.data_ptr<float>(), logits.data_ptr<float>(), labels.data_ptr<int64_t>(),
+        logits.size(0), logits.size(1));
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return loss;
 }
 
 // dlogits = (softmax - one-hot label) * dloss / N: one thread per row.
-__global__ void cross_entropy_backward_kernel(
-    float* dlogits, const float* dloss, const float* logits, const int64_t* labels,
-    int N, int C) {
+__global__ void cross_entropy_backward_kernel(float* dlogits,         // (N, C)
+                                              const float* dloss,     // ()
+                                              const float* logits,    // (N, C)
+                                              const int64_t* labels,  // (N)
+                                              int N, int C) {
     int64_t n = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (n >= N) return;
     const float* row = logits + n * C;
@@ -104,23 +112,16 @@ __global__ void cross_entropy_backward_kernel(
     }
 }
 
-torch::Tensor cross_entropy_backward(torch::Tensor dloss, torch::Tensor logits,
-                                     torch::Tensor labels) {
-    CHECK_INPUT(dloss, 0, torch::kFloat32);
-    CHECK_INPUT(logits, 2, torch::kFloat32);
-    CHECK_INPUT(labels, 1, torch::kInt64);
-    check_sizes(logits, labels);
-    TORCH_CHECK(dloss.device() == logits.device(), "dloss: expected it on ",
-                logits.device(), ", got ", dloss.device());
-    c10::cuda::CUDAGuard guard(logits.device());
-    torch::Tensor dlogits = torch::empty_like(logits);
+Tensor cross_entropy_backward(Tensor dloss, Tensor logits, Tensor labels) {
+    check_inputs(logits, labels);
+    check_input("dloss", dloss, torch::kFloat32, {}, logits);
+    CUDAGuard guard(logits.device());
+    Tensor dlogits = torch::empty_like(logits);
     int64_t N = logits.size(0), grid = (N + BLOCK_SIZE - 1) / BLOCK_SIZE;
     if (N == 0) return dlogits;
-    auto stream = c10::cuda::getCurrentCUDAStream();
-    cross_entropy_backward_kernel<<<grid, BLOCK_SIZE, 0, stream>>>(
-        dlogits.mutable_data_ptr<float>(), dloss.const_data_ptr<float>(),
-        logits.const_data_ptr<float>(), labels.const_data_ptr<int64_t>(), N,
-        logits.size(1));
+    cross_entropy_backward_kernel<<<grid, BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(
+        dlogits.data_ptr<float>(), dloss.data_ptr<float>(), logits.data_ptr<float>(),
+        labels.data_ptr<int64_t>(), N, logits.size(1));
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return dlogits;
 }

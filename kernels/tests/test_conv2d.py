@@ -110,7 +110,7 @@ def test_conv2d_spreads_a_nan_as_far_as_the_filter(conv2d):
 
 
 def test_conv2d_refuses_planes_that_are_too_large(conv2d):
-    with pytest.raises(RuntimeError, match=r"inp: expected less than 2\^24 pixels in a plane"):
+    with pytest.raises(RuntimeError, match=r"conv2d: expected at most 65535 \* 256 pixels a plane"):
         conv2d.conv2d_forward(torch.zeros(1, 1, 4096, 4096, device=DEVICE), floats(1, 1, 3, 3), 1)
 
 

@@ -65,7 +65,8 @@ def test_head(path):
     head = head_of(path)
     prose = " ".join(line.removeprefix("//").strip() for line in head[1 : head.index(CALL_BEGINS)])
     assert head[0] == f"// kernels/{path.name}"
-    notebook = re.search(r"Notebook: (\d\d_\w+)\.", prose)
+    assert head[1] == "// SPDX-License-Identifier: MIT"
+    notebook = re.search(r"Notebook: (\d\d[a-z]?_\w+)\.", prose)
     assert notebook, "the head names no notebook"
     assert (NOTEBOOKS / f"{notebook[1]}.ipynb").exists()
     for what, said in {
@@ -73,6 +74,7 @@ def test_head(path):
         "a dtype": r"float32|float16|bfloat16|u?int\d+|floating",
         "a layout": "contiguous|stride",
         "what it must move or compute": "bytes?|FLOPs?",
+        "what it allocates beside its outputs": "scratch memory",
     }.items():
         assert re.search(said, prose, re.IGNORECASE), f"the head does not give {what}"
 

@@ -83,7 +83,7 @@ def test_max_pool2d_refuses_sizes_that_do_not_fit(pool):
     for size in (0, -2, 4):
         with pytest.raises(RuntimeError, match=f"size: expected 1 to 3, got {size}"):
             pool.max_pool2d_forward(floats(1, 1, 3, 5), size)
-    with pytest.raises(RuntimeError, match=r"index: expected shape \[1, 1, 2, 2\] on .*, got"):
+    with pytest.raises(RuntimeError, match=r"index: expected .* shape \[1, 1, 2, 2\], got"):
         pool.max_pool2d_backward(out, floats(1, 1, 2, 3).int(), 2, 4, 4)
     with pytest.raises(RuntimeError, match="dout: expected 6 / size x 4 / size pixels, got 2 x 2"):
         pool.max_pool2d_backward(out, out.int(), 2, 6, 4)
