@@ -49,8 +49,8 @@ def check_grad(fn, ref, *inputs, rtol=None, atol=None):
 
     `fn` runs in float32 and `ref` in float64, on copies of `inputs`; floating-point tensors get
     gradients, everything else (labels, sizes) is passed as it is. Both get the same random
-    upstream gradients. What `fn` allocates holds NaN (`poisoned`). Tolerances as in `check_close`.
-    Raises AssertionError; prints one line.
+    upstream gradients, stored by columns: a backward needs its `.contiguous()`. What `fn` allocates
+    holds NaN (`poisoned`). Tolerances as in `check_close`. Raises AssertionError; prints one line.
     """
     names = _parameter_names(ref, fn, count=len(inputs))
     with poisoned():
@@ -61,7 +61,7 @@ def check_grad(fn, ref, *inputs, rtol=None, atol=None):
         _compare(got, want, rtol, atol, f"out {i}" if len(outs64) > 1 else "out")
 
     generator = torch.Generator().manual_seed(0)
-    upstream = [torch.randn(out.shape, generator=generator, device="cpu") for out in outs64]
+    upstream = [_by_columns(out.shape, generator) for out in outs64]
     grads64 = _gradients(outs64, inputs64, upstream, "the reference")
     with poisoned():
         grads32 = _gradients(outs32, inputs32, upstream, "the function under test")
@@ -219,6 +219,12 @@ def _run(fn, inputs, dtype):
 
 def _is_differentiable(value):
     return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _by_columns(shape, generator):
+    """Return random numbers with the strides in the other order, as autograd may hand them on."""
+    numbers = torch.randn(tuple(shape)[::-1], generator=generator, device="cpu")
+    return numbers.permute(tuple(reversed(range(len(shape)))))
 
 
 def _gradients(outs, inputs, upstream, who):

@@ -301,3 +301,18 @@ def test_check_grad_finds_what_is_left_unwritten():
 
     with pytest.raises(AssertionError, match=r"out\[3\]: expected 2, got nan"):
         check_grad(half, lambda inp: 2 * inp, torch.ones(6))
+
+
+def test_check_grad_hands_on_gradients_stored_by_columns():
+    class Careless(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, inp):
+            return inp.clone()
+
+        @staticmethod
+        def backward(ctx, dout):
+            assert dout.is_contiguous(), f"strides {dout.stride()}"
+            return dout
+
+    with pytest.raises(AssertionError, match=r"strides \(1, 2\)"):
+        check_grad(lambda inp: Careless.apply(inp), lambda inp: inp.clone(), torch.ones(2, 3))
