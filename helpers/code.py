@@ -20,6 +20,7 @@ from helpers.base.words import count
 from helpers.cuda_on_cpu.scanner import Function, Source
 
 HEADER = "header"
+FONT = "font-family:var(--jp-code-font-family,monospace);word-break:normal"
 TOKEN = re.compile(r"[A-Za-z_]\w*|\d+(?:\.\d*)?|[-+*/%<>=!&|^~]+")
 # what the two languages spell differently, and what one of them alone says
 ALIKE = {"and": "&&", "or": "||", "not": "!", "//": "/", "elif": "if"}
@@ -44,7 +45,7 @@ class Listing:
         for role, group in groupby(parts, key=lambda part: part[0]):
             code = "\n".join(line for _, line in group).strip("\n")
             lines = count(code.count("\n") + 1, "line")
-            code = f"<pre>{code}</pre>"
+            code = f'<pre style="{FONT}">{code}</pre>'
             if role:
                 summary = f"<summary>{escape(role)}, {lines}</summary>"
                 code = f"<details>{summary}{code}</details>"
@@ -209,5 +210,6 @@ def _at(lines: list[str], i: int | None) -> str:
 
 
 def _cell(line: str) -> str:
-    style = "text-align:left;vertical-align:top;padding:0 8px"
-    return f'<td style="{style}"><pre style="margin:0;white-space:pre-wrap">{line}</pre></td>'
+    cell = "text-align:left;vertical-align:top;padding:0 8px"
+    code = f"{FONT};font-size:85%;margin:0;background:transparent;white-space:pre-wrap"
+    return f'<td style="{cell}"><pre style="{code}">{line}</pre></td>'

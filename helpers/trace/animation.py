@@ -248,6 +248,7 @@ class _Scene:
         b = Squares(x, 44, CELL, (K, N))
         c = Squares(x, y, CELL, (M, N))
         parts = [
+            *(matrix.fill("white", 0, 0, *matrix.shape) for matrix in (a, b, c)),
             a.fill(PALE_BLUE, top, 0, bottom, K) + a.draw(f"A: {M} × {K}", _numbers(self.A)),
             b.fill(PALE, 0, left, K, right) + b.draw(f"B: {K} × {N}", _numbers(self.B)),
             c.fill(PALE_GREEN, top, left, bottom, right)
@@ -273,7 +274,7 @@ class _Scene:
             "acc": (PALE_GREEN, ""),
         }
         pale, strong = colors[name]
-        shape = squares.fill(pale, 0, 0, T, T) if values else ""
+        shape = squares.fill(pale if values else "white", 0, 0, T, T)
         if name == "acc":
             return shape + squares.draw("acc", values, self.products)
         numbers = squares.draw(f"{name}, shared", values)

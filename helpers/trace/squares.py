@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from html import escape
 
+from helpers.base.palette import INK
 from helpers.trace.picture import VERMILION
 
 
@@ -35,7 +36,7 @@ class Squares:
         lines += [f"M{self.x + i * self.side} {self.y}v{rows * self.side}" for i in range(cols + 1)]
         parts = [
             f"<path stroke='#777' d='{''.join(lines)}'/>",
-            _text(self.x + cols * self.side / 2, self.y - 9, title, 13),
+            _text(self.x + cols * self.side / 2, self.y - 9, title, 13, INK),
         ]
         for (row, col), number in numbers.items():
             x, y = self.x + (col + 0.5) * self.side, self.y + (row + 0.5) * self.side
@@ -54,17 +55,18 @@ def barrier(left: int, top: int, right: int, bottom: int) -> str:
     """Draw a dashed frame that says barrier, with its corners there."""
     around = f"M{left} {top}H{right}V{bottom}H{left}z"
     style = f"fill='none' stroke='{VERMILION}' stroke-width='5' stroke-dasharray='14 7'"
-    return f"<path {style} d='{around}'/>" + _text(left + 60, top + 44, "barrier", 18)
+    return f"<path {style} d='{around}'/>" + _text(left + 60, top + 44, "barrier", 18, VERMILION)
 
 
 def svg(width: int, height: int, parts: list[str]) -> str:
-    """Return a whole image, on white."""
+    """Return a whole image, transparent."""
     return (
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' "
         f"height='{height}' font-family='DejaVu Sans, Arial, sans-serif' text-anchor='middle'>"
-        f"<rect width='{width}' height='{height}' fill='white'/>{''.join(parts)}</svg>"
+        f"{''.join(parts)}</svg>"
     )
 
 
-def _text(x: float, y: float, text: str, size: int) -> str:
-    return f"<text x='{x:g}' y='{y:g}' font-size='{size}'>{escape(text)}</text>"
+def _text(x: float, y: float, text: str, size: int, color: str = "black") -> str:
+    place = f"x='{x:g}' y='{y:g}' font-size='{size}' fill='{color}'"
+    return f"<text {place}>{escape(text)}</text>"
