@@ -7,6 +7,8 @@ import textwrap
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 
 from helpers.checks import poisoned
 from helpers.compiler import CompileError
@@ -49,7 +51,8 @@ def exercise(name: str, attempt, check: Callable, hint: str = "") -> None:
         frame = inspect.currentframe().f_back
         solution = solution_of_notebook(name, frame.f_globals | frame.f_locals)
         if solution is not None:
-            _try(check, solution)
+            with redirect_stdout(StringIO()):  # the learner sees an exercise that is to do
+                _try(check, solution)
         return
     update(name, tries=entry(name).get("tries", 0) + 1)
     try:
