@@ -4,6 +4,7 @@ import re
 
 import nbformat
 import pytest
+from ipykernel.ipkernel import IPythonKernel
 
 from helpers.exercises.progress import calls
 from helpers.exercises.solutions import folded_solution
@@ -11,6 +12,7 @@ from helpers.make.kernels import notebook_paths
 
 NOTEBOOKS = notebook_paths()
 LONGEST_CELL = 60  # lines; only CUDA strings come near it
+LARGEST = 500_000  # bytes, outputs included
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
@@ -94,3 +96,44 @@ def test_text_and_cells_keep_to_the_style(path):
 def test_it_shows_nothing_of_the_machine_it_ran_on(path):
     found = re.findall(r"(?<![\w.])/(?:root|home|work|Users)/\S+", path.read_text())
     assert not found, found[:3]
+
+
+@every_notebook
+def test_every_stored_picture_has_an_alt_text(path):
+    for number, cell in cells_of(path):
+        for output in cell.outputs:
+            data = output.get("data", {})
+            bare = [kind for kind in data if kind.startswith("image/")]
+            assert not bare, f"cell {number}: {bare} cannot have an alt text, HTML can"
+            for tag in re.findall(r"<img\b[^>]*>", data.get("text/html", "")):
+                assert re.search(r'\balt="[^"]*\w[^"]*"', tag), f"cell {number}: {tag[:80]}"
+    for number, cell in cells_of(path, "markdown"):
+        assert "![](" not in cell.source, f"cell {number}: a picture without an alt text"
+
+
+@every_notebook
+def test_it_is_small(path):
+    assert path.stat().st_size <= LARGEST
+
+
+@every_notebook
+def test_it_opens_unchanged_and_without_warnings(path):
+    """What the kernel says of itself JupyterLab stores, and the notebook is unsaved from then on.
+
+    A notebook that was run elsewhere than in .venv has the Python version too: remove it.
+    """
+    notebook = nbformat.read(path, as_version=4)
+    said = {name: value for name, value in IPythonKernel.language_info.items() if name != "version"}
+    assert notebook.metadata.language_info == said
+    spec = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+    assert notebook.metadata.kernelspec == spec
+    assert len({cell.id for cell in notebook.cells}) == len(notebook.cells)
+    for number, cell in cells_of(path):
+        said = [out.text for out in cell.outputs if out.get("name") == "stderr"]
+        assert not said, f"cell {number}: {said}"
+
+
+@every_notebook
+def test_a_copy_alone_says_what_it_lacks(path):
+    first = next(cell for _, cell in cells_of(path))
+    assert re.match(r'import sys; sys.path.append\("\.\."\)  # .*helpers/', first.source)
