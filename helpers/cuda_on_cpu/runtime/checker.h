@@ -131,7 +131,6 @@ private:
     [[gnu::always_inline]] bool passes(const Recent& recent, std::uintptr_t address, unsigned bytes,
                                        AccessKind kind);
     [[gnu::always_inline]] bool passes(Cell& cell, Mark mine, AccessKind kind, bool shared);
-    bool are_enough(Mark read, Mark other, Mark mine, bool shared) const;
     bool ordered(Mark earlier, Mark mine, bool shared) const;
     bool races(Mark earlier, Mark mine, bool shared) const;
 
@@ -290,15 +289,6 @@ inline bool Checker::seems_filled(std::uintptr_t address, unsigned bytes) {
     return word == (filled_from(address, UNWRITTEN) & digits);
 }
 
-// Two readers of different warps are enough, and of different blocks as well: whoever writes now
-// races with one of them. (Fences may order blocks.)
-inline bool Checker::are_enough(Mark read, Mark other, Mark mine, bool shared) const {
-    if (read.when() == mine.when() && other.when() == mine.when())
-        return (read.thread() ^ other.thread()) >= WARP_SIZE;
-    return !shared && !read.same_block(other) && read.covers(mine) && other.covers(mine) &&
-           !checks_->addresses.fences_are_used();
-}
-
 // Whether an access is right, as it is seen from times alone; if so, it is marked. What does not
 // pass is looked at again, in all detail.
 inline bool Checker::passes(Cell& cell, Mark mine, AccessKind kind, bool shared) {
@@ -319,8 +309,11 @@ inline bool Checker::passes(Cell& cell, Mark mine, AccessKind kind, bool shared)
             store(cell.read, mine);
             return true;
         }
+        // Two readers of different warps are enough: whoever writes now races with one of them.
         Mark other = load(cell.other_read);
-        if (!are_enough(read, other, mine, shared)) store(cell.other_read, mine);
+        bool enough = read.when() == mine.when() && other.when() == mine.when() &&
+                      (read.thread() ^ other.thread()) >= WARP_SIZE;
+        if (!enough) store(cell.other_read, mine);
         return true;
     }
     Mark other = load(cell.other_read);

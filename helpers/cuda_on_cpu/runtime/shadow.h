@@ -40,11 +40,6 @@ struct Mark {
     bool same_thread(Mark other) const {
         return same_block(other) && thread() == other.thread();
     }
-    // Whether an access that races with `other`, which is plain, races with this one as well, but for
-    // who does it and when.
-    bool covers(Mark other) const {
-        return exists() && !atomic() && !(other.bytes() & ~bytes());
-    }
     bool same_moment(Mark other) const {
         return (bits ^ other.bits) >> 20 == 0 && exists() && atomic() == other.atomic();
     }
