@@ -58,7 +58,8 @@ def image_html(figure: Figure, alt: str, dpi: float) -> str:
     image = Image.open(drawn)
     kind, data = _photograph(image) if _has_photograph(figure) else _png(image)
     source = f"data:image/{kind};base64,{b64encode(data).decode()}"
-    return f'<img alt="{escape(alt)}" width="{image.width // SHARP}" src="{source}">'
+    size = f'width="{image.width // SHARP}" style="max-width:100%"'
+    return f'<img alt="{escape(alt)}" {size} src="{source}">'
 
 
 def _has_photograph(figure: Figure) -> bool:

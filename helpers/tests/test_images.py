@@ -45,9 +45,9 @@ def style():
 
 def shown(html):
     """Return alt text, width on the page, kind and pixels of an <img>."""
-    alt, width, kind, data = re.fullmatch(
-        r'<img alt="([^"]*)" width="(\d+)" src="data:image/(\w+);base64,([^"]*)">', html
-    ).groups()
+    size = r'width="(\d+)" style="max-width:100%"'
+    source = r'src="data:image/(\w+);base64,([^"]*)"'
+    alt, width, kind, data = re.fullmatch(rf'<img alt="([^"]*)" {size} {source}>', html).groups()
     return unescape(alt), int(width), kind, Image.open(BytesIO(b64decode(data)))
 
 
