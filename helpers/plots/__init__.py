@@ -6,8 +6,10 @@ from helpers.plots.ideas import (
     draw_host_and_device,
     draw_launch,
     draw_layers,
+    draw_loads,
     draw_memory,
     draw_route,
+    draw_stream,
 )
 from helpers.plots.measurements import (
     plot_confusion,
@@ -15,6 +17,7 @@ from helpers.plots.measurements import (
     plot_losses,
     plot_owners,
     plot_roofline,
+    plot_timeline,
     plot_timings,
     show_images,
 )
@@ -25,13 +28,16 @@ __all__ = [
     "draw_host_and_device",
     "draw_launch",
     "draw_layers",
+    "draw_loads",
     "draw_memory",
     "draw_route",
+    "draw_stream",
     "plot_confusion",
     "plot_grid",
     "plot_losses",
     "plot_owners",
     "plot_roofline",
+    "plot_timeline",
     "plot_timings",
     "show_images",
 ]

@@ -108,6 +108,61 @@ def draw_launch(blocks: int, threads: int, elements: int | None = None) -> Axes:
     return ax
 
 
+def draw_stream(launch_us: float, kernel_us: float, calls: int = 3) -> Axes:
+    """Draw a host that launches equal kernels, the GPU that runs them, and where clocks are read.
+
+    The host needs `launch_us` for a launch, the GPU `kernel_us` for a kernel; after the launches
+    the host waits. Two events enclose the kernels.
+    """
+    starts = []
+    for call in range(calls):
+        launched = (call + 1) * launch_us
+        starts.append(max(launched, starts[-1] + kernel_us) if starts else launched)
+    asked, end = calls * launch_us, starts[-1] + kernel_us
+    ax = _canvas(9, 2.6, (-0.08 * end, 1.12 * end), (-1.1, 3.3))
+    _label(ax, -0.01 * end, 1.95, "host")
+    _label(ax, -0.01 * end, 0.65, "GPU")
+    for call, start in enumerate(starts):
+        colour = (BLUE, ORANGE, GREEN)[call % 3]
+        _span(ax, call * launch_us, launch_us, 1.6, "launch", colour, end)
+        _span(ax, start, kernel_us, 0.3, f"kernel {call}", colour, end)
+    _span(ax, asked, end - asked, 1.6, "waits: synchronize", "white", end)
+    clocks = ((asked, "clock read here: too early", "right"), (end, "here: right", "left"))
+    for time, words, side in clocks:
+        ax.plot([time, time], [1.45, 2.6], color=INK, lw=1)
+        ax.text(time, 2.7, words, ha=side, fontsize=9)
+    for time in (0, end):
+        ax.plot([time, time], [0.05, 1.25], ":", color=INK, lw=2)
+    sizes = f"{calls} launches of {launch_us:g} µs, {calls} kernels of {kernel_us:g} µs"
+    between = f"between the events {end:g} µs, the kernels alone {calls * kernel_us:g} µs"
+    ax.text(end / 2, -0.5, f"{sizes}; {between}", ha="center", va="center", fontsize=9)
+    early = f"without waiting the clock says {asked:g} µs, with waiting {end:g} µs"
+    ax.figure.set_label(f"host and GPU in time: {sizes}; {early}; {between}")
+    return ax
+
+
+def draw_loads(threads: int, width: int) -> Axes:
+    """Draw what a few threads ask for at once: an element each, and `width` neighbours each."""
+    elements = threads * width
+    ax = _canvas(max(7, 0.3 * elements), 2.9, (-0.16 * elements, elements + 0.1), (-0.5, 4.6))
+    colours = (BLUE, ORANGE, GREEN, PINK, YELLOW)
+    for y, each in ((2.4, 1), (0, width)):
+        for i in range(elements):
+            thread = i // each
+            _cell(ax, i, y, "", colours[thread % 5] if thread < threads else "white")
+        for thread in range(threads):
+            middle = (thread + 0.5) * each
+            ax.text(middle, y + 1.2, f"{thread}", ha="center", va="center", fontsize=9)
+            ax.plot([thread * each + 0.15, (thread + 1) * each - 0.15], [y + 1, y + 1], color=INK)
+        _label(ax, -0.3, y + 0.45, f"{each} a thread")
+        _label(ax, -0.3, y + 1.2, "thread")
+    once, wide = 4 * threads, 4 * elements
+    words = f"{threads} threads ask for {once} bytes, or for {wide}, at 4 bytes an element"
+    ax.text(elements / 2, 4.2, words, ha="center", va="center", fontsize=10)
+    ax.figure.set_label(f"{words}: one element each, or {width} neighbours each")
+    return ax
+
+
 def draw_host_and_device() -> Axes:
     """Draw a CPU beside a GPU, each with its memory, and the links between them and other GPUs."""
     ax = _canvas(11, 4.4, (0, 22), (-0.3, 8.6))
@@ -191,6 +246,20 @@ def _link(ax: Axes, start: tuple, end: tuple, width: float, name: str) -> None:
     upright = start[0] == end[0]
     place = {"ha": "left", "va": "center"} if upright else {"ha": "center", "va": "bottom"}
     ax.text(x + 0.4 * upright, y + 0.25 * (not upright), name, fontsize=9, **place)
+
+
+def _label(ax: Axes, x: float, y: float, text: str) -> None:
+    ax.text(x, y, text, ha="right", va="center", fontsize=9)
+
+
+def _span(
+    ax: Axes, start: float, length: float, y: float, text: str, colour: str, whole: float
+) -> None:
+    """Draw a stretch of time, of a picture of `whole`; its text only where there is room."""
+    ax.add_patch(Rectangle((start, y), length, 0.7, fc=colour, ec="black", lw=0.6))
+    if length > 0.012 * whole * len(text):
+        place = (start + length / 2, y + 0.35)
+        ax.text(*place, text, ha="center", va="center", fontsize=8, color="black")
 
 
 def _canvas(width: float, height: float, xlim: tuple, ylim: tuple) -> Axes:

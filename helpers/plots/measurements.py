@@ -157,6 +157,50 @@ def plot_timings(comparison: Comparison) -> Axes:
     return ax
 
 
+def plot_timeline(events: Sequence[Mapping], caption: str) -> Axes:
+    """Draw a chrome trace's operators, CUDA calls and kernels, each in its row, over the time.
+
+    `events` have name, cat ("cpu_op", "cuda_runtime", "kernel"), ts and dur (µs). An operator that
+    no other called gives its colour to what it launched; kernels come in the order of launches.
+    """
+    kinds = {"cpu_op": "PyTorch (host)", "cuda_runtime": "CUDA calls (host)", "kernel": "GPU"}
+    events = sorted((e for e in events if e["cat"] in kinds), key=lambda e: e["ts"])
+    begin = min((e["ts"] for e in events), default=0)
+    rows = {cat: [e for e in events if e["cat"] == cat] for cat in kinds}
+    ops = [op for op in rows["cpu_op"] if not any(_encloses(e, op) for e in rows["cpu_op"])]
+    launches = [e for e in rows["cuda_runtime"] if "Launch" in e["name"]]
+    launch_of = dict(zip(map(id, rows["kernel"]), launches, strict=False))
+    colors = dict(zip(dict.fromkeys(op["name"] for op in ops), _colors(len(ops)), strict=False))
+    _, ax = plt.subplots(figsize=(WIDTH, 2.6), layout="constrained")
+    for y, cat in enumerate(reversed(kinds)):
+        for e in rows[cat]:
+            asked = launch_of.get(id(e), e)
+            owner = next((op["name"] for op in ops if op is e or _encloses(op, asked)), None)
+            bar = [(e["ts"] - begin, e["dur"])]
+            ax.broken_barh(bar, (y - 0.4, 0.8), color=colors.get(owner, "0.75"), ec=INK, lw=0.5)
+    for name, color in colors.items():
+        ax.plot([], [], "s", color=color, label=name)
+    ax.set_yticks(range(len(kinds)), reversed(kinds.values()))
+    ax.set(ylim=(-0.6, 2.6), xlabel="time since the start (µs)")
+    ax.set_title(caption, fontsize=10, wrap=True)
+    ax.legend(fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
+    spans = (
+        f"{e['name']} from {e['ts'] - begin:.0f} to {e['ts'] + e['dur'] - begin:.0f} µs"
+        for e in [*ops, *rows["cuda_runtime"]]
+    )
+    kernels = (
+        f"{e['ts'] - begin:.0f} to {e['ts'] + e['dur'] - begin:.0f} µs" for e in rows["kernel"]
+    )
+    words = "; ".join([*spans, f"kernels: {', '.join(kernels) or 'none'}"])
+    ax.figure.set_label(f"timeline, {caption}: {words}")
+    return ax
+
+
+def _encloses(outer: Mapping, inner: Mapping) -> bool:
+    """Whether one event of a trace began before another one, and had not ended by then."""
+    return outer is not inner and outer["ts"] <= inner["ts"] < outer["ts"] + outer["dur"]
+
+
 def plot_losses(curves: Mapping[str, Sequence[float] | torch.Tensor]) -> Axes:
     """Draw training curves, {name: loss of each step}, on a logarithmic axis."""
     _, ax = plt.subplots(figsize=(WIDTH, 3.6), layout="constrained")

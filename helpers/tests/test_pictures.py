@@ -11,8 +11,10 @@ from helpers.plots import (
     draw_host_and_device,
     draw_launch,
     draw_layers,
+    draw_loads,
     draw_memory,
     draw_route,
+    draw_stream,
 )
 
 matplotlib.use("Agg")
@@ -81,6 +83,29 @@ def test_launch_numbers_its_threads_over_all_blocks(elements):
     assert numbers == ["number i", *map(str, range(10)), *end]
     threads = [text for (_, y), text in sorted(at.items()) if y == pytest.approx(0.75)]
     assert threads == ["threadIdx.x", *"0123" * 3]
+
+
+@pytest.mark.parametrize(
+    ("launch_us", "kernel_us", "starts", "end"), [(2, 10, [2, 12, 22], 32), (5, 1, [5, 10, 15], 16)]
+)
+def test_stream_runs_each_kernel_once_it_is_launched_and_free(launch_us, kernel_us, starts, end):
+    ax = draw_stream(launch_us, kernel_us)
+    spans = [p for p in ax.patches if isinstance(p, Rectangle)]
+    on_gpu = [(p.get_x(), p.get_width()) for p in spans if p.get_y() == 0.3]
+    on_host = [(p.get_x(), p.get_width()) for p in spans if p.get_y() == 1.6]
+    assert on_gpu == [(start, kernel_us) for start in starts]
+    asked = 3 * launch_us
+    assert on_host == [*((i * launch_us, launch_us) for i in range(3)), (asked, end - asked)]
+    assert {line.get_xdata()[0] for line in ax.lines} == {0, asked, end}
+
+
+def test_loads_show_every_thread_its_elements():
+    ax = draw_loads(3, 4)
+    drawn = cells(ax)
+    one, four = ([drawn[(i, y)] for i in range(12)] for y in (2.4, 0))
+    assert len(set(one[:3])) == 3 and set(one[3:]) == {(1, 1, 1, 1)}
+    assert four == [one[i // 4] for i in range(12)]
+    assert any("12 bytes, or for 48" in text for text in texts(ax))
 
 
 def test_host_and_device_are_joined_by_their_links():

@@ -13,6 +13,7 @@ from helpers.plots import (
     plot_losses,
     plot_owners,
     plot_roofline,
+    plot_timeline,
     plot_timings,
     show_images,
 )
@@ -126,6 +127,28 @@ def test_bars_are_as_long_as_the_times(medians, unit, scale):
 def test_timings_without_a_record_show_the_sentence():
     ax = plot_timings(Comparison(Record(None)))
     assert "Nothing is recorded" in ax.texts[0].get_text() and not ax.patches
+
+
+def test_a_timeline_gives_a_kernel_the_colour_of_its_operator():
+    def event(name, cat, ts, dur):
+        return {"name": name, "cat": cat, "ts": 100 + ts, "dur": dur}
+
+    events = [event("one", "kernel", 20, 30), event("two", "kernel", 50, 9)]
+    events += [event("aten::a", "cpu_op", 0, 10), event("aten::b", "cpu_op", 12, 10)]
+    events += [event("aten::inner", "cpu_op", 1, 8), event("launch", "python_function", 0, 99)]
+    events += [event("cudaLaunchKernel", "cuda_runtime", ts, 2) for ts in (14, 5)]
+    events += [event("cudaDeviceSynchronize", "cuda_runtime", 30, 29)]
+    ax = plot_timeline(events, "some GPU")
+    bars = {}
+    for bar in ax.collections:
+        left, bottom = bar.get_paths()[0].vertices.min(0)
+        bars[left, round(bottom + 0.4)] = tuple(bar.get_facecolor()[0])
+    assert set(bars) == {(0, 2), (12, 2), (1, 2), (5, 1), (14, 1), (30, 1), (20, 0), (50, 0)}
+    assert bars[0, 2] == bars[1, 2] == bars[5, 1] == bars[20, 0] != bars[12, 2]
+    assert bars[12, 2] == bars[14, 1] == bars[50, 0] != bars[30, 1] != bars[0, 2]
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["aten::a", "aten::b"]
+    assert ax.get_title() == "some GPU" and "µs" in ax.get_xlabel()
+    assert "kernels: 20 to 50 µs, 50 to 59 µs" in ax.figure.get_label()
 
 
 def test_losses_are_drawn_from_lists_and_tensors():
