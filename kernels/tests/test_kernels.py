@@ -21,6 +21,7 @@ from helpers.base.machine import ROOT
 from helpers.compiler import compile_cuda, tools
 from helpers.compiler.device_code import resource_usage
 from helpers.compiler.source import host_functions, includes
+from helpers.cuda_on_cpu import scanner
 from helpers.device import BACKEND
 from helpers.make.kernels import KERNELS, NOTEBOOKS, kernel_differences
 
@@ -87,6 +88,27 @@ def test_source_needs_nothing_of_this_repository(path):
     assert "getCurrentCUDAStream()" in source, "kernels launch on PyTorch's current stream"
     assert "C10_CUDA_KERNEL_LAUNCH_CHECK()" in source
     assert max(map(len, source.splitlines())) <= 88
+
+
+def test_nearly_half_of_the_code_is_kernels():
+    """Below the heads; a line of comment in front of a kernel belongs to it, blank ones to none."""
+    kernels = code = total = 0
+    for path in FILES:
+        text = path.read_text()
+        source, lines = scanner.Source(text), text.splitlines()
+        full = {i for i, line in enumerate(lines) if line.strip() not in ("", "//")}
+        of_kernels = set()
+        for function in source.functions:
+            if function.is_for_device:
+                first = source.line_of(function.start) - 1
+                while lines[first - 1].startswith("//"):
+                    first -= 1
+                of_kernels |= set(range(first, source.line_of(function.body[1])))
+        kernels += len(of_kernels & full)
+        code += len(full - set(range(len(head_of(path)))))
+        total += len(full)
+    print(f"{kernels} of {code} lines of code are kernels, of {total} with the heads")
+    assert kernels >= 0.445 * code
 
 
 @every_kernel_file

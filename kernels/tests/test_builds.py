@@ -1,0 +1,113 @@
+"""The kernel files side by side, as a project has them: linked together, by setup.py, by load().
+
+Without a GPU they are compiled by nvcc with the light headers and linked, which is enough to find a
+name that two of them define.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from helpers.base.machine import ROOT
+from helpers.compiler import tools, torch_light
+from helpers.compiler.source import host_functions
+from helpers.device import BACKEND
+from kernels.tests.test_kernels import needs_nvcc
+
+FILES = sorted((ROOT / "kernels").glob("*.cu"))
+on_gpu = pytest.mark.skipif(BACKEND == "cpu", reason="PyTorch builds CUDA on a GPU machine only")
+
+SETUP = """
+from setuptools import setup
+from torch.utils.cpp_extension import BuildExtension, CUDAExtension
+
+sources = ["binding.cpp", {sources}]
+setup(
+    name="course_kernels",
+    ext_modules=[CUDAExtension("course_kernels", sources)],
+    cmdclass={{"build_ext": BuildExtension}},
+)
+"""
+LOAD = """
+from torch.utils.cpp_extension import load
+
+vector_add = load("vector_add", ["binding.cpp", "vector_add.cu"], build_directory=".").vector_add
+"""
+USE = """
+import torch
+{get}
+a, b = torch.randn(2, 1000, device="cuda")
+assert torch.equal(vector_add(a, b), a + b)
+"""
+
+
+def binding(paths: list[Path]) -> str:
+    """Return the C++ that makes the host functions of these files a Python module."""
+    functions = [f for path in paths for f in host_functions(path.read_text()) if not f.hidden]
+    lines = ["#include <torch/extension.h>", "using torch::Tensor;"]
+    lines += [f"{function.declaration};" for function in functions]
+    lines += ["PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
+    lines += [f'    m.def("{function.name}", &{function.name});' for function in functions]
+    return "\n".join([*lines, "}\n"])
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """Return a function that copies kernel files and their binding into an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(paths):
+        for path in paths:
+            shutil.copy(path, tmp_path)
+        (tmp_path / "binding.cpp").write_text(binding(paths))
+        return tmp_path
+
+    return make
+
+
+def run(*arguments: str) -> None:
+    """Run Python in the current folder."""
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_nvcc
+def test_no_two_files_define_the_same_name(tmp_path):
+    nvcc = tools.cuda_home() / "bin" / "nvcc"
+    headers = [f"-I{folder}" for folder in torch_light.FOR_NVCC]
+    flags = ["-c", "-arch=sm_75", "-std=c++17", "-DTORCH_LIGHT_CUDA", *headers]
+
+    def compile_file(path):
+        source = path.read_text()
+        (tmp_path / path.name).write_text(torch_light.preamble(source) + source)
+        command = [nvcc, *flags, path.name, "-o", f"{path.stem}.o"]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for done in pool.map(compile_file, FILES):
+            assert done.returncode == 0, done.stdout + done.stderr
+    objects = [f"{path.stem}.o" for path in FILES]
+    command = ["ld", "-r", *objects, "-o", "all.o"]  # -r: what PyTorch defines may be missing
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@on_gpu
+def test_setup_py_builds_all_files_as_one_extension(project):
+    folder = project(FILES)
+    sources = ", ".join(f'"{path.name}"' for path in FILES)
+    (folder / "setup.py").write_text(SETUP.format(sources=sources))
+    run("setup.py", "build_ext", "--inplace")
+    run("-c", USE.format(get="from course_kernels import vector_add"))
+
+
+@on_gpu
+def test_load_builds_a_file(project):
+    project([ROOT / "kernels" / "vector_add.cu"])
+    run("-c", USE.format(get=LOAD))
