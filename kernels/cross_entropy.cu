@@ -23,16 +23,17 @@ static void check_input(const char* name, Tensor x, torch::ScalarType type,
     bool fits = x.dim() == int64_t(shape.size());
     for (int64_t d = 0; fits && d < x.dim(); d++)
         fits = shape[d] == -1 || shape[d] == x.size(d);
-    TORCH_CHECK(fits && x.scalar_type() == type && x.is_contiguous() &&
-                x.is_cuda() && x.device() == like.device(), name, ": expected "
-                "contiguous ", type, " on one ", torch::kCUDA, " device, shape ",
-                shape, ", got ", x.scalar_type(), " on ", x.device(), ", shape ",
-                x.sizes(), ", strides ", x.strides());
+    TORCH_CHECK(fits && x.scalar_type() == type && x.is_contiguous() && x.is_cuda() &&
+                x.device() == like.device(), name, ": expected contiguous ", type,
+                " on one ", torch::kCUDA, " device, shape ", shape, ", got ",
+                x.scalar_type(), " on ", x.device(), ", shape ", x.sizes(),
+                ", strides ", x.strides());
 }
 
 constexpr int BLOCK_SIZE = 256;  // threads of a block, each on whole rows
 constexpr int WARP_SIZE = 32;
 
+// The largest of a row, NaN left out.
 static __device__ float row_max(const float* row,  // (C)
                                 int C) {
     float largest = row[0];

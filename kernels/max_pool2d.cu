@@ -24,11 +24,11 @@ static void check_input(const char* name, Tensor x, torch::ScalarType type,
     bool fits = x.dim() == int64_t(shape.size());
     for (int64_t d = 0; fits && d < x.dim(); d++)
         fits = shape[d] == -1 || shape[d] == x.size(d);
-    TORCH_CHECK(fits && x.scalar_type() == type && x.is_contiguous() &&
-                x.is_cuda() && x.device() == like.device(), name, ": expected "
-                "contiguous ", type, " on one ", torch::kCUDA, " device, shape ",
-                shape, ", got ", x.scalar_type(), " on ", x.device(), ", shape ",
-                x.sizes(), ", strides ", x.strides());
+    TORCH_CHECK(fits && x.scalar_type() == type && x.is_contiguous() && x.is_cuda() &&
+                x.device() == like.device(), name, ": expected contiguous ", type,
+                " on one ", torch::kCUDA, " device, shape ", shape, ", got ",
+                x.scalar_type(), " on ", x.device(), ", shape ", x.sizes(),
+                ", strides ", x.strides());
 }
 
 constexpr int BLOCK_SIZE = 256;  // threads of a block
@@ -107,15 +107,14 @@ Tensor max_pool2d_backward(Tensor dout, Tensor index, int64_t size, int64_t H,
                            int64_t W) {
     check_input("dout", dout, torch::kFloat32, {-1, -1, -1, -1}, dout);
     check_input("index", index, torch::kInt32, dout.sizes(), dout);
-    int64_t N = dout.size(0), C = dout.size(1);
     int64_t H_out = dout.size(2), W_out = dout.size(3);
     TORCH_CHECK(size >= 1 && H / size == H_out && W / size == W_out, "dout: expected ",
                 H, " / size x ", W, " / size pixels, got ", H_out, " x ", W_out,
                 ", size ", size);
     CUDAGuard guard(dout.device());
-    Tensor dinp = torch::empty({N, C, H, W}, dout.options());
+    Tensor dinp = torch::empty({dout.size(0), dout.size(1), H, W}, dout.options());
     if (dinp.numel() == 0) return dinp;
-    dim3 grid = plane_grid(N * C, H, W);
+    dim3 grid = plane_grid(dout.size(0) * dout.size(1), H, W);
     max_pool2d_backward_kernel<<<grid, BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(
         dinp.data_ptr<float>(), dout.data_ptr<float>(), index.data_ptr<int>(), H, W,
         H_out, W_out, size);

@@ -17,15 +17,15 @@ using c10::cuda::CUDAGuard, c10::cuda::getCurrentCUDAStream, torch::Tensor;
 // x has to be contiguous float32, of the shape and on the GPU of `like`
 static void check_input(const char* name, Tensor x, Tensor like) {
     TORCH_CHECK(x.scalar_type() == torch::kFloat32 && x.is_contiguous() &&
-                x.is_cuda() && x.device() == like.device() &&
-                x.sizes() == like.sizes(), name, ": expected contiguous Float on one ",
-                torch::kCUDA, " device, shape ", like.sizes(), ", got ",
-                x.scalar_type(), " on ", x.device(), ", shape ", x.sizes(),
-                ", strides ", x.strides());
+                x.is_cuda() && x.device() == like.device() && x.sizes() == like.sizes(),
+                name, ": expected contiguous Float on one ", torch::kCUDA, " device, "
+                "shape ", like.sizes(), ", got ", x.scalar_type(), " on ", x.device(),
+                ", shape ", x.sizes(), ", strides ", x.strides());
 }
 
 constexpr int BLOCK_SIZE = 256;  // threads of a block, one element each
 
+// One thread per element.
 __global__ void relu_forward_kernel(float* out,        // (n)
                                     const float* inp,  // (n)
                                     int64_t n) {
@@ -42,15 +42,13 @@ __global__ void relu_backward_kernel(float* dinp,        // (n)
     if (i < n) dinp[i] = out[i] <= 0.0f ? 0.0f : dout[i];
 }
 
-static int64_t grid_for(int64_t n) { return (n + BLOCK_SIZE - 1) / BLOCK_SIZE; }
-
 Tensor relu_forward(Tensor inp) {
     check_input("inp", inp, inp);
     CUDAGuard guard(inp.device());
     Tensor out = torch::empty_like(inp);
-    int64_t n = inp.numel();
+    int64_t n = inp.numel(), grid = (n + BLOCK_SIZE - 1) / BLOCK_SIZE;
     if (n == 0) return out;
-    relu_forward_kernel<<<grid_for(n), BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(
+    relu_forward_kernel<<<grid, BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(
         out.data_ptr<float>(), inp.data_ptr<float>(), n);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return out;
@@ -61,9 +59,9 @@ Tensor relu_backward(Tensor dout, Tensor out) {
     check_input("dout", dout, out);
     CUDAGuard guard(out.device());
     Tensor dinp = torch::empty_like(out);
-    int64_t n = out.numel();
+    int64_t n = out.numel(), grid = (n + BLOCK_SIZE - 1) / BLOCK_SIZE;
     if (n == 0) return dinp;
-    relu_backward_kernel<<<grid_for(n), BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(
+    relu_backward_kernel<<<grid, BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(
         dinp.data_ptr<float>(), dout.data_ptr<float>(), out.data_ptr<float>(), n);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return dinp;

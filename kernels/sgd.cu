@@ -16,15 +16,15 @@ using c10::cuda::CUDAGuard, c10::cuda::getCurrentCUDAStream, torch::Tensor;
 // x has to be contiguous float32, of the shape and on the GPU of `like`
 static void check_input(const char* name, Tensor x, Tensor like) {
     TORCH_CHECK(x.scalar_type() == torch::kFloat32 && x.is_contiguous() &&
-                x.is_cuda() && x.device() == like.device() &&
-                x.sizes() == like.sizes(), name, ": expected contiguous Float on one ",
-                torch::kCUDA, " device, shape ", like.sizes(), ", got ",
-                x.scalar_type(), " on ", x.device(), ", shape ", x.sizes(),
-                ", strides ", x.strides());
+                x.is_cuda() && x.device() == like.device() && x.sizes() == like.sizes(),
+                name, ": expected contiguous Float on one ", torch::kCUDA, " device, "
+                "shape ", like.sizes(), ", got ", x.scalar_type(), " on ", x.device(),
+                ", shape ", x.sizes(), ", strides ", x.strides());
 }
 
 constexpr int BLOCK_SIZE = 256;  // threads of a block, one element each
 
+// One thread per element.
 __global__ void sgd_kernel(float* param,       // (n)
                            const float* grad,  // (n)
                            int64_t n, float lr) {
