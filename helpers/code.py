@@ -201,7 +201,7 @@ def _alike(a: Counter, b: Counter) -> float:
 
 def _coloured(text: str, lexer: type) -> list[str]:
     """Return the lines of the text as HTML with pygments' classes."""
-    html = highlight(text, lexer(stripnl=False, ensurenl=False), HtmlFormatter(nowrap=True))
+    html = highlight(text, lexer(stripnl=False), HtmlFormatter(nowrap=True))
     return html.split("\n")[: text.count("\n") + 1]
 
 

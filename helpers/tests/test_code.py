@@ -97,6 +97,7 @@ def test_every_kernel_file_folds_what_is_no_kernel(path):
 
 def test_a_string_without_kernels_or_with_a_gap_is_shown():
     assert "TODO" in show_cuda("__global__ void f() {\n    TODO\n}")._repr_html_()
+    assert '<span class="c1">// the end</span>' in show_cuda("int a;\n// the end")._repr_html_()
     assert text_of(show_cuda("struct { a & b")._repr_html_()) == "struct { a & b"
 
 
