@@ -64,7 +64,7 @@ def exercise(name: str, attempt, check: Callable, hint: str = "") -> None:
             raise
         text, stopped_at = _message(error), getattr(error, "stopped_at", None)
         if _holds_kernel(attempt) and isinstance(error, AssertionError) and not stopped_at:
-            text += "\nEvery access was in order; the values are not."
+            text += "\nEvery access was in order."
         picture = thread_picture(*stopped_at) if stopped_at else ""
         _show(Card(name, "wrong", text, picture, hint))
         raise ExerciseError(f"✗ {name}: not right yet") from None
