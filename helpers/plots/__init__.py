@@ -11,6 +11,7 @@ from helpers.plots.ideas import (
     draw_route,
     draw_stream,
 )
+from helpers.plots.live import LiveTraining
 from helpers.plots.measurements import (
     plot_confusion,
     plot_grid,
@@ -24,6 +25,7 @@ from helpers.plots.measurements import (
 
 __all__ = [
     "COLORS",
+    "LiveTraining",
     "draw_gpu",
     "draw_host_and_device",
     "draw_launch",
