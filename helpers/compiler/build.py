@@ -15,7 +15,7 @@ import shlex
 import subprocess
 import sys
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -104,7 +104,8 @@ def set_up() -> None:
 
         set_up_pictures()
     try:
-        prepare(BACKEND)
+        with redirect_stderr(sys.stdout):  # notebooks show what goes to stderr as an error
+            prepare(BACKEND)
     except ToolMissing as problem:  # Python kernels run all the same
         print(problem)
 

@@ -1,22 +1,24 @@
 """The card of an exercise or a prediction: as text, and as HTML for light and dark themes."""
 
 import math
+from base64 import b64encode
 from dataclasses import dataclass
 from html import escape
 
 from helpers.base.gpu import WARP_SIZE
+from helpers.base.palette import COLORS, INK
 
-MARKS = {"to do": "○", "wrong": "✗", "right": "●"}
-COLOURS = {"to do": "#7f7f7f", "wrong": "#d55e00", "right": "#009e73"}  # on white and on black
+MARKS = {"to do": "○", "wrong": "✗", "right": "●", "guessed": "●", "revealed": "●"}
+_, _, RIGHT, _, CALM, WRONG, _ = COLORS
 CELL = 8  # pixels, of a thread or block in a picture
 MOST_ROWS = 32
 
 
 @dataclass(frozen=True)
 class Card:
-    """A task's name, its state ("to do", "wrong", "right") and what there is to say about it.
+    """A task's name, its state (a key of MARKS) and what there is to say about it.
 
-    `picture` is an SVG; `hint` stands below it.
+    `picture` is an <img>; `hint` stands below it.
     """
 
     name: str
@@ -32,7 +34,7 @@ class Card:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        colour = COLOURS[self.state]
+        colour = {"to do": INK, "wrong": WRONG}.get(self.state, RIGHT)
         style = f"border-left:4px solid {colour};padding:2px 0 2px 10px"
         head = f"<b>{MARKS[self.state]} {escape(self.name)}</b>: {self.state}"
         body = ""
@@ -43,7 +45,7 @@ class Card:
 
 
 def thread_picture(grid, block, block_index, thread) -> str:
-    """Return an SVG of a launch, its block and the block's threads, with one of each marked.
+    """Return a picture of a launch, its block and the block's threads, with one of each marked.
 
     The arguments are tuples of three: gridDim, blockDim, blockIdx, threadIdx. Threads stand in rows
     of blockDim.x, or of a warp where the block has one row.
@@ -56,16 +58,12 @@ def thread_picture(grid, block, block_index, thread) -> str:
     blocks, width = _cells(grid, block_index, 0)
     threads, right = _cells(block, thread, width + 2 * CELL)
     height = 18 + max(_rows(grid), _rows(block)) * CELL
-    return (
-        f'<svg role="img" aria-label="{words}" width="{max(right, 420)}" height="{height}" '
-        f'font-size="11" fill="currentColor">'
-        f'<text x="0" y="11">{words}</text>'
-        f'<g transform="translate(0,18)">{blocks}{threads}</g></svg>'
-    )
+    drawn = f'<text x="0" y="11">{words}</text><g transform="translate(0,18)">{blocks}{threads}</g>'
+    return _img(words, max(right, 420), height, drawn)
 
 
 def log_scale(guess: float, measured: float, unit: str) -> str:
-    """Return an SVG of two values on a scale of powers of ten."""
+    """Return a picture of two values on a scale of powers of ten."""
     low = math.floor(math.log10(min(guess, measured)))
     high = max(math.ceil(math.log10(max(guess, measured))), low + 1)
     step = 420 / (high - low)
@@ -79,16 +77,24 @@ def log_scale(guess: float, measured: float, unit: str) -> str:
 
     ticks = "".join(
         f'<line x1="{20 + step * i:.1f}" x2="{20 + step * i:.1f}" y1="26" y2="34" '
-        f'stroke="currentColor"/><text x="{20 + step * i:.1f}" y="62" text-anchor="middle">'
+        f'stroke="{INK}"/><text x="{20 + step * i:.1f}" y="62" text-anchor="middle">'
         f"{10.0 ** (low + i):,g} {escape(unit)}</text>"
         for i in range(high - low + 1)
     )
-    words = f"guess {guess:,.4g} {escape(unit)}, measured {measured:,.4g} {escape(unit)}"
-    return (
-        f'<svg role="img" aria-label="{words}" width="500" height="68" font-size="11" '
-        f'fill="currentColor"><line x1="20" x2="440" y1="30" y2="30" stroke="currentColor"/>{ticks}'
-        f"{mark(guess, '#d55e00', 'guess', 18)}{mark(measured, '#009e73', 'measured', 48)}</svg>"
+    line = f'<line x1="20" x2="440" y1="30" y2="30" stroke="{INK}"/>'
+    marks = mark(guess, WRONG, "guess", 18) + mark(measured, RIGHT, "measured", 48)
+    words = f"guess {guess:,.4g} {unit}, measured {measured:,.4g} {unit}"
+    return _img(words, 500, 68, line + ticks + marks)
+
+
+def _img(words: str, width: int, height: int, drawn: str) -> str:
+    """Return an SVG as <img>, which JupyterLab also shows where it does not trust a notebook."""
+    svg = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'font-size="11" font-family="sans-serif" fill="{INK}">{drawn}</svg>'
     )
+    data = b64encode(svg.encode()).decode()
+    return f'<img alt="{escape(words)}" src="data:image/svg+xml;base64,{data}">'
 
 
 def _layout(shape) -> tuple[int, int]:
@@ -112,7 +118,7 @@ def _cells(shape, marked, left: int) -> tuple[str, int]:
     cells = shape[0] * shape[1] * shape[2]
     for cell in range(first * columns, min(cells, (first + MOST_ROWS) * columns)):
         x, y = left + cell % columns * CELL, (cell // columns - first) * CELL
-        paint = 'fill="#d55e00"' if cell == at else 'fill="#56b4e9" fill-opacity="0.35"'
+        paint = f'fill="{WRONG}"' if cell == at else f'fill="{CALM}" fill-opacity="0.35"'
         parts.append(f'<rect x="{x}" y="{y}" width="{CELL - 1}" height="{CELL - 1}" {paint}/>')
     return "".join(parts), left + columns * CELL
 

@@ -20,9 +20,9 @@ def predict(name: str, guess: float | None, unit: str) -> Card:
     known = entry(name)
     if "measured" in known:
         before = f"{known['guess']:,.4g} {known['unit']}"
-        return Card(name, "right", f"revealed already; the guess that counts was {before}")
+        return Card(name, "revealed", f"the guess that counts was {before}")
     update(name, guess=float(guess), unit=unit, solved=True)
-    return Card(name, "right", f"{guess:,.4g} {unit} it is; now measure")
+    return Card(name, "guessed", f"{guess:,.4g} {unit} it is; now measure")
 
 
 def reveal(name: str, measured: float, unit: str) -> Card:
@@ -43,7 +43,7 @@ def reveal(name: str, measured: float, unit: str) -> Card:
     text = (
         f"your guess {guess:,.4g} {unit}, measured {measured:,.4g} {unit}: {_off(guess, measured)}"
     )
-    return Card(name, "right", text, picture=log_scale(guess, measured, unit))
+    return Card(name, "revealed", text, picture=log_scale(guess, measured, unit))
 
 
 def show_predictions() -> Table:

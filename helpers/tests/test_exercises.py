@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import xml.etree.ElementTree as ET
+from base64 import b64decode
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ from helpers.exercises import (
     show_predictions,
     show_progress,
 )
-from helpers.exercises.card import log_scale, thread_picture
+from helpers.exercises.card import WRONG, log_scale, thread_picture
 from helpers.exercises.solutions import solution_of
 from helpers.simulator import blockDim, blockIdx, launch, threadIdx
 
@@ -135,7 +136,7 @@ def test_attempts_are_checked(attempt, capsys):
     seen = []
     exercise("it", attempt, seen.append)
     assert seen == [attempt]
-    assert capsys.readouterr().out == "● it: passed\n"
+    assert capsys.readouterr().out == "● it: right\n"
     assert progress.entry("it") == {"tries": 1, "solved": True}
 
 
@@ -177,7 +178,7 @@ def test_a_check_may_answer_yes_or_no(attempt, complaint, capsys):
         exercise("2.1", attempt, lambda given: given == "C")
     assert capsys.readouterr().out == complaint + "\n"
     exercise("2.1", "C", lambda given: given == "C")
-    assert capsys.readouterr().out == "● 2.1: passed\n"
+    assert capsys.readouterr().out == "● 2.1: right\n"
 
 
 def test_what_a_python_kernel_did_wrong_is_on_the_card(capsys):
@@ -249,32 +250,41 @@ def test_new_memory_is_not_what_was_expected_by_chance():
 # ---------------------------------------------------------------- pictures
 
 
-def svg(text):
-    root = ET.fromstring(text)
-    return root, [cell for cell in root.iter("rect") if cell.get("fill") == "#d55e00"]
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def drawn(img):
+    """Return the alt text of an <img>, the root of its SVG, and the cells that are marked."""
+    image = ET.fromstring(img.replace(">", "/>"))
+    root = ET.fromstring(b64decode(image.get("src").partition(",")[2]))
+    return (
+        image.get("alt"),
+        root,
+        [cell for cell in root.iter(SVG + "rect") if cell.get("fill") == WRONG],
+    )
 
 
 def test_the_picture_marks_the_block_and_the_thread():
-    root, marked = svg(thread_picture((4, 1, 1), (256, 1, 1), (3, 0, 0), (232, 0, 0)))
+    alt, root, marked = drawn(thread_picture((4, 1, 1), (256, 1, 1), (3, 0, 0), (232, 0, 0)))
     words = "block 3 of 4, thread 232 of 256: warp 7, lane 8"
-    assert root.get("aria-label") == words and root.find("text").text == words
-    assert len(list(root.iter("rect"))) == 4 + 256
+    assert alt == root.find(SVG + "text").text == words
+    assert len(list(root.iter(SVG + "rect"))) == 4 + 256
     block, thread = marked
     assert (block.get("x"), block.get("y")) == ("24", "0")
     assert (int(thread.get("x")) - 4 * 8 - 16, thread.get("y")) == (8 * 8, "56")
 
 
 def test_the_picture_of_a_large_grid_shows_the_rows_around_the_block():
-    root, marked = svg(thread_picture((100000, 3, 1), (16, 16, 1), (70000, 2, 0), (5, 9, 0)))
-    assert "block (70000, 2) of 100000 × 3" in root.get("aria-label")
-    assert "thread (5, 9) of 16 × 16: warp 4, lane 21" in root.get("aria-label")
-    assert len(marked) == 2 and len(list(root.iter("rect"))) <= 32 * 64 + 256
+    alt, root, marked = drawn(thread_picture((100000, 3, 1), (16, 16, 1), (70000, 2, 0), (5, 9, 0)))
+    assert "block (70000, 2) of 100000 × 3" in alt
+    assert "thread (5, 9) of 16 × 16: warp 4, lane 21" in alt
+    assert len(marked) == 2 and len(list(root.iter(SVG + "rect"))) <= 32 * 64 + 256
 
 
 def test_the_scale_holds_guess_and_measured_value():
     for guess, measured in (1, 1), (3, 4000), (0.02, 0.5), (99, 100), (1e6, 1e-3):
-        root, _ = svg(log_scale(guess, measured, "µs"))
-        places = [float(mark.get("cx")) for mark in root.iter("circle")]
+        _, root, _ = drawn(log_scale(guess, measured, "µs"))
+        places = [float(mark.get("cx")) for mark in root.iter(SVG + "circle")]
         assert all(20 <= x <= 440 for x in places)
         assert (places[0] < places[1]) == (guess < measured)
 
@@ -289,7 +299,7 @@ def test_a_prediction_is_kept_and_the_first_guess_counts():
     predict("time", 40, "µs")
     card = reveal("time", 20.0, "µs")
     assert "your guess 40 µs, measured 20 µs: 2 times too much" in repr(card)
-    assert 'aria-label="guess 40 µs, measured 20 µs"' in card._repr_html_()
+    assert 'alt="guess 40 µs, measured 20 µs"' in card._repr_html_()
     assert "the guess that counts was 40 µs" in repr(predict("time", 20, "µs"))
     assert "2 times too much" in repr(reveal("time", 20.0, "µs"))
 
@@ -417,5 +427,5 @@ def test_a_notebook_shows_cards_and_no_traceback(tmp_path):
         "✗ twice: not right yet",
         "✗ twice: this does not hold: assert f(4) == 8",
         "✗ twice: not right yet",
-        "● twice: passed",
+        "● twice: right",
     ]
