@@ -82,8 +82,7 @@ class CpuBackend:
             chosen += ["-DCUDA_ON_CPU_CHECK", "-fsanitize=thread"]
             chosen += _CLANG_CHECKS if is_clang else _GCC_CHECKS
             if not trace and not is_clang:
-                # or a variable is read before a loop that may not use it
-                chosen.append("-fno-tree-loop-im")
+                chosen += _GCC_LOOPS
         if trace:
             chosen += _CLANG_TRACE if is_clang else _GCC_TRACE
         return chosen
@@ -197,6 +196,13 @@ _GCC_CHECKS = [
     "--param=tsan-distinguish-volatile=1",
     "-fno-tree-sra",  # or a float4 comes in four parts
     "-finline-small-functions",  # what is inlined has its caller's line
+]
+_GCC_LOOPS = [
+    "-fno-tree-loop-im",  # or a variable is read before a loop that may not use it
+    # Short loops are unrolled: then constant indices of local arrays need no check.
+    "-fpeel-loops",
+    "--param=max-completely-peeled-insns=400",
+    "-fno-aggressive-loop-optimizations",  # or a loop is taken to end where its arrays do
 ]
 _GCC_TRACE = [
     "-fsanitize-coverage=trace-pc",

@@ -317,6 +317,35 @@ torch::Tensor NAME(torch::Tensor x) {
 }""",
     ),
     Fault(
+        "local_array_in_a_short_loop",
+        r"index 4 is outside an array of type float \[4\]",
+        """__global__ void NAME_kernel(float* x) {
+    float sums[4] = {};
+    for (int k = 0; k @ < ~ <= @ 4; k++)
+        sums[k] += x[threadIdx.x]; //!
+    x[threadIdx.x] = sums[0] + sums[3];
+}
+torch::Tensor NAME(torch::Tensor x) {
+    NAME_kernel<<<1, 64>>>(x.data_ptr<float>());
+    return x;
+}""",
+    ),
+    Fault(
+        "shared_array_in_a_short_loop",
+        r"writes sums\[4\], but sums ends at sums\[3\]",
+        """__global__ void NAME_kernel(float* x) {
+    __shared__ float sums[4];
+    float* sum = sums;
+    for (int k = 0; k @ < ~ <= @ 4; k++)
+        sum[k] = x[k]; //!
+    x[0] = sums[3];
+}
+torch::Tensor NAME(torch::Tensor x) {
+    NAME_kernel<<<1, 1>>>(x.data_ptr<float>());
+    return x;
+}""",
+    ),
+    Fault(
         "local_array",
         r"index 4 is outside an array of type float \[4\]",
         """__global__ void NAME_kernel(float* x, int n) {
