@@ -123,16 +123,18 @@ def declared_parameters(source: Source) -> dict[str, list[str]]:
 
 
 def kernel_parameters(source: Source) -> dict[str, list[tuple[str, bool]]]:
-    """Return the parameters of each kernel: name, points to const.
+    """Return the parameters of each kernel: name, whether it is a pointer that is only read from.
 
-    Of kernels with one name (a declaration, an overload, another namespace) the last one's names
-    are told, and const only what is so in all.
+    That is one to const, or one with which the kernel plainly does nothing else. Of kernels with
+    one name (a declaration, an overload, another namespace) the last one's names are told, and
+    only read is what is so in all.
     """
     found = {}
     for kernel in source.functions:
         if kernel.is_kernel:
             first, last = kernel.parameters
-            declared = [_declared(parameter) for parameter in split(source.bare[first + 1 : last])]
+            parameters = split(source.bare[first + 1 : last])
+            declared = [_declared(source, kernel, parameter) for parameter in parameters]
             found[kernel.name] = _merged(found.get(kernel.name, declared), declared)
     return found
 
@@ -144,8 +146,49 @@ def _merged(earlier, declared):
     return [(name, only_read and before) for (name, only_read), (_, before) in pairs]
 
 
-def _declared(parameter):
+def _declared(source, kernel, parameter):
     text = re.split(r"[=\[]", parameter)[0]
     name = re.search(r"(\w+)\s*$", text)
-    only_read = re.search(r"\bconst\b[^*]*\*[^*]*$", text)  # not the pointer's own const
-    return name[1] if name else "", bool(only_read)
+    to_const = re.search(r"\bconst\b[^*]*\*[^*]*$", text)  # not the pointer's own const
+    return name[1] if name else "", bool(to_const) or _only_reads(source, kernel, text)
+
+
+_NUMBER = r"(?:unsigned|signed|long|short|int|char|float|double|half|bool|size_t|u?int\d+_t)"
+_OPERATOR = r"(?:[-+*/%<>]|==|!=)"
+_ELSE_NUMBER = r":\s*-?\.?\d"  # i < n ? a[i] : 0.0f
+_CHANGE = r"(?:<<|>>|[-+*/%&|^])?=(?!=)|\+\+|--"
+
+
+def _only_reads(source, kernel, parameter):
+    """Whether it is a pointer to numbers that the kernel only reads, as in sum += a[i] * b[j].
+
+    False where that is not plain to see.
+    """
+    pointer = re.fullmatch(rf"\s*(?:{_NUMBER}\s+)*{_NUMBER}\s*\*[\s\w]*?\b(\w+)\s*", parameter)
+    if not pointer or not kernel.body:
+        return False
+    word = rf"(?<!\.)(?<!->)\b{pointer[1]}\b"  # not threadIdx.x
+    if any(re.search(word, macro.body) for macro in source.macros):
+        return False
+    uses = re.compile(word).finditer(source.bare, *kernel.body)
+    return all(_is_read(source.bare, use.start(), use.end()) for use in uses)
+
+
+def _is_read(code, start, end):
+    """Whether the pointer that stands there is moved on, a += 8, or an element's value is taken."""
+    statement = code[max(code.rfind(mark, 0, start) for mark in ";{}") + 1 : start].rstrip()
+    at = skip_blanks(code, end)
+    if code[at] != "[":
+        return not statement and code.startswith("+=", at)
+    after = skip_blanks(code, closing(code, at) + 1)
+    after = code[after : code.find(";", after) + 1]
+    if re.match(_CHANGE, after) or re.search(r"(?:&|\+\+|--)$", statement):
+        return False
+    if re.match(rf"{_OPERATOR}|{_ELSE_NUMBER}", after) or re.search(rf"{_OPERATOR}$", statement):
+        return True
+    # x = a[i]; but a reference would be to the element
+    set_to = re.search(r"([^=!<>]*[^=!<>])=$", statement)
+    if not set_to or not re.match("[;,]", after) or re.search("&|decltype", set_to[1]):
+        return False
+    declared = re.search(r"(\w+)\s+\w+\s*$", set_to[1])
+    return not declared or bool(re.fullmatch(rf"{_NUMBER}|auto|const", declared[1]))

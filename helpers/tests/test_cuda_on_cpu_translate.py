@@ -6,6 +6,8 @@ import pytest
 
 from helpers import cuda_on_cpu
 from helpers.cuda_on_cpu import TranslateError
+from helpers.cuda_on_cpu.checked import kernel_parameters
+from helpers.cuda_on_cpu.scanner import Source
 
 
 def translate(src: str, check: bool = False) -> str:
@@ -295,3 +297,53 @@ def test_broken_launches(src, line, sentence):
     with pytest.raises(TranslateError) as raised:
         translate(src)
     assert raised.value.line == line and sentence in raised.value.message
+
+
+READS = [
+    "b[i] = a[i];",
+    "b[i] = 2 * a[i] + a[i + 1];",
+    "b[i] += a[i];",
+    "float x = a[i]; b[i] = x;",
+    "a += 8; b[i] = -a [0];",
+    "b[i] = i < 8 ? a[i] : 0.0f;",
+    "while (a[i] >= b[i]) i++;",
+    "float x = s.a[0] = 1, y = s->a[0]++;",
+]
+PERHAPS_WRITES = [
+    "a[i] = 1;",
+    "a[i] += 1;",
+    "a[b[0] == a[0]] >>= 1;",
+    "b[i] = 1 + a[i]++;",
+    "b[i] = 2 * --a[i];",
+    "*a = 1;",
+    "i[a] = 1;",
+    "(a[i]) = 1;",
+    "(a + 1)[i] = 1;",
+    "float* p = a; *p = 1;",
+    "float* p = b; b = a; *b = *p;",
+    "float* p = &a[i]; *p = 1;",
+    "float* p = &a[i] + 1; *p = 1;",
+    "float& r = a[i]; r = 1;",
+    "auto&& r = a[i]; r = 1;",
+    "auto x = 1.f, &r = a[i]; r = 1;",
+    "decltype(auto) r = a[i]; r = 1;",
+    "Reference r = a[i]; r = 1;",
+    "float& r{a[i]}; r = 1;",
+    "float& r = i ? a[i] : b[i]; r = 1;",
+    "std::swap(a[i], b[i]);",
+    "atomicAdd(&a[i], 1);",
+    "[&]() -> float& { return a[i]; }() = 1;",
+    "[a](int k) { a[k] = 1; }(i);",
+    "reinterpret_cast<float4*>(a)[0] = {};",
+    "WRITE(a);",
+    "WRITE_A;",
+]
+
+
+@pytest.mark.parametrize("body", READS + PERHAPS_WRITES)
+def test_which_pointers_are_only_read_from(body):
+    macro = "#define WRITE_A a[i] = 1\n" if "WRITE_A" in body else ""
+    kernel = f"__global__ void k(float* __restrict__ a, float* b, int i, S* s) {{ {body} }}"
+    parameters = dict(kernel_parameters(Source(macro + kernel))["k"])
+    assert parameters == {"a": body in READS, "b": parameters["b"], "i": False, "s": False}
+    assert dict(kernel_parameters(Source("__global__ void k(const float* a);"))["k"]) == {"a": True}

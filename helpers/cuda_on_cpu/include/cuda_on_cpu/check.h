@@ -175,7 +175,7 @@ inline void note_fence([[maybe_unused]] Scope scope) {
 // A parameter in the kernel's own list.
 struct Declared {
     const char* name;
-    bool only_read;  // it points to something const
+    bool only_read;  // nobody writes through it
 };
 struct DeclaredList {
     const Declared* first = nullptr;

@@ -64,7 +64,7 @@ struct Parameter {
     const void* pointer;     // null if the parameter is none
     std::size_t element_bytes;
     bool may_hold_pointers;  // it, or what it points to
-    bool only_read;          // what it points to is const in the kernel's own list
+    bool only_read;          // the kernel's own text does not write through it
 };
 
 struct Launch {
