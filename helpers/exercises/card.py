@@ -1,15 +1,16 @@
 """The card of an exercise or a prediction: as text, and as HTML for light and dark themes."""
 
 import math
-from base64 import b64encode
 from dataclasses import dataclass
 from html import escape
 
 from helpers.base.gpu import WARP_SIZE
 from helpers.base.palette import COLORS, INK
+from helpers.base.svg import svg_image
 
 MARKS = {"to do": "○", "wrong": "✗", "right": "●", "guessed": "●", "revealed": "●"}
 _, _, RIGHT, _, CALM, WRONG, _ = COLORS
+FONT_SIZE = 11
 CELL = 8  # pixels, of a thread or block in a picture
 MOST_ROWS = 32
 
@@ -59,7 +60,7 @@ def thread_picture(grid, block, block_index, thread) -> str:
     threads, right = _cells(block, thread, width + 2 * CELL)
     height = 18 + max(_rows(grid), _rows(block)) * CELL
     drawn = f'<text x="0" y="11">{words}</text><g transform="translate(0,18)">{blocks}{threads}</g>'
-    return _img(words, max(right, 420), height, drawn)
+    return svg_image(words, max(right, 420), height, drawn, FONT_SIZE)
 
 
 def log_scale(guess: float, measured: float, unit: str) -> str:
@@ -84,17 +85,7 @@ def log_scale(guess: float, measured: float, unit: str) -> str:
     line = f'<line x1="20" x2="440" y1="30" y2="30" stroke="{INK}"/>'
     marks = mark(guess, WRONG, "guess", 18) + mark(measured, RIGHT, "measured", 48)
     words = f"guess {guess:,.4g} {unit}, measured {measured:,.4g} {unit}"
-    return _img(words, 500, 68, line + ticks + marks)
-
-
-def _img(words: str, width: int, height: int, drawn: str) -> str:
-    """Return an SVG as <img>, which JupyterLab also shows where it does not trust a notebook."""
-    svg = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        f'font-size="11" font-family="sans-serif" fill="{INK}">{drawn}</svg>'
-    )
-    data = b64encode(svg.encode()).decode()
-    return f'<img alt="{escape(words)}" src="data:image/svg+xml;base64,{data}">'
+    return svg_image(words, 500, 68, line + ticks + marks, FONT_SIZE)
 
 
 def _layout(shape) -> tuple[int, int]:

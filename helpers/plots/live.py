@@ -10,7 +10,8 @@ from io import BytesIO
 import torch
 from PIL import Image
 
-from helpers.base.palette import COLORS
+from helpers.base.palette import COLORS, INK
+from helpers.base.svg import svg_image
 
 PAUSE_S = 1.0  # between two pictures
 WIDTH, HEIGHT, LEFT, BELOW = 560, 150, 40, 20  # pixels: the curve, room for its numbers
@@ -65,13 +66,12 @@ class _Picture:
     def _repr_html_(self) -> str:
         read = f"; {len(self.images)} images read as {' '.join(map(str, self.guesses))}"
         height = HEIGHT + BELOW + DIGIT + 45
-        return (
-            f'<svg role="img" aria-label="{escape(self.words + read)}" width="{LEFT + WIDTH + 10}"'
-            f' height="{height}" font-size="12" fill="currentColor">'
+        drawn = (
             f'<text x="{LEFT}" y="12">{escape(self.words)}</text>'
             f'<g transform="translate({LEFT},20)">{self._curve()}</g>'
-            f'<g transform="translate({LEFT},{20 + HEIGHT + BELOW})">{self._digits()}</g></svg>'
+            f'<g transform="translate({LEFT},{20 + HEIGHT + BELOW})">{self._digits()}</g>'
         )
+        return svg_image(self.words + read, LEFT + WIDTH + 10, height, drawn, 12)
 
     def _curve(self) -> str:
         """Return the losses on a scale of powers of ten; those that are no numbers are left out."""
@@ -84,7 +84,7 @@ class _Picture:
             return HEIGHT * (high - log) / (high - low)
 
         lines = "".join(
-            f'<line x2="{WIDTH}" y1="{y(power):.0f}" y2="{y(power):.0f}" stroke="currentColor" '
+            f'<line x2="{WIDTH}" y1="{y(power):.0f}" y2="{y(power):.0f}" stroke="{INK}" '
             f'opacity=".3"/><text x="-6" y="{y(power) + 4:.0f}" text-anchor="end">'
             f"{10.0**power:g}</text>"
             for power in range(low, high + 1)

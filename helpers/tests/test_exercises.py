@@ -7,8 +7,6 @@ import re
 import subprocess
 import sys
 import textwrap
-import xml.etree.ElementTree as ET
-from base64 import b64decode
 
 import pytest
 import torch
@@ -29,6 +27,7 @@ from helpers.exercises import (
 from helpers.exercises.card import WRONG, log_scale, thread_picture
 from helpers.exercises.solutions import solution_of
 from helpers.simulator import blockDim, blockIdx, launch, threadIdx
+from helpers.tests.svg import read_svg
 
 
 @pytest.fixture(autouse=True)
@@ -250,25 +249,17 @@ def test_new_memory_is_not_what_was_expected_by_chance():
 # ---------------------------------------------------------------- pictures
 
 
-SVG = "{http://www.w3.org/2000/svg}"
-
-
 def drawn(img):
-    """Return the alt text of an <img>, the root of its SVG, and the cells that are marked."""
-    image = ET.fromstring(img.replace(">", "/>"))
-    root = ET.fromstring(b64decode(image.get("src").partition(",")[2]))
-    return (
-        image.get("alt"),
-        root,
-        [cell for cell in root.iter(SVG + "rect") if cell.get("fill") == WRONG],
-    )
+    """Return the alt text of an <img>, its SVG, and the cells in it that are marked."""
+    alt, root = read_svg(img)
+    return alt, root, [cell for cell in root.iter("rect") if cell.get("fill") == WRONG]
 
 
 def test_the_picture_marks_the_block_and_the_thread():
     alt, root, marked = drawn(thread_picture((4, 1, 1), (256, 1, 1), (3, 0, 0), (232, 0, 0)))
     words = "block 3 of 4, thread 232 of 256: warp 7, lane 8"
-    assert alt == root.find(SVG + "text").text == words
-    assert len(list(root.iter(SVG + "rect"))) == 4 + 256
+    assert alt == root.find("text").text == words
+    assert len(list(root.iter("rect"))) == 4 + 256
     block, thread = marked
     assert (block.get("x"), block.get("y")) == ("24", "0")
     assert (int(thread.get("x")) - 4 * 8 - 16, thread.get("y")) == (8 * 8, "56")
@@ -278,13 +269,13 @@ def test_the_picture_of_a_large_grid_shows_the_rows_around_the_block():
     alt, root, marked = drawn(thread_picture((100000, 3, 1), (16, 16, 1), (70000, 2, 0), (5, 9, 0)))
     assert "block (70000, 2) of 100000 × 3" in alt
     assert "thread (5, 9) of 16 × 16: warp 4, lane 21" in alt
-    assert len(marked) == 2 and len(list(root.iter(SVG + "rect"))) <= 32 * 64 + 256
+    assert len(marked) == 2 and len(list(root.iter("rect"))) <= 32 * 64 + 256
 
 
 def test_the_scale_holds_guess_and_measured_value():
     for guess, measured in (1, 1), (3, 4000), (0.02, 0.5), (99, 100), (1e6, 1e-3):
         _, root, _ = drawn(log_scale(guess, measured, "µs"))
-        places = [float(mark.get("cx")) for mark in root.iter(SVG + "circle")]
+        places = [float(mark.get("cx")) for mark in root.iter("circle")]
         assert all(20 <= x <= 440 for x in places)
         assert (places[0] < places[1]) == (guess < measured)
 
