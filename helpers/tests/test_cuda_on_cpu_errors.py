@@ -305,7 +305,7 @@ def test_a_write_past_the_end_of_a_tensor(lib, n):
         f"writes (launched at line {line_of_launch('write_past')}), "
         f"block ({(n + past // 4) // 32},0,0), thread ({thread},0,0), line {line('store')}: "
         f"writes x[{n + past // 4}], byte {4 * n + past} of a tensor of {4 * n} bytes: "
-        f"{past} bytes past its end."
+        f"{f'{past} bytes' if past else 'the first byte'} past its end."
     )
 
 
@@ -314,7 +314,7 @@ def test_a_write_into_the_rest_of_the_last_16_bytes(lib, n):
     message = error_of(lib, "write_past", torch.zeros(n), ints(n + 1))
     assert message == (
         f"writes (launched at line {line_of_launch('write_past')}): a thread writes x[{n}], "
-        f"byte {4 * n} of a tensor of {4 * n} bytes: 0 bytes past its end. "
+        f"byte {4 * n} of a tensor of {4 * n} bytes: the first byte past its end. "
         "check=True names the thread and the line."
     )
     lib.run("write_past", torch.zeros(n).numpy(), ints(n))
@@ -338,7 +338,7 @@ def test_a_read_past_the_end_and_before_the_start(lib):
     message = error_of(lib, "read_at", x, ints(-3), out)
     assert "reads x[-3], 12 bytes before the start of a tensor of 4096 bytes" in message
     message = error_of(lib, "add_at", x, ints(1024))
-    assert f"line {line('atomic')}: " in message and "0 bytes past its end" in message
+    assert f"line {line('atomic')}: " in message and "the first byte past its end" in message
     three = torch.ones(3)
     for index in (-1, 3):  # the rest of a page does not fault: a NaN shows the error
         lib.run("read_at", three.numpy(), ints(index), out.numpy())

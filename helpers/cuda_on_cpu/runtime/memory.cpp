@@ -279,9 +279,11 @@ static std::string describe_overrun(const Array& array, const char* at, const La
     const char* element = at;
     std::string names = element_names(array, element, launch);
     if (element >= array.end() || at < array.begin) at = element;  // it may stick out of the array
-    if (at >= array.end())
+    if (at >= array.end()) {
+        auto past = at - array.end();
         return names + "byte " + std::to_string(at - array.begin) + " of " + array.text() + ": " +
-               std::to_string(at - array.end()) + " bytes past its end";
+               (past ? std::to_string(past) + " bytes past" : "the first byte past") + " its end";
+    }
     if (at < array.begin)
         return names + std::to_string(array.begin - at) + " bytes before the start of " +
                array.text();
