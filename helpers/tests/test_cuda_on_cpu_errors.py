@@ -290,7 +290,8 @@ def test_much_shared_memory_has_to_be_asked_for(lib, tmp_path):
 def test_too_little_dynamic_shared_memory(lib):
     message = error_of(lib, "little_shared", X)
     place = f"block (0,0,0), thread (32,0,0), line {line('shares')}: "
-    assert place + "writes byte 128 of dynamic shared memory of 128 bytes: 0 bytes" in message
+    what = "writes byte 128 of dynamic shared memory of 128 bytes: the first byte past its end."
+    assert place + what in message
 
 
 # --- memory ---------------------------------------------------------------------------------------
