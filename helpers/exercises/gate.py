@@ -44,7 +44,7 @@ def exercise(name: str, attempt, check: Callable, hint: str = "") -> None:
     first wrong attempt on. Progress is kept (progress.py).
 
     Raises ExerciseError if the attempt is wrong. An error in Python code that is neither a check's
-    nor a kernel's passes through, with the hint as a note.
+    nor a kernel's passes through, with its traceback, below the card.
     """
     if _is_to_do(attempt):
         _show(Card(name, "to do"))
@@ -59,8 +59,7 @@ def exercise(name: str, attempt, check: Callable, hint: str = "") -> None:
         _try(check, attempt)
     except Exception as error:
         if not _speaks_for_itself(error):
-            if hint:
-                error.add_note(f"Hint: {hint}")
+            _show(Card(name, "wrong", f"{type(error).__name__}: {_message(error)}", hint=hint))
             raise
         text, stopped_at = _message(error), getattr(error, "stopped_at", None)
         if _holds_kernel(attempt) and isinstance(error, AssertionError) and not stopped_at:
