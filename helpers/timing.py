@@ -4,9 +4,10 @@ CUDA events stand around every single call. Before each, a buffer larger than th
 so that no call finds its inputs left there by the one before. (Read, not written: a call would pay
 2 to 4 µs for writing changed lines back.) The reading keeps the GPU busy for about 0.3 ms, in
 which Python launches the call: what is measured is the GPU's time alone. Where launching takes the
-CPU longer, as for a whole training step, the GPU is let run idle first, and the time is what a
-stopwatch shows: launching and work, from an idle GPU to the last kernel's end. One such candidate
-is enough to time all of its comparison that way; the caption says so.
+CPU longer, the buffer is read more often; from 1 ms on, as for a training step, the GPU is let
+run idle first, and the time is what a stopwatch shows: launching and work, from an idle GPU to the
+last kernel's end. One such candidate is enough to time all of its comparison that way; the caption
+says so.
 
 Candidates take turns in a rotating order, so that a moving clock meets all of them alike.
 
@@ -37,6 +38,7 @@ BUDGET_S = 1.5  # a candidate, all its samples together
 WARM_UP_S = 0.2
 FLUSH_READS = 5  # of the buffer before each call: 0.3 ms on an H200
 HIDDEN_MS = 0.2  # launching that the flush surely hides
+MOST_HIDDEN_MS = 1.0  # launching that is hidden by reading more often
 SHORT_MS = 0.05  # below this a sample is the mean of several calls: CUDA promises ticks of 0.5 µs
 CALLS_PER_SHORT_SAMPLE = 10
 
@@ -186,8 +188,10 @@ def _evaluate(
 
 def _time(functions: list[Candidate]) -> tuple[list[list[float]], str]:
     """Return each function's samples in milliseconds, and how they were taken."""
-    from_idle = max(map(_launch_ms, functions)) > HIDDEN_MS
-    samples = _sample(functions, _cuda_clock(from_idle))
+    launch_ms = max(map(_launch_ms, functions))
+    from_idle = launch_ms > MOST_HIDDEN_MS
+    reads = FLUSH_READS if from_idle else math.ceil(FLUSH_READS * max(1, launch_ms / HIDDEN_MS))
+    samples = _sample(functions, _cuda_clock(from_idle, reads))
     method = f"median of {len(samples[0])} samples, L2 flushed before each call"
     return samples, method + (", launching included" if from_idle else "")
 
@@ -225,10 +229,11 @@ def _sample(functions: list[Candidate], clock: Clock) -> list[list[float]]:
     return samples
 
 
-def _cuda_clock(from_idle: bool) -> Clock:
+def _cuda_clock(from_idle: bool, reads: int) -> Clock:
     """Return the clock that times calls with CUDA events on PyTorch's current stream.
 
-    The GPU is idle when a call starts, or else still at the flush, which hides the launching.
+    The GPU is idle when a call starts, or else still at the flush, which hides the launching;
+    `reads`: how often the flush reads its buffer.
     """
     l2_bytes = torch.cuda.get_device_properties().L2_cache_size
     buffer = torch.ones(max(4 * l2_bytes, 2**26) // 4, device=DEVICE)  # float32
@@ -238,7 +243,7 @@ def _cuda_clock(from_idle: bool) -> Clock:
         events = []
         for _ in range(calls):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            for _ in range(FLUSH_READS):
+            for _ in range(reads):
                 torch.sum(buffer, 0, out=total)
             if from_idle:
                 torch.cuda.synchronize()
