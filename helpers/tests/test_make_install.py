@@ -250,6 +250,8 @@ def test_jupyterlab_asks_for_no_news():
     ((plugin, chosen),) = json.loads(text).items()
     extension, _, name = plugin.partition(":")
     schema = Path(sys.prefix, "share/jupyter/lab/schemas", extension, f"{name}.json")
+    if not schema.exists():
+        pytest.skip("JupyterLab is not installed in this environment")
     known = json.loads(schema.read_text())["properties"]
     assert {"const": chosen["fetchNews"], "title": "Never"} in known["fetchNews"]["oneOf"]
     assert known["checkForUpdates"]["type"] == "boolean" and chosen["checkForUpdates"] is False
