@@ -125,12 +125,13 @@ const KnownArray* Checker::array_left_at(const Recent& recent, std::uintptr_t ad
 
 // Whether a kernel can reach nothing at an address that lies in no array. (The hardware tells of
 // null pointers.)
-bool Checker::is_astray(std::uintptr_t address) const {
+// An instruction that was in an array before means no library's data, which may lie around it.
+bool Checker::is_astray(std::uintptr_t address, bool was_in_array) const {
     constexpr std::uintptr_t NEAR_NULL = 4096;
     auto* code = reinterpret_cast<void*>(multiprocessor_.launch().run_threads);
     Dl_info module;
     return KNOWS_MODULES && address >= NEAR_NULL && !thread_local_memory(code).contains(address) &&
-           !dladdr(reinterpret_cast<void*>(address), &module);
+           (was_in_array || !dladdr(reinterpret_cast<void*>(address), &module));
 }
 
 static Region built_in_variables() {
@@ -169,7 +170,7 @@ void Checker::find(Recent& recent, std::uintptr_t address, unsigned bytes, Acces
             report_range(*meant, address, bytes, kind, code);
         if (static_shared_.contains(address) && !is_guard(address, bytes))
             report_range(*nearest_static_shared(address), address, bytes, kind, code);
-        if (is_astray(address)) {
+        if (is_astray(address, was_in_array)) {
             if (was_in_array && !checks_->pointing_nowhere(address))
                 report_range(*recent.array, address, bytes, kind, code);
             report_nowhere(address, kind, code);

@@ -100,7 +100,7 @@ private:
     const KnownArray* array_left_at(const Recent& recent, std::uintptr_t address, unsigned bytes,
                                     const void* code) const;
     const KnownArray* nearest_static_shared(std::uintptr_t address) const;
-    bool is_astray(std::uintptr_t address) const;
+    bool is_astray(std::uintptr_t address, bool was_in_array) const;
     bool is_guard(std::uintptr_t address, unsigned bytes) const;
     [[gnu::noinline]] void order(std::uintptr_t address, bool stores);
     static bool in_own_stack(std::uintptr_t address) {  // the next one is farther away
