@@ -36,7 +36,7 @@ doctor: install  ## say what is missing for a run on the GPU, and the line that 
 	@$(PY) -m helpers.doctor
 
 clean:  ## remove builds, caches and downloads (.venv and your progress stay)
-	rm -rf .pytest_cache .ruff_cache
+	rm -rf .pytest_cache .ruff_cache notebooks/*_trace.json
 	find .cache -mindepth 1 -maxdepth 1 -not -name progress.json -exec rm -rf {} + 2>/dev/null || true
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 	find . -name .ipynb_checkpoints -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -6,16 +6,7 @@ import torch
 from matplotlib import pyplot as plt
 from matplotlib.patches import Rectangle
 
-from helpers.plots import (
-    draw_gpu,
-    draw_host_and_device,
-    draw_launch,
-    draw_layers,
-    draw_loads,
-    draw_memory,
-    draw_route,
-    draw_stream,
-)
+from helpers import plots
 
 matplotlib.use("Agg")
 
@@ -37,13 +28,13 @@ def cells(ax):
 
 
 def test_route_names_every_step_and_joins_them():
-    ax = draw_route([("one", "first"), ("two", "second"), ("three", "third")])
+    ax = plots.draw_route([("one", "first"), ("two", "second"), ("three", "third")])
     assert {"one", "two", "three", "first", "second", "third"} <= set(texts(ax))
     assert texts(ax).count("") == 2  # arrows between three boxes
 
 
 def test_layers_leave_the_place_of_an_empty_name_free():
-    ax = draw_layers([("top", ["a", "b"], ["c", ""]), ("bottom", ["d"], ["e", "f"])])
+    ax = plots.draw_layers([("top", ["a", "b"], ["c", ""]), ("bottom", ["d"], ["e", "f"])])
     assert {"top", "bottom", "a", "b", "c", "d", "e", "f"} <= set(texts(ax))
     assert len(ax.patches) == 6
 
@@ -52,7 +43,7 @@ def test_layers_leave_the_place_of_an_empty_name_free():
 def test_memory_shows_each_row_where_it_lies(transposed):
     a = torch.arange(6.0).reshape(2, 3)
     a = a.T if transposed else a
-    ax = draw_memory(a)
+    ax = plots.draw_memory(a)
     drawn = cells(ax)
     rows, cols = a.shape
     for row in range(rows):
@@ -67,13 +58,13 @@ def test_memory_shows_each_row_where_it_lies(transposed):
 
 def test_memory_leaves_elements_outside_a_view_white():
     a = torch.arange(6.0).reshape(2, 3)[:, 1:]
-    drawn = cells(draw_memory(a))
+    drawn = cells(plots.draw_memory(a))
     assert [drawn[(i, -1.3)][:3] == (1, 1, 1) for i in range(6)] == [True, False, False] * 2
 
 
 @pytest.mark.parametrize("elements", [None, 10])
 def test_launch_numbers_its_threads_over_all_blocks(elements):
-    ax = draw_launch(3, 4, elements)
+    ax = plots.draw_launch(3, 4, elements)
     working = [p for p in ax.patches if isinstance(p, Rectangle) and p.get_width() == 1]
     grey = [p for p in working if p.get_facecolor()[:3] != (1, 1, 1)]
     assert len(working) == 12 and len(grey) == (2 if elements else 0)
@@ -89,7 +80,7 @@ def test_launch_numbers_its_threads_over_all_blocks(elements):
     ("launch_us", "kernel_us", "starts", "end"), [(2, 10, [2, 12, 22], 32), (5, 1, [5, 10, 15], 16)]
 )
 def test_stream_runs_each_kernel_once_it_is_launched_and_free(launch_us, kernel_us, starts, end):
-    ax = draw_stream(launch_us, kernel_us)
+    ax = plots.draw_stream(launch_us, kernel_us)
     spans = [p for p in ax.patches if isinstance(p, Rectangle)]
     on_gpu = [(p.get_x(), p.get_width()) for p in spans if p.get_y() == 0.3]
     on_host = [(p.get_x(), p.get_width()) for p in spans if p.get_y() == 1.6]
@@ -100,7 +91,7 @@ def test_stream_runs_each_kernel_once_it_is_launched_and_free(launch_us, kernel_
 
 
 def test_loads_show_every_thread_its_elements():
-    ax = draw_loads(3, 4)
+    ax = plots.draw_loads(3, 4)
     drawn = cells(ax)
     one, four = ([drawn[(i, y)] for i in range(12)] for y in (2.4, 0))
     assert len(set(one[:3])) == 3 and set(one[3:]) == {(1, 1, 1, 1)}
@@ -109,7 +100,7 @@ def test_loads_show_every_thread_its_elements():
 
 
 def test_host_and_device_are_joined_by_their_links():
-    ax = draw_host_and_device()
+    ax = plots.draw_host_and_device()
     assert {"PCIe", "NVLink", "host memory", "device memory (VRAM)"} <= set(texts(ax))
     pcie = next(line for line in ax.lines if line.get_ydata()[0] == 4.4)
     wide = next(line for line in ax.lines if line.get_xdata()[0] == 15)
@@ -118,7 +109,7 @@ def test_host_and_device_are_joined_by_their_links():
 
 @pytest.mark.parametrize(("sms", "lanes"), [(132, 128), (40, 64)])
 def test_gpu_has_as_many_sms_and_lanes_as_given(sms, lanes):
-    ax = draw_gpu("some GPU", sms, lanes, memory_gb=16, l2_mb=4)
+    ax = plots.draw_gpu("some GPU", sms, lanes, memory_gb=16, l2_mb=4)
     squares = [p for p in ax.patches if isinstance(p, Rectangle)]
     assert len(squares) == sms + lanes + 1  # and the frame around one SM
     assert f"some GPU: {sms} SMs" in texts(ax)
