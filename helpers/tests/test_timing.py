@@ -218,12 +218,17 @@ def test_figures_follow_from_the_samples():
 
 
 def test_a_live_comparison_is_near_the_truth(gpu):
-    def sleep(ms):
-        return lambda: time.sleep(ms / 1e3)
+    def busy(ms):  # not asleep: some machines wake up only every 4 ms
+        def fn():
+            end = time.perf_counter() + ms / 1e3
+            while time.perf_counter() < end:
+                pass
 
-    table = compare({"4 ms": sleep(4), "1 ms": sleep(1)}, "01_x", check=False)
-    assert table.rows[0]["median_ms"] == pytest.approx(4, rel=0.5)
-    assert 2 < table.rows[1]["ratio"] < 6
+        return fn
+
+    table = compare({"8 ms": busy(8), "2 ms": busy(2)}, "01_x", check=False)
+    assert 8 <= table.rows[0]["median_ms"] < 30  # more than 8 where others want the core too
+    assert 2 < table.rows[1]["ratio"] < 10
     assert 0.5 < table.self_ratio < 2
     assert "measured on Pretended GPU" in table.caption
 
