@@ -105,8 +105,8 @@ def show_twins(python_kernel: Callable, cuda_src: str) -> Twins:
     except OSError:
         raise ValueError(f"the source of {python_kernel.__name__} is not to be found") from None
     name, cuda = _kernel(cuda_src, python_kernel.__name__)
-    words = [_words(line, python_kernel.__name__) for line in python]
-    return Twins(python, cuda, _aligned(words, [_words(line, name) for line in cuda]))
+    words = [_words(line, python_kernel.__name__, "#") for line in python]
+    return Twins(python, cuda, _aligned(words, [_words(line, name, "//") for line in cuda]))
 
 
 def _check_string(src: str) -> None:
@@ -160,12 +160,13 @@ def _kernel(src: str, name: str) -> tuple[str, list[str]]:
     return fitting[0].name, lines
 
 
-def _words(line: str, kernel: str) -> Counter:
+def _words(line: str, kernel: str, comment: str) -> Counter:
     """Return names, numbers and operators of a line of Python or CUDA, spelled alike.
 
-    The line that names the kernel begins it, whatever its parameters are.
+    A comment, which begins with `comment`, counts only where it stands alone. The line that names
+    the kernel begins it, whatever its parameters are.
     """
-    code = re.split(r"//(?= )|#", line)[0]
+    code = line.split(comment)[0]
     found = TOKEN.findall(code if code.strip() else line)
     if kernel in found:
         return Counter(["kernel"])

@@ -116,6 +116,16 @@ def test_twins_stand_beside_each_other():
     assert alone.count("}") == 2 and "#pragma unroll" in alone
 
 
+def test_division_is_no_comment():
+    def kernel(out, n, rows, cols):
+        at = n // rows
+        at = n // cols
+        out[at] = n  # cols
+
+    src = "__global__ void kernel() {\nint at = n / rows;\nout[at] = n;  //cols\n}"
+    assert [j for _, j in show_twins(kernel, src).pairs] == [0, 1, None, 2, 3]
+
+
 def test_twins_as_text_and_as_html_say_the_same():
     twins = show_twins(scale_kernel, SRC)
     lines = repr(twins).split("\n")
