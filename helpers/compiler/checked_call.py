@@ -27,7 +27,7 @@ def checked_call(function):
             with tools.cpu_backend().freed_memory_unused():
                 result = function(*args, **kwargs)
         except RuntimeError as error:
-            error.stopped_at = tools.cpu_backend().stopped_at()
+            error.stopped_at = tools.cpu_backend().stopped_at(str(error))
             raise
         finally:
             for remark in tools.cpu_backend().take_remarks():

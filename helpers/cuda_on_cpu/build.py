@@ -141,15 +141,17 @@ class CpuBackend:
         take.restype = ctypes.c_char_p
         return take().decode(errors="replace").splitlines()
 
-    def stopped_at(self) -> tuple | None:
-        """Return the thread that the last launch was stopped at, if it was at one.
+    def stopped_at(self, error: str) -> tuple | None:
+        """Return the thread that the last launch was stopped at, if the error tells of that one.
 
         That is: gridDim, blockDim, blockIdx, threadIdx, each a tuple of three.
         """
         numbers = (ctypes.c_uint * 12)()
         if not _load(self.runtime_library()).cuda_on_cpu_stopped_at(numbers):
             return None
-        return tuple(tuple(numbers[i : i + 3]) for i in range(0, 12, 3))
+        places = tuple(tuple(numbers[i : i + 3]) for i in range(0, 12, 3))
+        block, thread = (",".join(map(str, place)) for place in places[2:])
+        return places if f"block ({block}), thread ({thread})" in error else None
 
     def set_time_limit(self, seconds: float) -> None:
         """Stop a kernel when no thread of a block has ended for so long, of processor time.
