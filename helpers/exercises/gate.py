@@ -20,7 +20,8 @@ from helpers.exercises.progress import entry, update
 from helpers.exercises.solutions import solution_of_notebook
 from helpers.simulator.errors import SimulatorError
 
-EMPTY_KERNEL = re.compile(r"__(?:global|device)__[^{};]*\{\s*\}")
+# an empty body; not the braces of a variable, nor behind what a constructor sets: : x(0) {}
+EMPTY_KERNEL = re.compile(r"__(?:global|device)__(?:[^{};:]|::)*\)\s*\{\s*\}")
 
 
 class ExerciseError(AssertionError):

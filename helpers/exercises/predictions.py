@@ -28,11 +28,13 @@ def predict(name: str, guess: float | None, unit: str) -> Card:
 def reveal(name: str, measured: float, unit: str) -> Card:
     """Show what was measured, with the guess beside it on a scale of powers of ten.
 
-    `measured` is in the same unit as the guess; NaN where nothing is measured or recorded.
-    ValueError if the guess was made in another unit.
+    `measured` is positive and in the same unit as the guess; NaN where nothing is measured or
+    recorded. ValueError if it is not positive, or the guess was made in another unit.
     """
     if math.isnan(measured):
         return Card(name, "to do", "not measured here, and nothing is recorded")
+    if not 0 < measured < math.inf:
+        raise ValueError(f"{name}: expected a positive number of {unit}, measured {measured}")
     known = entry(name)
     if "guess" not in known:
         return Card(name, "to do", f"measured: {measured:,.4g} {unit}, without a guess of yours")

@@ -123,6 +123,7 @@ class Finished:
         lambda x: x,
         "code",
         "__device__ int f() { return 1; }  // TODO",
+        "__device__ int a{}; struct S { int s; __device__ S() : s(0) {} };",
         0,
         False,
         "",
@@ -236,6 +237,9 @@ def test_a_wrong_kernel_is_run_with_checks_and_its_thread_shown(capsys):
     with pytest.raises(RuntimeError) as caught:
         compile_cuda(filled("", "3"), check=True).fill(1000)
     assert caught.value.stopped_at == ((4, 1, 1), (256, 1, 1), (3, 0, 0), (232, 0, 0))
+    with pytest.raises(RuntimeError) as caught:  # before any launch
+        compile_cuda(filled("", "3"), check=True).fill(-1)
+    assert caught.value.stopped_at is None
 
 
 def test_new_memory_is_not_what_was_expected_by_chance():
@@ -303,6 +307,10 @@ def test_predictions_refuse_what_is_no_guess():
     predict("time", 1, "ms")
     with pytest.raises(ValueError, match="made in ms, measured in µs"):
         reveal("time", 1.0, "µs")
+    for wrong in 0.0, -1, math.inf:
+        with pytest.raises(ValueError, match=f"expected a positive number of ms, measured {wrong}"):
+            reveal("time", wrong, "ms")
+    assert "measured" not in progress.entry("time")
     assert "nothing is recorded" in repr(reveal("time", math.nan, "ms"))
 
 
