@@ -7,17 +7,14 @@ A line for each part counts up: parts done of all, seconds since the start. The 
 of all parts.
 """
 
-import contextlib
 import os
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Set
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -28,10 +25,9 @@ from helpers.compiler import set_up
 from helpers.compiler.build import prepare
 from helpers.make.install import ROOT
 from helpers.make.kernels import notebook_paths
+from helpers.make.worker import GRACE_S, Worker
 
 MOST_AT_ONCE = 8  # a part takes up to 2 GB of memory
-LIMIT_S = 1200  # the longest part takes 4 minutes on 2 cores with nothing else to do
-GRACE_S = 10
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # nbval's, also where nobody looks at a terminal
 ENVIRONMENT = {
     "RECORD": "check",  # a notebook whose record is stale fails
@@ -45,9 +41,6 @@ NBVAL = [
     "--nbval-current-env",
     "--nbval-cell-timeout=600",
 ]
-
-
-running: set[subprocess.Popen] = set()
 
 
 @dataclass
@@ -84,40 +77,27 @@ def shares() -> list[set[int]]:
     return [set(cores[i::at_once]) for i in range(at_once)]
 
 
-def run_part(arguments: list[str], cores: Set[int] = frozenset()) -> Result:
-    """Run pytest on one part, on these cores if any are named.
+def run_part(arguments: list[str], worker: Worker) -> Result:
+    """Let the worker run pytest on one part.
 
     A process that dies or takes too long counts as one failure.
     """
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder, "report.xml")
-        command = [sys.executable, "-m", "pytest", "-q", "--color=no", f"--junitxml={report}"]
-        process = subprocess.Popen(
-            command + arguments,
-            cwd=ROOT,
-            env=ENVIRONMENT | solutions_of(arguments[-1]) | os.environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,  # a group of its own, so that it can be stopped as a whole
-        )
-        running.add(process)
-        if cores:
-            os.sched_setaffinity(process.pid, cores)
+        report, printed = Path(folder, "report.xml"), Path(folder, "printed")
+        options = ["-q", "--color=no", f"--junitxml={report}"]
+        environment = ENVIRONMENT | solutions_of(arguments[-1])
+        late = ""
         try:
-            output, _ = process.communicate(timeout=LIMIT_S)
-        except subprocess.TimeoutExpired:
-            stop(process)
-            output = f"{process.communicate()[0]}\nstopped: it took longer than {LIMIT_S} s\n"
-        running.discard(process)
+            code = worker.run([*options, *arguments], environment, str(printed))
+        except TimeoutError as error:
+            code, late = pytest.ExitCode.INTERRUPTED, f"\nstopped: {error}\n"
+        output = (printed.read_text(errors="replace") if printed.exists() else "") + late
         passed, failed, skipped = _counts(report)
-    left_out = process.returncode == pytest.ExitCode.NO_TESTS_COLLECTED and skipped
-    if process.returncode and not failed and not left_out:
+    left_out = code == pytest.ExitCode.NO_TESTS_COLLECTED and skipped
+    if code and not failed and not left_out:
         failed = 1
-        output += f"\npytest ended with code {process.returncode}\n"
+        output += f"\npytest ended with code {int(code)}\n"
     part = os.path.relpath(arguments[-1], ROOT)
     output = COLOURS.sub("", output)
     return Result(part, passed, failed, skipped, time.perf_counter() - begin, output)
@@ -126,18 +106,6 @@ def run_part(arguments: list[str], cores: Set[int] = frozenset()) -> Result:
 def solutions_of(path: str) -> dict[str, str]:
     """Return what lets a notebook's exercises check the solutions that it shows."""
     return {"SOLUTIONS_OF": path} if path.endswith(".ipynb") else {}
-
-
-def stop(*processes: subprocess.Popen) -> None:
-    """Interrupt pytest, which ends a notebook's kernel then; kill what does not heed that."""
-    end = time.monotonic() + GRACE_S
-    for process in processes:
-        os.killpg(process.pid, signal.SIGINT)
-    for process in processes:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=max(0, end - time.monotonic()))
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _counts(report: Path) -> tuple[int, int, int]:
@@ -158,21 +126,23 @@ def main() -> int:
     prepare("cpu")  # also of what checks need on a machine with a GPU
     begin = time.perf_counter()
     todo = parts()
+    workers = [Worker(share) for share in shares()]
     free = SimpleQueue()
-    for share in shares():
-        free.put(share)
+    for worker in workers:
+        free.put(worker)
 
     def run(part: list[str]) -> Result:
-        cores = free.get()
+        worker = free.get()
         try:
-            return run_part(part, cores)
+            return run_part(part, worker)
         finally:
-            free.put(cores)
+            free.put(worker)
 
-    with ThreadPoolExecutor(free.qsize()) as pool:
+    with ThreadPoolExecutor(len(workers)) as pool:
+        futures = [pool.submit(run, part) for part in todo]
         try:
             results = []
-            for future in as_completed([pool.submit(run, part) for part in todo]):
+            for future in as_completed(futures):
                 results.append(future.result())
                 seconds = time.perf_counter() - begin
                 print(f"{len(results):3}/{len(todo)} {seconds:5.0f} s  {results[-1]}", flush=True)
@@ -180,9 +150,14 @@ def main() -> int:
                     print(results[-1].output, flush=True)
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
-            stop(*running)
+            for worker in workers:
+                worker.interrupt()
+            wait([future for future in futures if future.running()], GRACE_S)
             print("stopped", flush=True)
             return 130
+        finally:
+            for worker in workers:
+                worker.kill()
     failures = [result for result in results if result.failed]
     if failures:
         print("\nFailed, with their output above:")

@@ -1,5 +1,6 @@
 """`make test` counts what passed, also when a part crashes or hangs, and ends with the sum."""
 
+import fcntl
 import os
 import re
 import subprocess
@@ -10,15 +11,26 @@ import nbformat
 import pytest
 
 from helpers.make import tests as run_tests
+from helpers.make import worker as workers
+from helpers.make.worker import Worker
+
+ONE_CORE = {min(os.sched_getaffinity(0))} if hasattr(os, "sched_getaffinity") else set()
+
+
+@pytest.fixture(scope="module")
+def worker():
+    worker = Worker(ONE_CORE, imported=("pytest",))
+    yield worker
+    worker.kill()
 
 
 @pytest.fixture
-def part(tmp_path):
+def part(tmp_path, worker):
     """Return a function that writes a file of tests and runs it as a part."""
 
-    def run(text, name="test_part.py", arguments=(), cores=frozenset()):
+    def run(text, name="test_part.py", arguments=()):
         (tmp_path / name).write_text(text)
-        return run_tests.run_part([*arguments, str(tmp_path / name)], cores)
+        return run_tests.run_part([*arguments, str(tmp_path / name)], worker)
 
     return run
 
@@ -48,17 +60,56 @@ def test_a_file_without_tests_is_a_failure(part):
     assert (left_out.failed, left_out.skipped) == (0, 1)
 
 
+HOLD = """
+import fcntl, os, subprocess, time
+held = open({lock!r}, "w")
+fcntl.flock(held, fcntl.LOCK_EX)
+"""
+
+
+def let_go(lock):
+    """Return whether all processes that hold the lock end, now or soon."""
+    with open(lock) as file:
+        for _ in range(100):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                time.sleep(0.1)
+    return False
+
+
 def test_a_part_that_hangs_is_stopped_with_its_children(part, monkeypatch, tmp_path):
-    monkeypatch.setattr(run_tests, "LIMIT_S", 3)
-    monkeypatch.setattr(run_tests, "GRACE_S", 1)
-    begin = time.perf_counter()
+    lock = str(tmp_path / "lock")
+    part("def test_for_a_worker_at_work(): pass\n")
+    monkeypatch.setattr(workers, "LIMIT_S", 3)
+    monkeypatch.setattr(workers, "GRACE_S", 1)
     result = part(
-        "import subprocess\n"
-        f"def test_hang(): subprocess.run(['sh', '-c', 'sleep 5; touch {tmp_path}/alive'])\n"
+        HOLD.format(lock=lock)
+        + "def test_hang(): subprocess.run(['sleep', '600'], pass_fds=[held.fileno()])\n"
     )
     assert result.failed == 1 and "longer than 3 s" in result.output
-    time.sleep(max(0, 6 - (time.perf_counter() - begin)))
-    assert not (tmp_path / "alive").exists()
+    assert let_go(lock)
+
+
+def test_a_worker_that_is_killed_fails_its_part_alone_and_leaves_nothing(part, tmp_path):
+    lock = str(tmp_path / "lock")
+    result = part(
+        HOLD.format(lock=lock)
+        + "def test_kill():\n    os.kill(os.getppid(), 9)\n    time.sleep(600)\n"
+    )
+    assert result.failed == 1 and "pytest ended with code -9" in result.output
+    assert let_go(lock)
+    assert part("def test_the_next(): pass\n").passed == 1
+
+
+def test_parts_are_apart(part):
+    change = "import os, sys\nos.environ['LEFT'] = sys.modules['left'] = 'behind'\n"
+    assert part(change + "def test_change(): os.chdir('/')\n").passed == 1
+    look = "import os, sys\ndef test_look():\n    assert os.getcwd() != '/'\n"
+    look += "    assert 'LEFT' not in os.environ and 'left' not in sys.modules\n"
+    look += "    assert os.environ['RECORD'] and os.read(0, 1) == b''\n"
+    assert part(look).passed == 1
 
 
 def test_a_notebook_cell_that_raises_or_shows_something_else_fails(part):
@@ -77,7 +128,7 @@ def test_a_kernel_that_dies_fails_its_cell_at_once(part):
     result = part(
         nbformat.writes(nbformat.v4.new_notebook(cells=cells)), "00_test.ipynb", run_tests.NBVAL
     )
-    assert (result.passed, result.failed) == (1, 2) and result.seconds < 30
+    assert (result.passed, result.failed) == (1, 2) and result.seconds < 100
     assert "the kernel died in this cell" in result.output
 
 
@@ -98,9 +149,9 @@ def test_parts_at_once_share_the_cores(monkeypatch, part):
     assert len(cores) == run_tests.MOST_AT_ONCE and sorted(sum(map(sorted, cores), [])) == [
         *range(20)
     ]
-    one = min(own)
-    text = f"import os\ndef test_cores(): assert os.sched_getaffinity(0) == {{{one}}}\n"
-    assert part(text, cores={one}).passed == 1
+    text = "import os, torch\ndef test_cores():\n"
+    text += f"    assert os.sched_getaffinity(0) == {ONE_CORE} and torch.get_num_threads() == 1\n"
+    assert part(text).passed == 1
 
 
 @pytest.mark.parametrize("failed, code", [(0, 0), (2, 1)])
@@ -112,7 +163,7 @@ def test_the_last_line_is_the_sum(monkeypatch, capsys, failed, code):
     monkeypatch.setattr(run_tests, "parts", lambda: ["a", "b"])
     monkeypatch.setattr(run_tests, "set_up", lambda: None)
     monkeypatch.setattr(run_tests, "prepare", lambda backend: None)
-    monkeypatch.setattr(run_tests, "run_part", lambda part, cores: results[part])
+    monkeypatch.setattr(run_tests, "run_part", lambda part, worker: results[part])
     monkeypatch.setattr(run_tests.signal, "signal", lambda *of: None)
     assert run_tests.main() == code
     out = capsys.readouterr().out
@@ -129,10 +180,11 @@ def test_stopping_it_stops_what_it_runs(tmp_path):
     )
     part = f"[['{tmp_path}/test_part.py']]"
     code = f"from helpers.make import tests as r; r.parts = lambda: {part} * 9; "
+    code += "Worker = r.Worker; r.Worker = lambda cores: Worker(cores, ()); "
     command = [sys.executable, "-c", code + "raise SystemExit(r.main())"]
     process = subprocess.Popen(command, cwd=run_tests.ROOT, stdout=subprocess.PIPE, text=True)
     while not (tmp_path / "began").exists():
         time.sleep(0.1)
     process.terminate()
-    assert process.communicate(timeout=20)[0].endswith("stopped\n")
+    assert process.communicate(timeout=60)[0].endswith("stopped\n")
     assert process.returncode == 130
