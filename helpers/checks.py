@@ -82,7 +82,7 @@ def poisoned():
     before = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch warns of operations that are not deterministic
+        warnings.filterwarnings("ignore", ".*deterministic")  # operations that cannot be so
         torch.use_deterministic_algorithms(True, warn_only=True)
         try:
             yield

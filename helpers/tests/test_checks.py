@@ -2,6 +2,7 @@
 
 import math
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -291,6 +292,13 @@ def test_new_memory_is_poisoned_within_the_block_only():
         assert torch.empty(5).isnan().all()
         assert (torch.empty(5, dtype=torch.int32) == 2**31 - 1).all()
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_poisoned_memory_hides_no_other_warning():
+    with pytest.warns(UserWarning) as seen, poisoned():
+        torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))  # of which PyTorch warns
+        warnings.warn("what a kernel did", stacklevel=1)
+    assert [str(warning.message) for warning in seen] == ["what a kernel did"]
 
 
 def test_check_grad_finds_what_is_left_unwritten():
