@@ -183,7 +183,8 @@ def plot_timeline(events: Sequence[Mapping], caption: str) -> Axes:
     ax.set_yticks(range(len(kinds)), reversed(kinds.values()))
     ax.set(ylim=(-0.6, 2.6), xlabel="time since the start (µs)")
     ax.set_title(caption, fontsize=10, wrap=True)
-    ax.legend(fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
+    if colors:
+        ax.legend(fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
     spans = (
         f"{e['name']} from {e['ts'] - begin:.0f} to {e['ts'] + e['dur'] - begin:.0f} µs"
         for e in [*ops, *rows["cuda_runtime"]]
@@ -197,8 +198,9 @@ def plot_timeline(events: Sequence[Mapping], caption: str) -> Axes:
 
 
 def _encloses(outer: Mapping, inner: Mapping) -> bool:
-    """Whether one event of a trace began before another one, and had not ended by then."""
-    return outer is not inner and outer["ts"] <= inner["ts"] < outer["ts"] + outer["dur"]
+    """Whether an event of a trace began before another one, or is longer, and had not ended."""
+    is_earlier = (outer["ts"], -outer["dur"]) < (inner["ts"], -inner["dur"])
+    return is_earlier and inner["ts"] < outer["ts"] + outer["dur"]
 
 
 def plot_losses(curves: Mapping[str, Sequence[float] | torch.Tensor]) -> Axes:
@@ -258,10 +260,9 @@ def plot_confusion(matrix: torch.Tensor) -> Axes:
     right = counts.trace() / max(counts.sum(), 1)
     ax.set_title(f"{right:.2%} of {counts.sum():,} right", fontsize=11)
     label, guess = np.unravel_index(mistakes.argmax(), mistakes.shape)
-    ax.figure.set_label(
-        f"confusion matrix: {right:.2%} of {counts.sum():,} right; the most frequent mistake is "
-        f"{guess} for {label}, {mistakes.max()} times"
-    )
+    most = f"; the most frequent mistake is {guess} for {label}, {mistakes.max()} times"
+    words = f"confusion matrix: {right:.2%} of {counts.sum():,} right"
+    ax.figure.set_label(words + most * bool(mistakes.any()))
     return ax
 
 

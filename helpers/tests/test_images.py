@@ -119,6 +119,7 @@ def test_a_photograph_takes_little():
         (lambda: plot_roofline({"add": (0.1, 0.3)}, 4000, 60, "H200"), "add 0.3 at 0.1 FLOP/byte"),
         (lambda: plot_losses({"ours": [2.0, 1.0]}), "loss of each step: ours from 2 to 1"),
         (lambda: plot_confusion(torch.tensor([[5, 2], [0, 5]])), "83.33% of 12 right.* 1 for 0, 2"),
+        (lambda: plot_confusion(torch.tensor([[5, 0], [0, 5]])), "100.00% of 10 right$"),
         (lambda: draw_route([("a", "first"), ("b", "then")]), r"a \(first\) → b \(then\)"),
         (lambda: draw_layers([("top", ["x", ""], ["y"])]), "top: x, elsewhere y"),
         (lambda: draw_memory(torch.arange(4).reshape(2, 2).T), r"\(1, 2\); in memory: 0, 1, 2, 3"),

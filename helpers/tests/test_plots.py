@@ -1,5 +1,7 @@
 """Plots show the numbers they were given, at the right place, with units and the machine's name."""
 
+import warnings
+
 import matplotlib
 import numpy as np
 import pytest
@@ -149,6 +151,15 @@ def test_a_timeline_gives_a_kernel_the_colour_of_its_operator():
     assert [t.get_text() for t in ax.get_legend().get_texts()] == ["aten::a", "aten::b"]
     assert ax.get_title() == "some GPU" and "µs" in ax.get_xlabel()
     assert "kernels: 20 to 50 µs, 50 to 59 µs" in ax.figure.get_label()
+
+
+def test_an_operator_that_begins_with_the_one_it_calls_has_the_colour():
+    op = {"name": "aten::outer", "cat": "cpu_op", "ts": 5, "dur": 10}
+    ax = plot_timeline([op | {"name": "aten::inner", "dur": 3}, op], "some GPU")
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["aten::outer"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert plot_timeline([], "some GPU").get_legend() is None
 
 
 def test_losses_are_drawn_from_lists_and_tensors():
