@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from io import StringIO
 
+from helpers.base.called_kernels import called_kernels
 from helpers.checks import poisoned
 from helpers.compiler import CompileError
 from helpers.compiler.build import every_call_checked
@@ -57,13 +58,15 @@ def exercise(name: str, attempt, check: Callable, hint: str = "") -> None:
         return
     update(name, tries=entry(name).get("tries", 0) + 1)
     try:
-        _try(check, attempt)
+        with called_kernels() as called:
+            _try(check, attempt)
     except Exception as error:
         if not _speaks_for_itself(error):
             _show(Card(name, "wrong", f"{type(error).__name__}: {_message(error)}", hint=hint))
             raise
         text, stopped_at = _message(error), getattr(error, "stopped_at", None)
-        if _holds_kernel(attempt) and isinstance(error, AssertionError) and not stopped_at:
+        ran = _holds_kernel(attempt) and called
+        if ran and isinstance(error, AssertionError) and not stopped_at:
             text += "\nEvery access was in order."
         picture = thread_picture(*stopped_at) if stopped_at else ""
         _show(Card(name, "wrong", text, picture, hint))

@@ -242,6 +242,15 @@ def test_a_wrong_kernel_is_run_with_checks_and_its_thread_shown(capsys):
     assert caught.value.stopped_at is None
 
 
+def test_accesses_are_in_order_only_of_a_kernel_that_ran(capsys):
+    def check(_):
+        raise AssertionError("without a 4")
+
+    with pytest.raises(ExerciseError):
+        exercise("fill", filled("if (i < n)", "4"), check)
+    assert capsys.readouterr().out == "✗ fill: without a 4\n"
+
+
 def test_new_memory_is_not_what_was_expected_by_chance():
     def check(_):
         a, b = torch.empty(100), torch.empty(100, dtype=torch.int32)
