@@ -133,8 +133,9 @@ def draw_stream(launch_us: float, kernel_us: float, calls: int = 3) -> Axes:
         ax.text(time, 2.7, words, ha=side, fontsize=9)
     for time in (0, end):
         ax.plot([time, time], [0.05, 1.25], ":", color=INK, lw=2)
-    sizes = f"{calls} launches of {launch_us:g} µs, {calls} kernels of {kernel_us:g} µs"
-    between = f"between the events {end:g} µs, the kernels alone {calls * kernel_us:g} µs"
+    launches, kernels = ("launch", "kernel") if calls == 1 else ("launches", "kernels")
+    sizes = f"{calls} {launches} of {launch_us:g} µs, {calls} {kernels} of {kernel_us:g} µs"
+    between = f"between the events {end:g} µs, the {kernels} alone {calls * kernel_us:g} µs"
     ax.text(end / 2, -0.5, f"{sizes}; {between}", ha="center", va="center", fontsize=9)
     early = f"without waiting the clock says {asked:g} µs, with waiting {end:g} µs"
     ax.figure.set_label(f"host and GPU in time: {sizes}; {early}; {between}")
