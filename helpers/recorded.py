@@ -161,9 +161,10 @@ def _store(key: str, record: Record, about: Any, kernels: Iterable) -> None:
     names = ("value", "device", "torch", "cuda", "driver", "date")
     fields = {name: getattr(record, name) for name in names}
     fields |= {"about": _as_json(about), "kernels": sorted(versions(kernels))}
+    fields = dict(sorted(fields.items()))  # not what is in the value: it is read in its own order
     RECORDS.mkdir(exist_ok=True)
     part = RECORDS / f".{key}.{os.getpid()}.part"
-    part.write_text(json.dumps(fields, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+    part.write_text(json.dumps(fields, indent=1, ensure_ascii=False) + "\n")
     os.replace(part, RECORDS / f"{key}.json")  # whole or not at all, whoever reads meanwhile
 
 
