@@ -196,7 +196,7 @@ def _compile(src, arch, kind) -> Path:
         kind,
         f"-arch=sm_{_arch_number(arch, source)}",
         "-O3",
-        "-std=c++17",
+        "-std=c++17" if is_light else "-std=c++20",  # as compile_cuda does
         "-Xptxas=-v",
         *(["-lineinfo"] if kind == "-cubin" else []),  # PTX is for people to read
         "--expt-relaxed-constexpr",

@@ -35,7 +35,6 @@ from helpers.compiler.source import kernel_version
 from helpers.cuda_on_cpu import Cache, CpuBackend
 from helpers.cuda_on_cpu.cache import builder
 from helpers.device import BACKEND, DEVICE
-from helpers.tests.test_torch_light import EVERYTHING
 
 needs_nvcc = pytest.mark.skipif(
     not any((home / "bin" / "nvcc").exists() for home in tools._cuda_homes()), reason="no nvcc"
@@ -675,8 +674,3 @@ def test_what_needs_pytorchs_own_headers_gets_them(monkeypatch):
     doubled = x.clone()
     both.twice(doubled)
     assert torch.equal(doubled, 2 * x)
-
-
-@needs_nvcc
-def test_nvcc_takes_all_that_the_light_headers_offer_with_pytorchs_own():
-    assert "scale_kernel" in ptx("#include <torch/all.h>\n" + EVERYTHING)

@@ -18,12 +18,12 @@ import pytest
 from torch.utils import cpp_extension
 
 from helpers.base.machine import ROOT
-from helpers.compiler import compile_cuda, tools
-from helpers.compiler.device_code import resource_usage
+from helpers.compiler import compile_cuda, device_code, resource_usage, tools, torch_light
 from helpers.compiler.source import host_functions, includes
 from helpers.cuda_on_cpu import scanner
 from helpers.device import BACKEND
 from helpers.make.kernels import KERNELS, NOTEBOOKS, kernel_differences
+from helpers.tests.test_torch_light import EVERYTHING
 
 FILES = sorted(KERNELS.glob("*.cu"))
 CALL_BEGINS = "// from pathlib import Path"
@@ -131,7 +131,7 @@ def test_call_in_the_head_without_a_gpu(path, alone, monkeypatch):
     defined = {f.name: bare(f.declaration) for f in host_functions(cuda_sources) if not f.hidden}
     assert declared == defined, "cpp_sources has to declare what the file defines"
     assert sorted(functions) == sorted(defined)
-    module = compile_cuda(cuda_sources, functions)
+    module = compile_cuda(path, functions)
     assert all(callable(getattr(module, function)) for function in functions)
 
 
@@ -204,25 +204,21 @@ def test_nvcc_keeps_everything_in_registers(path, arch):
 
 
 @needs_nvcc
-def test_nvcc_compiles_the_files_against_the_headers_of_pytorch(tmp_path):
-    """One unit of all files, each in a namespace: the headers take ten times as long as a file."""
-    sources = {path.stem: path.read_text() for path in FILES}
-    headers = {"torch/types.h", *(name for text in sources.values() for name in includes(text))}
+def test_nvcc_compiles_all_against_the_headers_of_pytorch():
+    """One unit of the files and of what uses all that the light headers offer.
+
+    Each is in a namespace of its own: the headers take ten times as long as a file.
+    """
+    sources = {path.stem: path.read_text() for path in FILES} | {"everything": EVERYTHING}
+    headers = {"ATen/ATen.h", *(name for text in sources.values() for name in includes(text))}
     unit = [f"#include <{name}>" for name in sorted(headers)]
     for op, text in sources.items():
         body = re.sub(r"^# *include.*$", "", text, flags=re.MULTILINE)
         macros = re.findall(r"^# *define +(\w+)", body, re.MULTILINE)
         unit += [f'namespace {op}_file {{\n#line 1 "{op}.cu"\n{body}}}']
         unit += [f"#undef {macro}" for macro in macros]
-    (tmp_path / "all.cu").write_text("\n".join(unit))
-    # PyTorch's CPU build lacks one generated header; the definition says that nothing needs it
-    command = [
-        tools.cuda_home() / "bin" / "nvcc", "-fatbin", "-arch=sm_75", "-std=c++20",
-        *cpp_extension.COMMON_NVCC_FLAGS, "-DC10_CUDA_NO_CMAKE_CONFIGURE_FILE",
-        *(f"-isystem={folder}" for folder in cpp_extension.include_paths()),
-        "all.cu", "-o", "all.fatbin",
-    ]  # fmt: skip
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    warnings = [line for line in done.stderr.splitlines() if re.match(r"\w+\.cu\(", line)]
+    source = "\n".join(unit)
+    assert not torch_light.is_enough_for(source)
+    said = device_code._compile(source, "sm_75", "-cubin").with_suffix(".log").read_text()
+    warnings = [line for line in said.splitlines() if re.match(r"\w+\.cu\(", line)]
     assert not warnings, "\n".join(warnings)
