@@ -1,11 +1,14 @@
 """Checks that raise: they name the first element that is wrong, what was expected, what came."""
 
 import inspect
+import math
 import warnings
 from contextlib import contextmanager
 
 import numpy as np
 import torch
+
+from helpers.base.gpu import WARP_SIZE
 
 # Relative tolerances: room for some roundings (float32: 170, the half types: 4), which is what
 # sums of thousands of terms need. The coarser of two dtypes counts.
@@ -71,6 +74,30 @@ def check_grad(fn, ref, *inputs, rtol=None, atol=None):
         _compare(grads32[i], want, rtol, atol, f"d{names[i]}")
     of = ", ".join(names[i] for i in sorted(grads64))
     print(f"out and the gradients of {of}: float32 agrees with float64")
+
+
+def check_spread(report, elements):
+    """Raise AssertionError unless threads share the work, as far as their stores show it.
+
+    `report` is what `trace` returned, of three blocks or more that together store `elements`
+    elements, hundreds, in global memory, each once or twice. Refuses one thread that does the work
+    of many, threads that all do all of it, and no launch at all.
+    """
+    assert report.launches, "right numbers; but no kernel was launched"
+    stores = [a for a in report.accesses if (a.operation, a.space) == ("store", "global")]
+    requests, lanes = sum(a.requests for a in stores), sum(a.lanes for a in stores)
+    warps = sum(
+        math.prod(launch.grid) * math.ceil(math.prod(launch.block) / WARP_SIZE)
+        for launch in report.launches
+    )
+    # a warp's threads may store in a few branches, one after the other; or have blocks of their own
+    assert requests <= max(warps, elements // 8), (
+        f"right numbers; but one thread does the work of many: of {elements:,} elements a warp "
+        f"stores {lanes / requests:.3g} at once"
+    )
+    assert lanes <= 2 * elements, (
+        f"right numbers; but each is stored {lanes // elements:,} times: threads do the work of all"
+    )
 
 
 @contextmanager

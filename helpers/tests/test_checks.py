@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 
 from helpers import checks
-from helpers.checks import check_close, check_grad, expect_error, poisoned
+from helpers.checks import check_close, check_grad, check_spread, expect_error, poisoned
+from helpers.simulator import blockDim, blockIdx, gridDim, threadIdx
+from helpers.trace import Trace, trace
 
 
 def refusal(*args, **kwargs):
@@ -324,3 +326,67 @@ def test_check_grad_hands_on_gradients_stored_by_columns():
 
     with pytest.raises(AssertionError, match=r"strides \(1, 2\)"):
         check_grad(lambda inp: Careless.apply(inp), lambda inp: inp.clone(), torch.ones(2, 3))
+
+
+# ---- who does the work
+
+
+def one_each(out, n):
+    i = blockIdx.x * blockDim.x + threadIdx.x
+    if i < n:
+        out[i] = i
+
+
+def strided(out, n):
+    for i in range(blockIdx.x * blockDim.x + threadIdx.x, n, gridDim.x * blockDim.x):
+        out[i] = 0
+        out[i] += i
+
+
+def in_branches(out, n):
+    i = blockIdx.x * blockDim.x + threadIdx.x
+    if i % 3 == 0:
+        out[i] = 3
+    elif i % 3 == 1:
+        out[i] = 1
+    else:
+        out[i] = 2
+
+
+def last_thread(out, n):
+    if blockIdx.x == gridDim.x - 1 and threadIdx.x == blockDim.x - 1:
+        for i in range(n):
+            out[i] = i
+
+
+def every_block(out, n):
+    for i in range(threadIdx.x, n, blockDim.x):
+        out[i] = i
+
+
+@pytest.mark.filterwarnings("ignore:.*Both write the same value")
+@pytest.mark.parametrize(
+    "kernel, grid, block, complaint",
+    [
+        (one_each, 4, 64, None),
+        (one_each, 256, 1, None),
+        (one_each, 3, 100, None),
+        (strided, 1, 64, None),
+        (in_branches, 4, 64, None),
+        (last_thread, 4, 64, "one thread does the work of many: of 256 .* stores 1 at once"),
+        (strided, 1, 1, "one thread does the work of many"),
+        (every_block, 4, 64, "each is stored 4 times: threads do the work of all"),
+    ],
+)
+def test_one_thread_cannot_stand_in_for_many(kernel, grid, block, complaint):
+    report = trace(kernel, grid, block, torch.empty(256), 256)
+    if complaint is None:
+        check_spread(report, 256)
+    else:
+        with pytest.raises(AssertionError, match=complaint):
+            check_spread(report, 256)
+
+
+def test_numbers_without_a_kernel_are_refused():
+    with pytest.raises(AssertionError, match="no kernel was launched"):
+        check_spread(Trace([]), 256)
