@@ -35,7 +35,7 @@ def mark_spaces(src: str) -> str:
             insertions.append((at, f'CUDA_ON_CPU_NOT_FOR_DEVICE("{_sentence(function)}") '))
         if function.body and function.is_for_device and not function.is_for_host:
             first, last = function.body
-            insertions.append((first + 1, " CUDA_ON_CPU_DEVICE_BEGIN"))
+            insertions.append((first + 1, " CUDA_ON_CPU_DEVICE_BEGIN "))
             insertions.append((last, " CUDA_ON_CPU_DEVICE_END "))
     for at, name in _host_variables(source):
         sentence = f"{name} is a variable of the host: pass it to the kernel as an argument"

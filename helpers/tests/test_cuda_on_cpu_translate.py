@@ -13,7 +13,7 @@ from helpers.cuda_on_cpu.scanner import Source
 def translate(src: str, check: bool = False) -> str:
     """Return the translation without the marks of what is of the host, of what of the device."""
     new = cuda_on_cpu.translate(src, check)
-    new = re.sub(r'CUDA_ON_CPU_NOT_FOR_DEVICE\(".*?"\) | CUDA_ON_CPU_DEVICE_(BEGIN|END ?)', "", new)
+    new = re.sub(r'CUDA_ON_CPU_NOT_FOR_DEVICE\(".*?"\) | CUDA_ON_CPU_DEVICE_(BEGIN|END) ?', "", new)
     assert "CUDA_ON_CPU_NOT" not in new and "CUDA_ON_CPU_DEVICE" not in new
     return new
 
@@ -347,3 +347,8 @@ def test_which_pointers_are_only_read_from(body):
     parameters = dict(kernel_parameters(Source(macro + kernel))["k"])
     assert parameters == {"a": body in READS, "b": parameters["b"], "i": False, "s": False}
     assert dict(kernel_parameters(Source("__global__ void k(const float* a);"))["k"]) == {"a": True}
+
+
+def test_what_stands_close_to_a_bodys_brackets_stays_apart():
+    translated = cuda_on_cpu.translate("__global__ void k(int* a) {int i = 0; a[i] = 1;}")
+    assert re.search(r"\bint i = 0; a\[i\] = 1;", translated), translated
