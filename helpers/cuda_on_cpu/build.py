@@ -81,8 +81,8 @@ class CpuBackend:
             # The sanitizers' calls alone: their runtimes come in where one links with these flags.
             chosen += ["-DCUDA_ON_CPU_CHECK", "-fsanitize=thread"]
             chosen += _CLANG_CHECKS if is_clang else _GCC_CHECKS
-            if not trace and not is_clang:
-                chosen += _GCC_LOOPS
+            if not trace:
+                chosen += _CLANG_UNTRACED if is_clang else _GCC_UNTRACED
         if trace:
             chosen += _CLANG_TRACE if is_clang else _GCC_TRACE
         return chosen
@@ -199,7 +199,8 @@ _GCC_CHECKS = [
     "-fno-tree-sra",  # or a float4 comes in four parts
     "-finline-small-functions",  # what is inlined has its caller's line
 ]
-_GCC_LOOPS = [
+_GCC_UNTRACED = [
+    "--param=tsan-instrument-func-entry-exit=0",
     "-fno-tree-loop-im",  # or a variable is read before a loop that may not use it
     # Short loops are unrolled: then constant indices of local arrays need no check.
     "-fpeel-loops",
@@ -213,6 +214,7 @@ _GCC_TRACE = [
 _CLANG_CHECKS = ["-fsanitize=array-bounds"]
 _CLANG_CHECKS += ["-mllvm", "-tsan-distinguish-volatile=1"]
 _CLANG_CHECKS += ["-mllvm", "-tsan-instrument-read-before-write=1"]
+_CLANG_UNTRACED = ["-mllvm", "-tsan-instrument-func-entry-exit=0", "-fno-optimize-sibling-calls"]
 _CLANG_TRACE = ["-fsanitize-coverage=bb,no-prune,trace-pc", "-fno-unroll-loops"]
 
 

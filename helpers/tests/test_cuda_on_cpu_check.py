@@ -194,6 +194,13 @@ __global__ void halves_kernel(__half* x) {
 void halves(torch::Tensor x) {
     halves_kernel<<<1, 64>>>(reinterpret_cast<__half*>(x.data_ptr<at::Half>()));
 }
+__global__ void byte_kernel(float* x) {
+    __shared__ int s[1];
+    auto* bytes = reinterpret_cast<unsigned char*>(s);
+    if (threadIdx.x == 0) bytes[0] = 1, bytes[1] = 2;  // line: set_bytes
+    x[threadIdx.x] = bytes[1];  // line: one_byte
+}
+LAUNCH(byte_kernel, 1, 64)
 
 // --- warps
 
@@ -570,6 +577,7 @@ RACES = [
     ("blocks_kernel_run", "blocks", "of block (0,0,0) in line {blocks}; nothing orders the blocks"),
     ("template_run", "template", "writes pair[0], written by thread (0,0,0) in line {template}"),
     ("halves", "halves", "reads s[1]"),
+    ("byte_kernel_run", "one_byte", "reads s[0], written by thread (0,0,0) in line {set_bytes}"),
     ("half_warps_kernel_run", "half_warps", "reads s[0], written by thread (0,0,0)"),
     ("other_warp_kernel_run", "other_warp", "reads s["),
     ("shuffles_kernel_run", "shuffles", "reads s[1], written by thread (1,0,0)"),

@@ -5,7 +5,7 @@
 
 namespace cuda_on_cpu {
 
-enum class AccessKind { load, store, atomic };
+enum class AccessKind : unsigned char { load, store, atomic };
 
 constexpr unsigned MAX_RANK = 4;
 

@@ -20,7 +20,7 @@ void Checker::begin_launch(Checks& checks, const Launch& launch) {
     static_shared_ = {};
     std::memset(recent_, 0, sizeof recent_);
     order_.begin_launch(checks.addresses, launch.block.x * launch.block.y * launch.block.z);
-    counting_ = Counter::is_on();
+    counting_ = looks_closely_ = Counter::is_on();
 }
 
 void Checker::end_launch() {
@@ -33,12 +33,14 @@ void Checker::begin_block(std::uint64_t block, uint3 index) {
     if (block / Mark::BLOCKS != block_ / Mark::BLOCKS)
         for (KnownArray& array : shared_) array.shadow->forget();
     block_ = block;
-    block_bits_ = Mark::bits_of_block(block);
-    clocks_.begin_block();
+    clocks_.begin_block(block);
+    locals_.begin_block();
     order_.begin_block(unsigned(block % Mark::BLOCKS));
     if (any_swapped_) std::memset(swapped_, 0, sizeof swapped_);
     any_swapped_ = false;
-    if (counting_) counter_.begin_block(index);
+    if (!counting_) return;
+    std::fill(std::begin(path_), std::end(path_), Path{1, 0});
+    counter_.begin_block(index);
 }
 
 void Checker::end_block() {
@@ -46,7 +48,7 @@ void Checker::end_block() {
         settle(false);
         check_rereads(false);
     }
-    unsettled_.bytes = 0;
+    forget_unsettled();
     rereads_.clear();
     if (counting_) counter_.end_block();
 }
@@ -89,7 +91,7 @@ void Checker::name_array(DeclaredArray array) {
 void Checker::forget(std::uintptr_t begin) {
     checks_->forget(begin);
     for (Recent& recent : recent_)
-        if (recent.begin == begin) recent = {};
+        if (recent.begin == begin) recent = Recent{};
 }
 
 const KnownArray* Checker::nearest_static_shared(std::uintptr_t address) const {
@@ -150,11 +152,14 @@ void Checker::find(Recent& recent, std::uintptr_t address, unsigned bytes, Acces
     if (!array) array = checks_->find(address, bytes);
     if (array) {
         unsigned site = recent.code == code
-                            ? recent.site
-                            : checks_->site(code, callers(), known_depth());
-        recent = {code,  array->begin, array->bytes, array, array->shadow->cells(),
-                  (unsigned char)array->shadow->shift(), array->shared, array->only_read,
-                  array->constant, site};
+                            ? Mark{recent.mark}.site()
+                            : checks_->site(code);
+        unsigned cell_bytes = array->shadow->cell_bytes();
+        recent = {code, array->begin, array->bytes, array->bytes - bytes, array,
+                  array->shadow->cells(),
+                  std::uint32_t(Mark::of_site(site).with_bytes((1u << cell_bytes) - 1).bits),
+                  (unsigned char)cell_bytes, array->shared, array->constant,
+                  array->constant || array->only_read};
         return;
     }
     const Stacks& stacks = multiprocessor_.stacks();
@@ -181,10 +186,65 @@ void Checker::find(Recent& recent, std::uintptr_t address, unsigned bytes, Acces
         if (was_in_array) report_range(*recent.array, address, bytes, kind, code);
         report_local_of_another(kind, code);
     }
-    recent = {code, region.begin, region.bytes, nullptr, nullptr, 0, false, false, false, 0};
+    recent = {code, region.begin, region.bytes, region.bytes - bytes, nullptr, {}, 0, 0,
+              false, false, false};
 }
 
 // ---------------------------------------------------------------- one access
+
+void Checker::access_other(std::uintptr_t address, unsigned bytes, How how, const void* code) {
+    const Recent& recent = recent_[slot(code)];
+    bool is_right;
+    if (!recent.array)
+        is_right = recent.bytes == multiprocessor_.stacks().bytes() && in_own_stack(address) &&
+                   locals_.passes(address, bytes, how.kind);
+    else if (how.kind == AccessKind::load && !recent.shared && seems_filled(address, bytes, 1))
+        is_right = false;
+    else
+        is_right = (how.kind == AccessKind::load && recent.free_to_read) ||
+                   passes(recent, address, bytes, how.kind);
+    if (!is_right) look_at(address, bytes, how, code);
+}
+
+bool Checker::passes(const Recent& recent, std::uintptr_t address, unsigned bytes,
+                     AccessKind kind) {
+    std::size_t offset = address - recent.begin;
+    if (offset % recent.cell_bytes || bytes % recent.cell_bytes) return false;
+    Mark mine = mark(recent);
+    std::size_t end = (offset + bytes) / recent.cell_bytes;
+    for (std::size_t i = offset / recent.cell_bytes; i < end; i++)
+        if (!passes(recent.cells[i], mine, kind, recent.shared)) return false;
+    return true;
+}
+
+void Checker::look_at(std::uintptr_t address, unsigned bytes, How how, const void* code) {
+    if (address % how.alignment) misaligned(address, bytes, how.kind, code);
+    settle(true);
+    AccessKind kind = how.kind;
+    if (how.orders) order(address, kind != AccessKind::load);
+    Recent& recent = recent_[slot(code)];
+    if (recent.code != code || address - recent.begin >= recent.bytes)
+        find(recent, address, bytes, kind, code);
+    bool reads = kind == AccessKind::load ||
+                 (kind == AccessKind::atomic && how.atomic != AtomicKind::exchange);
+    if (!recent.array) {
+        if (recent.bytes != multiprocessor_.stacks().bytes()) return;
+        if (!in_own_stack(address)) find(recent, address, bytes, kind, code);
+        if (reads && locals_.is_unset(address, bytes)) report_unset(address, bytes, code);
+        if (kind != AccessKind::load) locals_.set(address, bytes);
+        return;
+    }
+    std::size_t offset = address - recent.begin;
+    if (offset + bytes > recent.bytes) report_range(*recent.array, address, bytes, kind, code);
+    if (recent.constant) return;
+
+    if (reads && !recent.shared && seems_filled(address, bytes, 1))
+        check_filled(recent, address, bytes);
+    bool is_free = recent.free_to_read && kind == AccessKind::load;
+    if (!is_free && (how.orders || !passes(recent, address, bytes, kind)))
+        check_cells(recent, address, bytes, how);
+    if (counting_) count(recent, address, bytes, kind);
+}
 
 bool Checker::ordered(Mark earlier, Mark mine, bool shared) const {
     if (earlier.same_thread(mine)) return true;
@@ -200,7 +260,7 @@ bool Checker::races(Mark earlier, Mark mine, bool shared) const {
            !(earlier.atomic() && mine.atomic()) && !ordered(earlier, mine, shared);
 }
 
-void Checker::check_cell(Cell& cell, Mark mine, const KnownArray& array, std::uintptr_t address,
+void Checker::check_cell(Cell cell, Mark mine, const KnownArray& array, std::uintptr_t address,
                          AccessKind kind, bool may_be_equal) {
     Mark write = load(cell.write), read = load(cell.read), other = load(cell.other_read);
     unsigned thread = mine.thread();
@@ -246,7 +306,7 @@ void Checker::check_cell(Cell& cell, Mark mine, const KnownArray& array, std::ui
 void Checker::settle(bool in_kernel) {
     if (!unsettled_.bytes) return;
     const Unsettled last = unsettled_;
-    unsettled_.bytes = 0;
+    forget_unsettled();
     Mark mine = last.mine, earlier = last.earlier;
     if (std::memcmp(reinterpret_cast<void*>(last.address), last.before, last.bytes))
         return report_race(*last.array, last.element, AccessKind::store, mine, earlier, true,
@@ -272,7 +332,7 @@ void Checker::check_rereads(bool in_kernel) {
         const Reread reread = rereads_[i];
         const Shadow& shadow = *reread.array->shadow;
         Mark write = load(
-            shadow.cells()[(reread.address - reread.array->begin) >> shadow.shift()].write);
+            shadow.cells()[(reread.address - reread.array->begin) / shadow.cell_bytes()].write);
         bool is_open = write.exists() && !write.same_thread(reread.mine) &&
                        !(write.same_block(reread.mine) &&
                          write.time() < clocks_.last_barrier());
@@ -284,31 +344,34 @@ void Checker::check_rereads(bool in_kernel) {
     rereads_.clear();
 }
 
-void Checker::check_cells(const Recent& recent, std::uintptr_t address, unsigned bytes,
-                          AccessKind kind, bool orders, AtomicKind atomic) {
+void Checker::check_cells(const Recent& recent, std::uintptr_t address, unsigned bytes, How how) {
     code_ = recent.code;
-    Mark mine = mark(recent, orders, atomic);
-    bool may_be_equal = kind == AccessKind::store && !orders && bytes <= sizeof unsettled_.before;
+    AccessKind kind = how.kind;
+    Mark mine = mark(recent).without_bytes().with_order(
+        how.orders, how.atomic == AtomicKind::compare_and_swap);
+    bool may_be_equal =
+        kind == AccessKind::store && !how.orders && bytes <= sizeof unsettled_.before;
     unsettled_.element = 0;
     bool needs_value =
-        recent.shared && kind != AccessKind::store && atomic != AtomicKind::exchange;
-    unsigned cell_bytes = 1u << recent.shift, unwritten = 0, cells = 0;
+        recent.shared && kind != AccessKind::store && how.atomic != AtomicKind::exchange;
+    unsigned cell_bytes = recent.cell_bytes, unwritten = 0, cells = 0;
     std::size_t offset = address - recent.begin, end = offset + bytes;
-    std::size_t at = offset >> recent.shift << recent.shift;
-    for (Cell* cell = recent.cells + (offset >> recent.shift); at < end; at += cell_bytes, cell++) {
+    for (std::size_t at = offset - offset % cell_bytes; at < end; at += cell_bytes) {
+        Cell cell = recent.cells[at / cell_bytes];
         unsigned mask = (1u << cell_bytes) - 1;
         if (at < offset) mask &= ~0u << (offset - at);
         if (at + cell_bytes > end) mask &= (1u << (end - at)) - 1;
-        Mark write = load(cell->write);
+        Mark write = load(cell.write);
         unwritten += needs_value && !(write.exists() && write.same_block(mine));
         cells++;
-        check_cell(*cell, mine.with_bytes(mask), *recent.array,
+        check_cell(cell, mine.with_bytes(mask), *recent.array,
                    std::max(address, recent.begin + at), kind, may_be_equal);
     }
     if (unsettled_.element) {
         unsettled_.array = recent.array;
         unsettled_.address = address;
         unsettled_.bytes = bytes;
+        looks_closely_ = true;
         unsettled_.mine = mine;
         std::memcpy(unsettled_.before, reinterpret_cast<void*>(address), bytes);
     }
@@ -319,16 +382,9 @@ void Checker::check_cells(const Recent& recent, std::uintptr_t address, unsigned
 
 // ---------------------------------------------------------------- errors
 
-unsigned Checker::known_depth() const { return std::min(path_[position.thread].depth, DEPTH); }
-
-const void* const* Checker::callers() {
-    for (unsigned i = 0; i < known_depth(); i++) callers_[i] = calls_[i][position.thread].code;
-    return callers_;
-}
-
 void Checker::fail(const std::string& sentence, const void* code) {
     Quiet quiet;
-    multiprocessor_.fail_at(Checks::line(code, callers(), known_depth()), nullptr, sentence);
+    multiprocessor_.fail_at(Checks::line(code), nullptr, sentence);
 }
 
 static const char* present(AccessKind kind) {
@@ -459,7 +515,7 @@ void Checker::report_unwritten(const Recent& recent, std::uintptr_t address, Mar
     std::string sentence = "reads " + element_text(*recent.array, address) +
                            " before any thread of the block has written it";
     Mark last = {};  // write to the array since the barrier
-    for (std::size_t i = 0; i < recent.bytes >> recent.shift; i++) {
+    for (std::size_t i = 0; i < recent.bytes / recent.cell_bytes; i++) {
         Mark write = load(recent.cells[i].write);
         bool is_of_now = write.exists() && write.same_block(mine) && write.site() != mine.site() &&
                          write.time() >= clocks_.last_barrier();

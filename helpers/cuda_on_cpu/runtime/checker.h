@@ -16,6 +16,14 @@ inline std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
     return hash ^ hash >> 32;
 }
 
+// How an instruction accesses memory, as its hook knows it.
+struct How {
+    AccessKind kind;
+    unsigned char alignment = 1;  // of the addresses, in bytes
+    bool orders = false;  // an atomic or volatile: they do not race, and may order other accesses
+    AtomicKind atomic = AtomicKind::update;
+};
+
 class Checker {
 public:
     explicit Checker(Multiprocessor& multiprocessor)
@@ -40,10 +48,12 @@ public:
     // After an atomic or a volatile read.
     void acquire() { order_.acquire(position.thread); }
 
-    // orders: it is an atomic or volatile, which do not race with each other and may order others.
-    [[gnu::always_inline]] void access(std::uintptr_t address, unsigned bytes, AccessKind kind,
-                                       const void* code, bool orders = false,
-                                       AtomicKind atomic = AtomicKind::update);
+    // bytes: always the same at one place in the code.
+    [[gnu::always_inline]] void access(std::uintptr_t address, unsigned bytes, How how,
+                                       const void* code);
+    // Likewise, for any number of bytes; slower.
+    [[gnu::noinline]] void look_at(std::uintptr_t address, unsigned bytes, How how,
+                                   const void* code);
     [[noreturn, gnu::cold]] void index_out_of_bounds(int line, std::intptr_t index,
                                                      const std::string& type);
     [[noreturn, gnu::cold]] void misaligned(std::uintptr_t address, unsigned bytes,
@@ -54,12 +64,9 @@ public:
     Locals& locals() { return locals_; }
     void forget(std::uintptr_t begin);  // an array that the kernel frees
 
-    // Where the running thread stands: its calls and the iterations of its loops, as a hash.
+    // Where the running thread stands: its calls and the iterations of its loops, as a hash. The
+    // counter wants to know it.
     std::uint64_t& place() { return path_[position.thread].place; }
-    void begin_thread() {
-        path_[position.thread] = {1, 0};
-        locals_.begin_thread(position.thread);
-    }
     void enter_function(const void* call);
     void leave_function();
     void executed(const void* code) {
@@ -74,26 +81,22 @@ private:
     struct alignas(64) Recent {
         const void* code;
         std::uintptr_t begin;
-        std::size_t bytes;
+        std::size_t bytes, last;   // it may access the array up to this offset
         KnownArray* array;
-        Cell* cells;     // the array's
-        unsigned char shift;  // a cell stands for 1 << shift bytes
-        bool shared, only_read, constant;
-        unsigned site;
+        Cells cells;               // the array's
+        std::uint32_t mark;        // of the site, and of all bytes of a cell
+        unsigned char cell_bytes;  // that a cell stands for; 0: no array
+        bool shared, constant, free_to_read;  // constant, or only read by this kernel
     };
-    static constexpr unsigned RECENT = 512, DEPTH = 32;
+    static constexpr unsigned RECENT = 1024, DEPTH = 32;
     struct Path {
         std::uint64_t place;
         unsigned depth;  // of calls; of more than DEPTH the innermost are not told apart
     };
-    struct Call {
-        std::uint64_t place;  // outside it
-        const void* code;
-    };
 
     static unsigned slot(const void* code) {
-        auto bits = std::uintptr_t(code);
-        return unsigned(bits ^ bits >> 10) % RECENT;
+        constexpr unsigned BETWEEN = 4;  // bytes at least, from one call to the next
+        return std::uintptr_t(code) / BETWEEN % RECENT;
     }
     [[gnu::noinline]] void find(Recent& recent, std::uintptr_t address, unsigned bytes,
                                 AccessKind kind, const void* code);
@@ -107,30 +110,30 @@ private:
         return address - (std::uintptr_t(__builtin_frame_address(0)) - STACK_BYTES) <
                2 * STACK_BYTES;
     }
-    static bool seems_filled(std::uintptr_t address, unsigned bytes);
+    [[gnu::always_inline]] static bool seems_filled(std::uintptr_t address, unsigned bytes,
+                                                    unsigned alignment);
     [[gnu::noinline]] void check_filled(const Recent& recent, std::uintptr_t address,
                                         unsigned bytes);
     [[gnu::noinline]] void check_cells(const Recent& recent, std::uintptr_t address, unsigned bytes,
-                                       AccessKind kind, bool orders, AtomicKind atomic);
+                                       How how);
     [[gnu::noinline]] void count(const Recent& recent, std::uintptr_t address, unsigned bytes,
                                  AccessKind kind) {
         counter_.access(
             {recent.code, place(), address, bytes, kind, recent.array, position.thread});
     }
-    void check_cell(Cell& cell, Mark mine, const KnownArray& array, std::uintptr_t address,
+    void check_cell(Cell cell, Mark mine, const KnownArray& array, std::uintptr_t address,
                     AccessKind kind, bool may_be_equal);
     void settle(bool in_kernel);
+    void forget_unsettled() { unsettled_.bytes = 0, looks_closely_ = counting_; }
     void check_rereads(bool in_kernel);
-    Mark mark(const Recent& recent, bool orders, AtomicKind atomic) const {
-        unsigned thread = position.thread;
-        return Mark::of(block_bits_, clocks_.time(thread), thread, recent.site, orders,
-                        atomic == AtomicKind::compare_and_swap);
-    }
-    [[gnu::noinline]] void look_at(std::uintptr_t address, unsigned bytes, AccessKind kind,
-                                   const void* code, bool orders, AtomicKind atomic);
-    [[gnu::always_inline]] bool passes(const Recent& recent, std::uintptr_t address, unsigned bytes,
-                                       AccessKind kind);
-    [[gnu::always_inline]] bool passes(Cell& cell, Mark mine, AccessKind kind, bool shared);
+    // Of a plain access of whole cells.
+    Mark mark(const Recent& recent) { return {clocks_.now(position.thread) | recent.mark}; }
+    // It does what access() leaves over, and look_at() what that does: as the last step of each, so
+    // that it need not save registers.
+    [[gnu::noinline]] void access_other(std::uintptr_t address, unsigned bytes, How how,
+                                        const void* code);
+    bool passes(const Recent& recent, std::uintptr_t address, unsigned bytes, AccessKind kind);
+    [[gnu::always_inline]] bool passes(Cell cell, Mark mine, AccessKind kind, bool shared);
     bool ordered(Mark earlier, Mark mine, bool shared) const;
     bool races(Mark earlier, Mark mine, bool shared) const;
 
@@ -150,15 +153,13 @@ private:
                                                                         const void* code);
     [[noreturn, gnu::cold, gnu::noinline]] void report_unwritten(const Recent& recent,
                                                                  std::uintptr_t address, Mark mine);
-    unsigned known_depth() const;
-    const void* const* callers();
 
     Multiprocessor& multiprocessor_;
     Checks* checks_ = nullptr;
-    std::uint64_t launch_number_ = 0, block_ = 0, block_bits_ = 0;
+    std::uint64_t launch_number_ = 0, block_ = 0;
     const void* code_ = nullptr;             // of the access that is checked
     Counter counter_;
-    bool counting_ = false;
+    bool counting_ = false, looks_closely_ = false;  // at every access
 
     std::deque<KnownArray> shared_;          // that the block has
     Region static_shared_;                   // where those lie that are not dynamic
@@ -189,8 +190,7 @@ private:
     bool any_swapped_ = false;
 
     Path path_[MAX_THREADS];
-    Call calls_[DEPTH][MAX_THREADS];
-    const void* callers_[DEPTH];
+    std::uint64_t place_outside_[DEPTH][MAX_THREADS];  // of each call
 };
 
 // Of the block that runs on this operating-system thread, if its launch is checked.
@@ -211,7 +211,7 @@ private:
 inline void Checker::enter_function(const void* call) {
     unsigned thread = position.thread;
     Path& path = path_[thread];
-    if (path.depth < DEPTH) calls_[path.depth][thread] = {path.place, call};
+    if (path.depth < DEPTH) place_outside_[path.depth][thread] = path.place;
     path.depth++;
     path.place = mix(path.place, std::uint64_t(call));
 }
@@ -219,92 +219,53 @@ inline void Checker::enter_function(const void* call) {
 inline void Checker::leave_function() {
     unsigned thread = position.thread;
     Path& path = path_[thread];
-    if (path.depth && --path.depth < DEPTH) path.place = calls_[path.depth][thread].place;
+    if (path.depth && --path.depth < DEPTH) path.place = place_outside_[path.depth][thread];
 }
 
-inline void Checker::access(std::uintptr_t address, unsigned bytes, AccessKind kind,
-                            const void* code, bool orders, AtomicKind atomic) {
+// Most accesses are found right here: of one whole cell of the array that the instruction accessed
+// last. `bytes` and `how` are known where this is inlined.
+inline void Checker::access(std::uintptr_t address, unsigned bytes, How how, const void* code) {
     const Recent& recent = recent_[slot(code)];
-    if (orders || counting_ || unsettled_.bytes || recent.code != code ||
-        !passes(recent, address, bytes, kind))
-        look_at(address, bytes, kind, code, orders, atomic);
-}
-
-// Most accesses are found right here: of whole cells of the array that the instruction accessed
-// last. `bytes` and `kind` are known where this is inlined.
-inline bool Checker::passes(const Recent& recent, std::uintptr_t address, unsigned bytes,
-                            AccessKind kind) {
     std::size_t offset = address - recent.begin;
-    if (offset >= recent.bytes || offset + bytes > recent.bytes) return false;
-    if (!recent.array)
-        return recent.bytes == multiprocessor_.stacks().bytes() && in_own_stack(address) &&
-               locals_.passes(address, bytes, kind);
-    if (kind == AccessKind::load && !recent.shared && seems_filled(address, bytes)) return false;
-    if (recent.constant || (recent.only_read && kind == AccessKind::load)) return true;
-    Mark mine = mark(recent, false, AtomicKind::update);
-    Cell* cell = recent.cells + (offset >> recent.shift);
-    if (bytes % 4 == 0 && recent.shift == 2) {
-        if (offset % 4) return false;
-        mine = mine.with_bytes(0xf);
-        for (unsigned i = 0; i < bytes / 4; i++)
-            if (!passes(cell[i], mine, kind, recent.shared)) return false;
-        return true;
+    if (how.orders || looks_closely_ || recent.code != code || address % how.alignment ||
+        offset > recent.last)
+        return look_at(address, bytes, how, code);
+    if (recent.cell_bytes != bytes || (how.alignment != bytes && offset % bytes))
+        return access_other(address, bytes, how, code);
+    if (how.kind == AccessKind::load) {
+        if (!recent.shared && seems_filled(address, bytes, how.alignment))
+            return look_at(address, bytes, how, code);
+        if (recent.free_to_read) return;
     }
-    if (bytes != 1u << recent.shift || offset % bytes) return false;
-    return passes(*cell, mine.with_bytes((1u << bytes) - 1), kind, recent.shared);
+    if (!passes(recent.cells[offset / bytes], mark(recent), how.kind, recent.shared))
+        look_at(address, bytes, how, code);
 }
 
-inline void Checker::look_at(std::uintptr_t address, unsigned bytes, AccessKind kind,
-                             const void* code, bool orders, AtomicKind atomic) {
-    if (unsettled_.bytes) settle(true);
-    if (orders) order(address, kind != AccessKind::load);
-    Recent& recent = recent_[slot(code)];
-    if (recent.code != code || address - recent.begin >= recent.bytes)
-        find(recent, address, bytes, kind, code);
-    bool reads = kind == AccessKind::load ||
-                 (kind == AccessKind::atomic && atomic != AtomicKind::exchange);
-    if (!recent.array) {
-        if (recent.bytes != multiprocessor_.stacks().bytes()) return;
-        if (!in_own_stack(address)) find(recent, address, bytes, kind, code);
-        if (reads && locals_.is_unset(address, bytes)) report_unset(address, bytes, code);
-        if (kind != AccessKind::load) locals_.set(address, bytes);
-        return;
-    }
-    std::size_t offset = address - recent.begin;
-    if (offset + bytes > recent.bytes) report_range(*recent.array, address, bytes, kind, code);
-    if (recent.constant) return;
-
-    if (reads && !recent.shared && seems_filled(address, bytes))
-        check_filled(recent, address, bytes);
-    bool is_free = recent.only_read && kind == AccessKind::load;
-    if (!is_free && (orders || !passes(recent, address, bytes, kind)))
-        check_cells(recent, address, bytes, kind, orders, atomic);
-    if (counting_) count(recent, address, bytes, kind);
-}
-
-inline bool Checker::seems_filled(std::uintptr_t address, unsigned bytes) {
+inline bool Checker::seems_filled(std::uintptr_t address, unsigned bytes, unsigned alignment) {
     std::uint64_t word = 0;
     std::memcpy(&word, reinterpret_cast<const void*>(address), bytes < 8 ? bytes : 8);
     std::uint64_t digits = bytes < 8 ? (std::uint64_t{1} << 8 * bytes) - 1 : ~std::uint64_t{0};
+    if (alignment % 2 == 0) {  // faster: look for what all pairs of its bytes have
+        constexpr std::uint64_t ALL = 0x7fc0'7fc0'7fc0'7fc0;
+        static_assert((UNWRITTEN & ALL) == ALL);
+        return (word & ALL & digits) == (ALL & digits);
+    }
     return word == (filled_from(address, UNWRITTEN) & digits);
 }
 
 // Whether an access is right, as it is seen from times alone; if so, it is marked. What does not
 // pass is looked at again, in all detail.
-inline bool Checker::passes(Cell& cell, Mark mine, AccessKind kind, bool shared) {
+inline bool Checker::passes(Cell cell, Mark mine, AccessKind kind, bool shared) {
     if (kind == AccessKind::atomic) return false;
-    std::uint64_t begin = mine.when() - mine.time();
-    unsigned last_barrier = clocks_.last_barrier();
-    auto is_over = [=](Mark mark) __attribute__((always_inline)) {
-        return mark.when() - begin < last_barrier || (mark.bits ^ mine.bits) >> 20 == 0;
+    auto is_over = [this, mine](Mark mark) __attribute__((always_inline)) {
+        return clocks_.is_over(mark) || mark.same_time_and_thread(mine);
     };
     auto is_gone = [=](Mark mark) __attribute__((always_inline)) {  // over, or of a block that is
-        return is_over(mark) || !mark.bits || (shared && !mark.same_block(mine));
+        return !mark.bits || is_over(mark) || (shared && !mark.same_block(mine));
     };
     Mark write = load(cell.write), read = load(cell.read);
     if (kind == AccessKind::load) {
-        if (!is_over(write) && (write.bits || shared)) return false;
-        if ((shared && !write.bits) || write.compares()) return false;
+        if (write.bits ? !is_over(write) || write.compares() : shared) return false;
         if (is_gone(read)) {
             store(cell.read, mine);
             return true;

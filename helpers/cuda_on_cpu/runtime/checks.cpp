@@ -113,7 +113,7 @@ Checks::Checks(const Launch& launch)
       launch_(launch),
       arguments_(arguments_of(launch)),
       module_(memory_of_library(reinterpret_cast<void*>(launch.run_threads))) {
-    sites_.push_back({nullptr, {}});  // number 0: unknown
+    sites_.emplace_back();  // number 0: unknown
     {
         std::lock_guard<std::mutex> lock(variables().mutex);
         for (const KernelArray& variable : variables().all)
@@ -278,32 +278,38 @@ void Checks::forget_accesses() {
     for (KnownArray& array : arrays_) array.shadow->forget();
 }
 
-unsigned Checks::site(const void* code, const void* const* callers, unsigned depth) {
+unsigned Checks::site(const void* code) {
     std::lock_guard<std::mutex> lock(mutex_);
     auto known = site_numbers_.find(code);
     if (known != site_numbers_.end()) return known->second;
     if (sites_.size() == Mark::SITES) return 0;
-    sites_.push_back({code, {callers, callers + depth}});
+    sites_.push_back(calls_to(code));
     return site_numbers_[code] = unsigned(sites_.size() - 1);
 }
 
 // A function of our headers that was not inlined has no line of the learner's: its caller has.
-int Checks::line(const void* code, const void* const* callers, unsigned depth) {
-    auto line_before = [](const void* return_address) {
-        return source_line(const_cast<char*>(static_cast<const char*>(return_address)) - 1);
-    };
-    int line = line_before(code);
-    while (!line && depth) line = line_before(callers[--depth]);
-    return line;
+int Checks::line(const Calls& calls) {
+    for (void* returns_to : calls)
+        if (int line = source_line(static_cast<char*>(returns_to) - 1)) return line;
+    return 0;
+}
+
+int Checks::line(const void* code) { return line(calls_to(code)); }
+
+Checks::Calls Checks::calls_to(const void* code) {
+    Calls calls = running_calls();
+    calls.erase(calls.begin(), std::find(calls.begin(), calls.end(), code));
+    if (calls.empty()) calls.push_back(const_cast<void*>(code));
+    return calls;
 }
 
 int Checks::line(unsigned number) {
-    Site site;
+    Calls calls;
     {
         std::lock_guard<std::mutex> lock(mutex_);
-        site = sites_[number];
+        calls = sites_[number];
     }
-    return number ? line(site.code, site.callers.data(), unsigned(site.callers.size())) : 0;
+    return number ? line(calls) : 0;
 }
 
 std::string element_text(const KernelArray& array, std::uintptr_t address) {

@@ -22,7 +22,7 @@ struct KnownArray : KernelArray {
     bool only_read = false;  // by this kernel, so that no access to it can race
 
     explicit KnownArray(const KernelArray& array)
-        : KernelArray(array), shadow(new Shadow(array.bytes, array.element_bytes)) {}
+        : KernelArray(array), shadow(new Shadow(array.begin, array.bytes, array.element_bytes)) {}
     bool contains(std::uintptr_t address) const { return address - begin < bytes; }
 };
 
@@ -50,10 +50,10 @@ public:
     KnownArray* find(std::uintptr_t address, unsigned bytes);
     bool is_of_no_interest(std::uintptr_t address, Region* region) const;
 
-    // A number for the instruction at `code`, and how it was come to.
-    unsigned site(const void* code, const void* const* callers, unsigned depth);
+    // A number for the instruction before `code`, where the running thread is.
+    unsigned site(const void* code);
     int line(unsigned site);
-    static int line(const void* code, const void* const* callers, unsigned depth);
+    static int line(const void* code);
 
     void forget(std::uintptr_t begin);  // an array that a kernel frees
     void forget_accesses();  // at a barrier of the grid
@@ -72,10 +72,9 @@ public:
     std::string element_names(const KernelArray& array, std::uintptr_t address) const;
 
 private:
-    struct Site {
-        const void* code;
-        std::vector<const void*> callers;
-    };
+    using Calls = std::vector<void*>;  // what they return to, the innermost first
+    static Calls calls_to(const void* code);
+    static int line(const Calls& calls);
 
     KnownArray* find_known(std::uintptr_t address);
     bool is_in_a_table(const MemoryFound& memory) const;
@@ -87,7 +86,7 @@ private:
     std::deque<KnownArray> arrays_;
     std::size_t variables_ = 0;  // the first of the arrays, which are no tensors
     std::unordered_map<const void*, unsigned> site_numbers_;
-    std::vector<Site> sites_;
+    std::vector<Calls> sites_;
     std::set<std::pair<unsigned, unsigned>> remarked_;
 };
 

@@ -77,19 +77,22 @@ static std::string describe_fault(int number, const siginfo_t* info, void* conte
     return std::string(access_kind(context)) + "address " + address + ", where there is no memory.";
 }
 
+std::vector<void*> running_calls() {
+#if defined(__GLIBC__) || defined(__APPLE__)
+    void* frames[64];
+    return std::vector<void*>(frames, frames + backtrace(frames, 64));
+#else
+    return {};
+#endif
+}
+
 // Where the thread that the signal came to stands in the kernel's library; null if not in there.
 static void* code_of_kernel(const Multiprocessor& here) {
-#if defined(__GLIBC__) || defined(__APPLE__)
     Dl_info kernel, frame;
     if (!dladdr(reinterpret_cast<void*>(here.launch().run_threads), &kernel)) return nullptr;
-    void* frames[64];
-    int count = backtrace(frames, 64);
-    for (int i = 0; i < count; i++)
-        if (dladdr(frames[i], &frame) && frame.dli_fbase == kernel.dli_fbase)
-            return static_cast<char*>(frames[i]) - 1;  // of the call, not behind it
-#else
-    (void)here;
-#endif
+    for (void* returns_to : running_calls())
+        if (dladdr(returns_to, &frame) && frame.dli_fbase == kernel.dli_fbase)
+            return static_cast<char*>(returns_to) - 1;  // of the call, not behind it
     return nullptr;
 }
 

@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <string>
+#include <vector>
 
 #include "multiprocessor.h"
 
@@ -24,6 +25,9 @@ public:
 
 // A child process has no watchdog thread; the next launch starts one.
 void forget_watchdog();
+
+// What the calls return to that the calling thread is in, the innermost first; none if unknown.
+std::vector<void*> running_calls();
 
 // The file that the code at this address was loaded from; `module` is what dladdr says about it.
 std::string file_of(void* code_address, const Dl_info& module);

@@ -15,70 +15,66 @@ using namespace cuda_on_cpu;
 
 // ---------------------------------------------------------------- accesses
 
-[[gnu::always_inline]] static inline void tell(const void* address, std::size_t bytes,
-                                               AccessKind kind, const void* code,
-                                               bool orders = false) {
+[[gnu::always_inline]] static inline void tell(const void* address, std::size_t bytes, How how,
+                                               const void* code) {
     if (Checker* checker = checker_here)
-        checker->access(std::uintptr_t(address), unsigned(bytes), kind, code, orders);
+        checker->access(std::uintptr_t(address), unsigned(bytes), how, code);
 }
+
+static constexpr AccessKind LOAD = AccessKind::load, STORE = AccessKind::store;
 
 // An access of a type that is aligned to its size. (clang says so from eight bytes on.)
-template <unsigned BYTES>
-[[gnu::always_inline]] static inline void tell_aligned(const void* address, AccessKind kind,
-                                                       const void* code, bool orders = false) {
+static constexpr How aligned(unsigned bytes, AccessKind kind, bool orders = false) {
 #if defined(__clang__)
-    constexpr unsigned ALIGNMENT = BYTES < 8 ? BYTES : 8;
-#else
-    constexpr unsigned ALIGNMENT = BYTES;
+    if (bytes > 8) bytes = 8;
 #endif
-    Checker* checker = checker_here;
-    if (checker && std::uintptr_t(address) % ALIGNMENT)
-        checker->misaligned(std::uintptr_t(address), BYTES, kind, code);
-    tell(address, BYTES, kind, code, orders);
+    return {kind, (unsigned char)bytes, orders};
 }
+static constexpr How unaligned(AccessKind kind, bool orders = false) { return {kind, 1, orders}; }
 
-#define ACCESSES(N)                                                                                \
-    HOOK void __tsan_read##N(void* p) { tell_aligned<N>(p, AccessKind::load, CALLER); }            \
-    HOOK void __tsan_write##N(void* p) { tell_aligned<N>(p, AccessKind::store, CALLER); }          \
-    HOOK void __tsan_read_write##N(void* p) {                                                      \
-        tell_aligned<N>(p, AccessKind::load, CALLER);                                              \
-        tell_aligned<N>(p, AccessKind::store, CALLER);                                             \
-    }                                                                                              \
-    HOOK void __tsan_unaligned_read##N(void* p) { tell(p, N, AccessKind::load, CALLER); }          \
-    HOOK void __tsan_unaligned_write##N(void* p) { tell(p, N, AccessKind::store, CALLER); }        \
-    HOOK void __tsan_unaligned_read_write##N(void* p) {                                            \
-        tell(p, N, AccessKind::load, CALLER);                                                      \
-        tell(p, N, AccessKind::store, CALLER);                                                     \
-    }                                                                                              \
-    HOOK void __tsan_volatile_read##N(void* p) { tell_aligned<N>(p, AccessKind::load, CALLER, true); }\
-    HOOK void __tsan_volatile_write##N(void* p) { tell_aligned<N>(p, AccessKind::store, CALLER, true); }\
-    HOOK void __tsan_unaligned_volatile_read##N(void* p) {                                         \
-        tell(p, N, AccessKind::load, CALLER, true);                                                \
-    }                                                                                              \
-    HOOK void __tsan_unaligned_volatile_write##N(void* p) {                                        \
-        tell(p, N, AccessKind::store, CALLER, true);                                               \
+#define ACCESS(NAME, N, HOW) HOOK void __tsan_##NAME##N(void* p) { tell(p, N, HOW, CALLER); }
+#define LOAD_AND_STORE(NAME, N, LOADS, STORES)                                                     \
+    HOOK void __tsan_##NAME##N(void* p) {                                                          \
+        tell(p, N, LOADS, CALLER);                                                                 \
+        tell(p, N, STORES, CALLER);                                                                \
     }
+#define ACCESSES(N)                                                                                \
+    ACCESS(read, N, aligned(N, LOAD))                                                              \
+    ACCESS(write, N, aligned(N, STORE))                                                            \
+    ACCESS(volatile_read, N, aligned(N, LOAD, true))                                               \
+    ACCESS(volatile_write, N, aligned(N, STORE, true))                                             \
+    ACCESS(unaligned_read, N, unaligned(LOAD))                                                     \
+    ACCESS(unaligned_write, N, unaligned(STORE))                                                   \
+    ACCESS(unaligned_volatile_read, N, unaligned(LOAD, true))                                      \
+    ACCESS(unaligned_volatile_write, N, unaligned(STORE, true))                                    \
+    LOAD_AND_STORE(read_write, N, aligned(N, LOAD), aligned(N, STORE))                             \
+    LOAD_AND_STORE(unaligned_read_write, N, unaligned(LOAD), unaligned(STORE))
 ACCESSES(1)
 ACCESSES(2)
 ACCESSES(4)
 ACCESSES(8)
 ACCESSES(16)
 
-HOOK void __tsan_read_range(void* p, std::size_t n) { tell(p, n, AccessKind::load, CALLER); }
-HOOK void __tsan_write_range(void* p, std::size_t n) { tell(p, n, AccessKind::store, CALLER); }
+// Of any number of bytes.
+static void tell_of_any(const void* address, std::size_t bytes, AccessKind kind, const void* code) {
+    if (Checker* checker = checker_here)
+        checker->look_at(std::uintptr_t(address), unsigned(bytes), {kind}, code);
+}
+HOOK void __tsan_read_range(void* p, std::size_t n) { tell_of_any(p, n, LOAD, CALLER); }
+HOOK void __tsan_write_range(void* p, std::size_t n) { tell_of_any(p, n, STORE, CALLER); }
 
 HOOK void* __tsan_memcpy(void* to, const void* from, std::size_t n) {
-    tell(from, n, AccessKind::load, CALLER);
-    tell(to, n, AccessKind::store, CALLER);
+    tell_of_any(from, n, LOAD, CALLER);
+    tell_of_any(to, n, STORE, CALLER);
     return std::memcpy(to, from, n);
 }
 HOOK void* __tsan_memmove(void* to, const void* from, std::size_t n) {
-    tell(from, n, AccessKind::load, CALLER);
-    tell(to, n, AccessKind::store, CALLER);
+    tell_of_any(from, n, LOAD, CALLER);
+    tell_of_any(to, n, STORE, CALLER);
     return std::memmove(to, from, n);
 }
 HOOK void* __tsan_memset(void* to, int value, std::size_t n) {
-    tell(to, n, AccessKind::store, CALLER);
+    tell_of_any(to, n, STORE, CALLER);
     return std::memset(to, value, n);
 }
 
@@ -186,10 +182,6 @@ void Loop::iterate() {
     if (Checker* checker = checker_here) checker->place() = mix(inside_, ++iterations_);
 }
 
-void begin_checked_thread() {
-    if (Checker* checker = checker_here) checker->begin_thread();
-}
-
 void name_array(const DeclaredArray& array) {
     if (Checker* checker = checker_here) checker->name_array(array);
 }
@@ -214,8 +206,8 @@ void report_received() {
 
 void record_atomic(const void* address, std::size_t bytes, AtomicKind atomic) {
     if (Checker* checker = checker_here)
-        checker->access(std::uintptr_t(address), unsigned(bytes), AccessKind::atomic, CALLER, true,
-                        atomic);
+        checker->access(std::uintptr_t(address), unsigned(bytes),
+                        {AccessKind::atomic, 1, true, atomic}, CALLER);
 }
 
 void record_acquire() {

@@ -13,6 +13,12 @@ Locals::~Locals() {
     if (marks_) munmap(marks_, stacks_.bytes());
 }
 
+void Locals::begin_block() {
+    if (any_declared_)
+        for (auto& declared : declared_) declared.clear();
+    any_declared_ = false;
+}
+
 // A variable of a function that has returned lies below the running one, or where the new one is.
 void Locals::declare(const DeclaredArray& variable, std::size_t number_bytes, unsigned thread) {
     auto begin = std::uintptr_t(variable.begin);
@@ -26,6 +32,7 @@ void Locals::declare(const DeclaredArray& variable, std::size_t number_bytes, un
     auto& declared = declared_[thread];
     declared.erase(std::remove_if(declared.begin(), declared.end(), is_over), declared.end());
     declared.push_back(variable);
+    any_declared_ = true;
     std::memset(const_cast<void*>(variable.begin), UNSET, variable.bytes);
     Mark mark = number_bytes == 2  ? Mark::short_number
                 : number_bytes > 2 ? Mark::number

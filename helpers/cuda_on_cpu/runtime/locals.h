@@ -20,7 +20,7 @@ public:
     ~Locals();
     Locals(const Locals&) = delete;
 
-    void begin_thread(unsigned thread) { declared_[thread].clear(); }
+    void begin_block();
     void declare(const DeclaredArray& variable, std::size_t number_bytes, unsigned thread);
 
     // Most accesses are found right here; the others are to be looked at by what follows.
@@ -54,6 +54,7 @@ private:
 
     const Stacks& stacks_;
     Mark* marks_ = nullptr;  // one for each byte; made when there is a first variable
+    bool any_declared_ = false;  // in this block
     std::vector<DeclaredArray> declared_[MAX_THREADS];  // by each thread, the latest ones last
 };
 

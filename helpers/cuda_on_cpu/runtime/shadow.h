@@ -19,13 +19,14 @@ struct Mark {
     static constexpr unsigned BLOCKS = 1u << 18, SITES = 1u << 13, LATEST = 0xffff;
 
     static std::uint64_t bits_of_block(std::uint64_t block) { return (block % BLOCKS) << 46; }
-    static Mark of(std::uint64_t bits_of_block, unsigned time, unsigned thread, unsigned site,
-                   bool atomic, bool compares) {
-        return {bits_of_block | std::uint64_t{time} << 30 | std::uint64_t{thread} << 20 |
-                std::uint64_t{site} << 7 | std::uint64_t{compares} << 6 |
-                std::uint64_t{atomic} << 1 | 1};
-    }
+    static std::uint64_t bits_of_time(unsigned time) { return std::uint64_t{time} << 30; }
+    static std::uint64_t bits_of_thread(unsigned thread) { return std::uint64_t{thread} << 20; }
+    static Mark of_site(unsigned site) { return {std::uint64_t{site} << 7 | 1}; }
     Mark with_bytes(unsigned mask) const { return {bits | std::uint64_t{mask} << 2}; }
+    Mark without_bytes() const { return {bits & ~std::uint64_t{0xf << 2}}; }
+    Mark with_order(bool atomic, bool compares) const {
+        return {bits | std::uint64_t{compares} << 6 | std::uint64_t{atomic} << 1};
+    }
 
     bool exists() const { return bits & 1; }
     bool atomic() const { return bits >> 1 & 1; }
@@ -40,14 +41,24 @@ struct Mark {
     bool same_thread(Mark other) const {
         return same_block(other) && thread() == other.thread();
     }
+    bool same_time_and_thread(Mark other) const { return (bits ^ other.bits) >> 20 == 0; }
     bool same_moment(Mark other) const {
-        return (bits ^ other.bits) >> 20 == 0 && exists() && atomic() == other.atomic();
+        return same_time_and_thread(other) && exists() && atomic() == other.atomic();
     }
 };
 
 // What is remembered of an element of 1 or 2 bytes, or of 4 bytes of a larger one.
 struct Cell {
-    Mark write, read, other_read;
+    Mark &write, &read, &other_read;
+};
+
+// Writes, reads and other reads are apart: what is only written takes a third of the memory.
+struct Cells {
+    Mark* writes;
+    std::size_t stride;
+    Cell operator[](std::size_t i) const {
+        return {writes[i], writes[stride + i], writes[2 * stride + i]};
+    }
 };
 
 inline Mark load(const Mark& mark) { return {__atomic_load_n(&mark.bits, __ATOMIC_RELAXED)}; }
@@ -58,18 +69,18 @@ inline void store(Mark& mark, Mark value) {
 // The cells of one array. Pages that no access touches take no memory.
 class Shadow {
 public:
-    Shadow(std::size_t bytes, std::size_t element_bytes);
+    Shadow(std::uintptr_t begin, std::size_t bytes, std::size_t element_bytes);
     ~Shadow();
     Shadow(const Shadow&) = delete;
     void forget();
 
-    unsigned shift() const { return shift_; }  // a cell stands for 1 << shift bytes
-    Cell* cells() const { return cells_; }
+    unsigned cell_bytes() const { return cell_bytes_; }  // that a cell stands for
+    Cells cells() const { return {marks_, stride_}; }
 
 private:
-    unsigned shift_;
-    std::size_t bytes_;  // of the cells
-    Cell* cells_;
+    unsigned cell_bytes_;
+    std::size_t stride_, bytes_;  // of the marks
+    Mark* marks_;
 };
 
 // Which accesses of a block are ordered before the running thread's, by barriers and __syncwarp.
@@ -77,8 +88,8 @@ class Clocks {
 public:
     static constexpr unsigned LANES = WARP_SIZE, THREADS = MAX_THREADS;
 
-    void begin_block();
-    void barrier() { begin_ = latest_ = latest_ < Mark::LATEST ? latest_ + 1 : latest_; }
+    void begin_block(std::uint64_t block);
+    void barrier() { begin_at(latest_ < Mark::LATEST ? latest_ + 1 : latest_); }
     void sync_lanes(unsigned warp, std::uint32_t lanes);
     void tick(unsigned thread);  // what the thread does from now on is later
 
@@ -90,6 +101,16 @@ public:
     unsigned time(unsigned thread) const {
         return time_[thread] > begin_ ? time_[thread] : begin_;
     }
+    // Block, time and thread, as the marks have them.
+    std::uint64_t now(unsigned thread) {
+        if (thread != now_of_) {
+            now_of_ = thread;
+            now_ = block_bits_ | Mark::bits_of_time(time(thread)) | Mark::bits_of_thread(thread);
+        }
+        return now_;
+    }
+    // Whether it is of this block, before the last barrier.
+    bool is_over(Mark mark) const { return mark.bits - block_bits_ < over_; }
     // Whether an access by `other`, at its time, comes before what `thread` of its block does now.
     bool ordered(unsigned other, unsigned when, unsigned thread) const {
         return when < begin_ || when == Mark::LATEST ||
@@ -98,6 +119,15 @@ public:
     }
 
 private:
+    void begin_at(unsigned time) {
+        begin_ = latest_ = time;
+        over_ = Mark::bits_of_time(time);
+        now_of_ = NOBODY;
+    }
+    static constexpr unsigned NOBODY = ~0u;
+    std::uint64_t block_bits_ = 0, now_ = 0;
+    std::uint64_t over_ = 0;             // begin_, as the marks have it
+    unsigned now_of_ = NOBODY;           // the thread that now_ is of
     unsigned begin_ = 1, latest_ = 1;    // time of the last barrier; of anything since
     bool lanes_met_ = false;             // in this block
     bool ticked_ = false;                // likewise, so that some time_ is not 0

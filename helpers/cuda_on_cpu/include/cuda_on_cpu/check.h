@@ -33,7 +33,6 @@ private:
     bool begun_ = false;
 };
 
-CUDA_ON_CPU_API void begin_checked_thread();
 // A __shared__ or __device__ array: its name, elements and extents. A null pointer means dynamic
 // shared memory.
 struct DeclaredArray {
@@ -55,7 +54,7 @@ CUDA_ON_CPU_API bool is_unset(const volatile void* variable, std::size_t bytes);
 CUDA_ON_CPU_API void set_local(const volatile void* variable, std::size_t bytes);
 CUDA_ON_CPU_API void report_received();  // by a shuffle
 // An exchange needs no earlier value, and a plain read may precede a compare-and-swap.
-enum class AtomicKind { update, exchange, compare_and_swap };
+enum class AtomicKind : unsigned char { update, exchange, compare_and_swap };
 CUDA_ON_CPU_API void record_atomic(const void* address, std::size_t bytes, AtomicKind);
 CUDA_ON_CPU_API void record_acquire();  // after an atomic or a volatile read
 enum class Scope { block, device };
@@ -147,11 +146,6 @@ struct NamedVariable {
     }
 };
 
-CUDA_ON_CPU_UNCHECKED inline void begin_thread() {
-#if defined(CUDA_ON_CPU_CHECK)
-    begin_checked_thread();
-#endif
-}
 CUDA_ON_CPU_INLINE void note_atomic([[maybe_unused]] const void* address,
                                     [[maybe_unused]] std::size_t bytes,
                                     [[maybe_unused]] AtomicKind kind) {

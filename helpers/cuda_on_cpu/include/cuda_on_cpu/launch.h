@@ -35,10 +35,8 @@ inline bool next_thread() {
 // the compiler may inline into this loop; only a thread that has to wait costs a switch of stacks.
 template <class Call>
 CUDA_ON_CPU_UNCHECKED void run_threads(void* call) {
-    do {
-        begin_thread();
-        (*static_cast<const Call*>(call))();
-    } while (next_thread());
+    do (*static_cast<const Call*>(call))();
+    while (next_thread());
 }
 
 // An argument is copied at the launch, but for an object of the host's, as which a kernel cannot have
