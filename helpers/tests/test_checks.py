@@ -294,6 +294,13 @@ def test_new_memory_is_poisoned_within_the_block_only():
         assert torch.empty(5).isnan().all()
         assert (torch.empty(5, dtype=torch.int32) == 2**31 - 1).all()
     assert not torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    with poisoned():
+        pass
+    try:
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def test_poisoned_memory_hides_no_other_warning():
@@ -311,6 +318,20 @@ def test_check_grad_finds_what_is_left_unwritten():
 
     with pytest.raises(AssertionError, match=r"out\[3\]: expected 2, got nan"):
         check_grad(half, lambda inp: 2 * inp, torch.ones(6))
+
+    class Half(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, inp):
+            return 2 * inp
+
+        @staticmethod
+        def backward(ctx, dout):
+            dinp = torch.empty_like(dout)
+            dinp[:3] = 2 * dout[:3]
+            return dinp
+
+    with pytest.raises(AssertionError, match=r"dinp\[3\]: expected .*, got nan"):
+        check_grad(lambda inp: Half.apply(inp), lambda inp: 2 * inp, torch.ones(6))
 
 
 def test_check_grad_hands_on_gradients_stored_by_columns():

@@ -99,6 +99,8 @@ def test_a_string_without_kernels_or_with_a_gap_is_shown():
     assert "TODO" in show_cuda("__global__ void f() {\n    TODO\n}")._repr_html_()
     assert '<span class="c1">// the end</span>' in show_cuda("int a;\n// the end")._repr_html_()
     assert text_of(show_cuda("struct { a & b")._repr_html_()) == "struct { a & b"
+    method = "struct Pair {\n    float x;\n    float sum() {\n        return x;\n    }\n};"
+    assert not folded(show_cuda(method + "\n__global__ void k() {}")._repr_html_())
 
 
 def test_twins_stand_beside_each_other():
@@ -124,6 +126,19 @@ def test_division_is_no_comment():
 
     src = "__global__ void kernel() {\nint at = n / rows;\nout[at] = n;  //cols\n}"
     assert [j for _, j in show_twins(kernel, src).pairs] == [0, 1, None, 2, 3]
+
+
+def test_lines_are_paired_by_what_they_say_in_both_languages():
+    def kernel(out, n, W, i, j):
+        if i < n and not j:
+            out[i] = n // W
+        j += 1
+
+    lines = ["if (i < n && !j)", "    out[i] = n / W;", "return;"]
+    indented = "".join(f"    {line}\n" for line in ["__global__ void kernel() {", *lines, "}"])
+    twins = show_twins(kernel, indented)
+    assert twins.cuda[0].startswith("__global__"), "it stands at the edge"
+    assert twins.pairs == [(0, 0), (1, 1), (2, 2), (3, None), (None, 3), (None, 4)]
 
 
 def test_twins_as_text_and_as_html_say_the_same():

@@ -1,5 +1,6 @@
 """An exercise is to do, right, or wrong with a card that says why; never right by accident."""
 
+import inspect
 import json
 import math
 import os
@@ -7,24 +8,26 @@ import re
 import subprocess
 import sys
 import textwrap
+import warnings
 
 import pytest
 import torch
 
 from helpers.base.machine import ROOT
 from helpers.checks import check_close
-from helpers.compiler import compile_cuda
+from helpers.compiler import build, compile_cuda
 from helpers.device import DEVICE
 from helpers.exercises import (
     ExerciseError,
     exercise,
+    gate,
     predict,
     progress,
     reveal,
     show_predictions,
     show_progress,
 )
-from helpers.exercises.card import WRONG, log_scale, thread_picture
+from helpers.exercises.card import WRONG, Card, log_scale, thread_picture
 from helpers.exercises.solutions import solution_of
 from helpers.simulator import blockDim, blockIdx, launch, threadIdx
 from helpers.tests.svg import read_svg
@@ -181,18 +184,25 @@ def test_a_check_may_answer_yes_or_no(attempt, complaint, capsys):
     assert capsys.readouterr().out == "● 2.1: right\n"
 
 
-def test_what_a_python_kernel_did_wrong_is_on_the_card(capsys):
+def test_what_a_python_kernel_did_wrong_is_on_the_card(capsys, monkeypatch):
+    cards = []
+
     def kernel(out):
         out[blockIdx.x * blockDim.x + threadIdx.x] = 1
 
     def check(kernel):
-        launch(kernel, 2, 4, torch.zeros(5))
+        launch(kernel, 2, 4, torch.zeros(7))
 
     with pytest.raises(ExerciseError):
         exercise("guard", kernel, check, hint="compare with n")
     text = capsys.readouterr().out
-    assert "out[5] is out of range, shape (5,) (block 1, thread 1)" in text
+    assert "out[7] is out of range, shape (7,) (block 1, thread 3)" in text
     assert text.endswith("  Hint: compare with n\n")
+    monkeypatch.setattr(gate, "_show", cards.append)
+    with pytest.raises(ExerciseError):
+        exercise("guard", kernel, check)
+    words = "block 1 of 2, thread 3 of 4: warp 0, lane 3"
+    assert drawn(cards[0].picture)[0] == words and words in cards[0]._repr_html_()
 
 
 def test_errors_of_python_pass_through_below_a_card(capsys):
@@ -233,7 +243,10 @@ def test_a_wrong_kernel_is_run_with_checks_and_its_thread_shown(capsys):
         with pytest.raises(ExerciseError):
             exercise("fill", filled(guard, value), check_fill)
         assert re.search(found, capsys.readouterr().out), found
-    exercise("fill", filled("if (i < n)", "3"), check_fill)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of all that write the same, no word
+        exercise("fill", filled("out[0] = 3; if (i < n)", "3"), check_fill)
+    assert not build._every_call_checked
     with pytest.raises(RuntimeError) as caught:
         compile_cuda(filled("", "3"), check=True).fill(1000)
     assert caught.value.stopped_at == ((4, 1, 1), (256, 1, 1), (3, 0, 0), (232, 0, 0))
@@ -292,6 +305,12 @@ def test_the_scale_holds_guess_and_measured_value():
         places = [float(mark.get("cx")) for mark in root.iter("circle")]
         assert all(20 <= x <= 440 for x in places)
         assert (places[0] < places[1]) == (guess < measured)
+    assert drawn(log_scale(1, 2, '<"&'))[0] == 'guess 1 <"&, measured 2 <"&'
+
+
+def test_what_a_card_says_is_text():
+    html = Card("<a", "wrong", "x < y & z", hint="<b>")._repr_html_()
+    assert all(text in html for text in ("&lt;a", "x &lt; y &amp; z", "&lt;b&gt;"))
 
 
 # ---------------------------------------------------------------- predictions and progress
@@ -307,6 +326,21 @@ def test_a_prediction_is_kept_and_the_first_guess_counts():
     assert 'alt="guess 40 µs, measured 20 µs"' in card._repr_html_()
     assert "the guess that counts was 40 µs" in repr(predict("time", 20, "µs"))
     assert "2 times too much" in repr(reveal("time", 20.0, "µs"))
+
+
+def test_predictions_are_compared(tmp_path, monkeypatch):
+    guesses = {"a": 8, "b": 0.5, "c": 3, "d": 1.2, "e": 1}
+    write_notebook(tmp_path / "00_a.ipynb", *(f"predict('{name}', ..., 's')" for name in guesses))
+    monkeypatch.setattr(progress, "NOTEBOOKS", tmp_path)
+    said = []
+    for name, guess in guesses.items():
+        predict(name, guess, "s")
+        said.append(repr(reveal(name, 1.0, "s")).split(": ")[-1])
+    assert said[:2] == ["8 times too much", "2 times too little"]
+    assert said[2:] == ["3 times too much", "within a quarter", "within a quarter"]
+    table = show_predictions()
+    assert [line[-1] for line in table.lines] == ["★★★", "★", "★★", "·", "·"]
+    assert table.caption == "off by a factor of 4.00 in the first half of the course, 1.53 since"
 
 
 def test_predictions_refuse_what_is_no_guess():
@@ -364,7 +398,7 @@ def test_a_broken_progress_file_is_named():
 FOLDED = "<details><summary>Solution</summary>\n\n{}\n\n</details>"
 
 
-def test_solutions_are_found_and_checked(tmp_path, monkeypatch):
+def test_solutions_are_found_and_checked(tmp_path, monkeypatch, capsys):
     path = tmp_path / "00_a.ipynb"
     write_notebook(
         path,
@@ -386,7 +420,8 @@ def test_solutions_are_found_and_checked(tmp_path, monkeypatch):
     monkeypatch.setenv("SOLUTIONS_OF", str(path))
     exercise("last", None, lambda src: src == "wrong")
     with pytest.raises(AssertionError, match="'wrong' is not right yet"):
-        exercise("last", None, lambda src: src == "right")
+        exercise("last", None, lambda src: print("checked") or src == "right")
+    assert "checked" not in capsys.readouterr().out, "the learner sees what is to do"
     assert progress.entry("last") == {}
 
 
@@ -395,7 +430,9 @@ def test_a_solution_can_be_a_python_kernel(tmp_path):
     kernel = "def ones(out):\n    out[threadIdx.x] = 1"
     write_notebook(path, "exercise('ones', ones, f)", FOLDED.format(f"```python\n{kernel}\n```"))
     out = torch.zeros(4)
-    launch(solution_of(path, "ones", {"threadIdx": threadIdx}), 1, 4, out)
+    solution = solution_of(path, "ones", {"threadIdx": threadIdx})
+    assert inspect.getsource(solution).strip() == kernel
+    launch(solution, 1, 4, out)
     check_close(out, torch.ones(4))
 
 

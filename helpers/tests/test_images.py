@@ -13,6 +13,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from matplotlib import pyplot as plt
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib_inline.config import InlineBackend
 from PIL import Image
 
 from helpers.base.images import STYLE, figure_html, image_html, set_up_pictures
@@ -91,6 +92,11 @@ def test_the_alt_text_is_the_label_or_what_the_axes_say():
     figure.set_label('a "line" & more')
     assert shown(figure_html(figure))[0] == 'a "line" & more'
     assert shown(figure_html(Figure()))[0] == "a drawing"
+    figure, (bars, words) = plt.subplots(2)
+    bars.set_yticks([0, 1, 2], ["naive", "tiled", "3"])
+    bars.set_xlabel("ms")
+    words.text(0, 0, "a note")
+    assert shown(figure_html(figure))[0] == "ms: naive, tiled; a note"
 
 
 def test_a_long_title_is_not_cut():
@@ -141,6 +147,7 @@ def test_a_notebook_shows_figures_and_pictures_alike(monkeypatch):
     monkeypatch.setattr("IPython.get_ipython", lambda: shell)
     with matplotlib.rc_context():
         set_up_pictures()
+        assert InlineBackend.instance().figure_formats == set()
         assert plt.rcParams["text.color"] == INK
         figure = figure_with_a_line()
         data, _ = shell.display_formatter.format(figure)

@@ -80,6 +80,7 @@ def test_owners_stand_in_their_cells():
     texts = {place: int(text) for place, text in text_at(ax).items()}
     assert texts == {(i + 0.5, r + 0.5): owners[r, i].item() for i in range(4) for r in range(2)}
     colors = {patch.get_xy(): patch.get_facecolor() for patch in ax.patches}
+    assert all(min(color) > 0.59 for color in colors.values()), "black text is easy to read"
     assert colors[0, 1] == colors[1, 1] == colors[0, 0] != colors[2, 1] == colors[1, 0]
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["one each", "two each"]
     assert "two each [0, 0, 1, 1]" in ax.figure.get_label()
@@ -140,12 +141,23 @@ def test_a_timeline_gives_a_kernel_the_colour_of_its_operator():
     events += [event("aten::inner", "cpu_op", 1, 8), event("launch", "python_function", 0, 99)]
     events += [event("cudaLaunchKernel", "cuda_runtime", ts, 2) for ts in (14, 5)]
     events += [event("cudaDeviceSynchronize", "cuda_runtime", 30, 29)]
+    events += [event("cudaMalloc", "cuda_runtime", 3, 1)]  # launches no kernel
     ax = plot_timeline(events, "some GPU")
     bars = {}
     for bar in ax.collections:
         left, bottom = bar.get_paths()[0].vertices.min(0)
         bars[left, round(bottom + 0.4)] = tuple(bar.get_facecolor()[0])
-    assert set(bars) == {(0, 2), (12, 2), (1, 2), (5, 1), (14, 1), (30, 1), (20, 0), (50, 0)}
+    assert set(bars) == {
+        (0, 2),
+        (12, 2),
+        (1, 2),
+        (3, 1),
+        (5, 1),
+        (14, 1),
+        (30, 1),
+        (20, 0),
+        (50, 0),
+    }
     assert bars[0, 2] == bars[1, 2] == bars[5, 1] == bars[20, 0] != bars[12, 2]
     assert bars[12, 2] == bars[14, 1] == bars[50, 0] != bars[30, 1] != bars[0, 2]
     assert [t.get_text() for t in ax.get_legend().get_texts()] == ["aten::a", "aten::b"]

@@ -62,6 +62,20 @@ def test_the_picture_has_the_curve_the_digits_and_an_alt_text(clock):
     assert drawn.findall(".//image")
 
 
+def test_a_notebook_renews_the_picture_where_it_stands(monkeypatch):
+    shown = []
+
+    class Handle:
+        update = shown.append
+
+    monkeypatch.setattr("IPython.get_ipython", lambda: True)
+    monkeypatch.setattr("IPython.display.display", lambda picture, display_id: Handle)
+    training = LiveTraining("ours", 2, digits)
+    for _ in range(3):
+        training.update(torch.ones(2).unbind())
+    assert [repr(picture)[:22] for picture in shown] == ["ours: step 2 of 2, los"] * 2
+
+
 def test_losses_that_are_no_numbers_are_left_out(clock):
     nan = float("nan")
     train(clock, [2.0] * 20 + [nan] * 20, 0.01)

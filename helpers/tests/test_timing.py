@@ -54,7 +54,7 @@ def test_time_cuda_without_a_record_is_nan():
     assert calls == [1] and math.isnan(found.median_ms) and "Nothing is recorded" in str(found)
 
 
-def test_a_recorded_table_is_shown_with_its_gpu(monkeypatch, gpu):
+def test_a_recorded_table_is_shown_with_its_gpu(monkeypatch, gpu, records):
     candidates = {"x * x": lambda: x * x, "square": lambda: x.square()}
     monkeypatch.setenv("RECORD", "1")
     live = compare(candidates, "01_square", bytes=800, flops=100)
@@ -69,6 +69,12 @@ def test_a_recorded_table_is_shown_with_its_gpu(monkeypatch, gpu):
     assert "recorded on Pretended GPU" in str(table)
     assert "recorded on Pretended GPU" in str(time_cuda(candidates["square"], "01_one"))
     assert table.record.value["bytes"] == 800
+
+    assert table.header[0] == "Pretended GPU"
+    (records / "01_two.json").write_text((records / "01_square.json").read_text())
+    brief = compare(candidates, "01_two")
+    assert brief.caption.startswith("median of 8 samples") and brief.header == table.header
+    assert str(brief).count("\n") == 4
 
     changed = compare(candidates | {"pow": lambda: x**2}, "01_square")
     assert len(changed.rows) == 2 and "earlier version of this cell" in changed.caption
