@@ -2,7 +2,8 @@
 
 A test that crashes its process spoils only its own part. As many parts run at once as there are
 cores, up to MOST_AT_ONCE, each on cores of its own: PyTorch and the CPU backend start a thread for
-each core that they may use. What takes longest comes first: notebooks, then the largest files.
+each core that they may use. What takes longest comes first: LONGEST, notebooks, then the largest
+files.
 A line for each part counts up: parts done of all, seconds since the start. The last line is the sum
 of all parts.
 """
@@ -28,6 +29,12 @@ from helpers.make.kernels import notebook_paths
 from helpers.make.worker import GRACE_S, Worker
 
 MOST_AT_ONCE = 8  # a part takes up to 2 GB of memory
+LONGEST = (  # more than a minute each, on 2 cores
+    "notebooks/17_mnist_cnn.ipynb",
+    "helpers/tests/test_compiler.py",
+    "helpers/tests/test_proof_agreement.py",
+    "kernels/tests/test_kernels.py",
+)
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # nbval's, also where nobody looks at a terminal
 ENVIRONMENT = {
     "RECORD": "check",  # a notebook whose record is stale fails
@@ -63,9 +70,12 @@ class Result:
 
 def parts() -> list[list[str]]:
     """Return pytest's arguments for each part."""
-    notebooks = [[*NBVAL, str(path)] for path in reversed(notebook_paths())]
-    tests = sorted(ROOT.glob("*/tests/test_*.py"), key=lambda path: path.stat().st_size)
-    return notebooks + [[str(path)] for path in reversed(tests)]
+    tests = sorted(ROOT.glob("*/tests/test_*.py"), key=lambda path: -path.stat().st_size)
+    longest = [ROOT / name for name in LONGEST]
+    paths = [*longest, *reversed(notebook_paths()), *tests]
+    return [
+        [*(NBVAL if path.suffix == ".ipynb" else []), str(path)] for path in dict.fromkeys(paths)
+    ]
 
 
 def shares() -> list[set[int]]:

@@ -17,7 +17,7 @@ from collections.abc import Set
 
 from helpers.base.machine import ROOT
 
-LIMIT_S = 1200  # the longest part takes 4 minutes on 2 cores with nothing else to do
+LIMIT_S = 1200  # notebook 17, the longest, takes 4 minutes on a core with nothing else to do
 GRACE_S = 10
 IMPORTED = ("matplotlib.pyplot", "pytest", "torch.utils.cpp_extension")
 
