@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from helpers import recorded, timing
+from helpers.base.tables import Table
 from helpers.recorded import Record
 from helpers.timing import Comparison, compare, time_cuda
 
@@ -317,6 +318,11 @@ def shown(**columns):
     ]
     value = {"rows": rows, "self_ratio": 1.004, "method": "median of 100 samples"}
     return Comparison(Record(value, "GPU", torch.__version__, "13.0", date="2026-01-01"))
+
+
+def test_a_table_without_a_caption_ends_with_its_rows():
+    table = Table(["a"], [["1"]], "")
+    assert str(table).endswith("\n1") and "<p" not in table._repr_html_()
 
 
 def test_text_is_aligned_and_has_units():
