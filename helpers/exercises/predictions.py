@@ -58,7 +58,7 @@ def show_predictions() -> Table:
                 continue
             guess, measured, unit = known["guess"], known["measured"], known["unit"]
             factors.append(max(guess / measured, measured / guess))
-            # one star for each doubling that the guess was off
+            # about one star for each doubling that the guess was off
             stars = "★" * round(math.log2(factors[-1])) or "·"
             row = [chapter.notebook.split("_")[0], name, f"{guess:,.4g} {unit}"]
             lines.append([*row, f"{measured:,.4g} {unit}", f"{factors[-1]:.2f}", stars])
@@ -83,4 +83,4 @@ def _trend(factors: list[float]) -> str:
     first, second = (
         math.prod(part) ** (1 / len(part)) for part in (factors[:half], factors[half:])
     )
-    return f"off by a factor of {first:.2f} in the first half of the course, {second:.2f} since"
+    return f"off by a factor of {first:.2f} in the first half of your guesses, {second:.2f} since"

@@ -380,9 +380,16 @@ def test_the_map_counts_what_is_solved(tmp_path, monkeypatch):
     assert "Everything is solved." in str(show_progress())
 
 
-def test_every_task_of_the_notebooks_has_a_name_of_its_own():
-    names = [name for chapter in progress.chapters() for name in chapter.tasks]
-    assert names and len(names) == len(set(names))
+def test_the_guesses_of_one_notebook_are_compared_by_halves(tmp_path, monkeypatch):
+    names = "one", "two", "three", "four"
+    write_notebook(tmp_path / "00_a.ipynb", *(f"predict('{name}', ..., 'µs')" for name in names))
+    monkeypatch.setattr(progress, "NOTEBOOKS", tmp_path)
+    for name, guess in zip(names, (16, 1, 2, 3), strict=True):
+        assert "off by a factor of" not in str(show_predictions()).splitlines()[-1]
+        predict(name, guess, "µs")
+        reveal(name, 2.0, "µs")
+    told = "off by a factor of 4.00 in the first half of your guesses, 1.22 since"
+    assert str(show_predictions()).splitlines()[-1] == told
 
 
 def test_a_broken_progress_file_is_named():

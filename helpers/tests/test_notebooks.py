@@ -6,7 +6,7 @@ import nbformat
 import pytest
 from ipykernel.ipkernel import IPythonKernel
 
-from helpers.exercises.progress import calls
+from helpers.exercises.progress import TASKS, calls
 from helpers.exercises.solutions import folded_solution
 from helpers.make.kernels import notebook_paths
 
@@ -80,6 +80,13 @@ def test_every_prediction_comes_first_and_is_revealed(path):
             assert call.args[0].value in predicted, f"cell {number}: revealed before the guess"
             revealed.add(call.args[0].value)
     assert predicted and predicted == revealed
+
+
+def test_every_exercise_and_prediction_of_the_course_has_a_name_of_its_own():
+    """What is known of a task is kept under its name: two would share one state."""
+    cells = [cell for path in NOTEBOOKS for _, cell in cells_of(path)]
+    names = [call.args[0].value for cell in cells for call in calls(cell.source, TASKS)]
+    assert names and {name for name in names if names.count(name) > 1} == set()
 
 
 @every_notebook
