@@ -610,6 +610,13 @@ def test_calls_are_noted_under_the_functions_name_and_version():
     assert kernel.split()[1] == kernel_version(SQUARE).split()[1]
 
 
+def test_set_up_tells_of_builds_where_a_notebook_shows_no_error(monkeypatch, capsys):
+    monkeypatch.setattr(compiler, "prepare", lambda backend: print("Building", file=sys.stderr))
+    compiler.set_up()
+    said = capsys.readouterr()
+    assert said.out.endswith("Building\n") and not said.err
+
+
 # ------------------------------------------------------------------------- PyTorch's own headers
 
 PACKED = r"""
