@@ -13,7 +13,9 @@ from helpers.plots.ideas import (
 )
 from helpers.plots.live import LiveTraining
 from helpers.plots.measurements import (
+    plot_blocks,
     plot_confusion,
+    plot_curves,
     plot_grid,
     plot_losses,
     plot_owners,
@@ -34,7 +36,9 @@ __all__ = [
     "draw_memory",
     "draw_route",
     "draw_stream",
+    "plot_blocks",
     "plot_confusion",
+    "plot_curves",
     "plot_grid",
     "plot_losses",
     "plot_owners",

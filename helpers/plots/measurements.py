@@ -123,6 +123,93 @@ def plot_roofline(
     return ax
 
 
+def plot_curves(
+    curves: Mapping[str, Sequence[tuple[float, float]]],
+    xlabel: str,
+    ylabel: str,
+    caption: str,
+    log: str = "",
+    marks: Mapping[str, float] | None = None,
+) -> Axes:
+    """Draw measured curves, {name: [(x, y), …]}, a point for each measurement.
+
+    `log` names the axes that are logarithmic, to base 2 along x: "x", "y", "xy"; the others begin
+    at 0. `marks` are places along x with a name, dotted lines.
+    """
+    _, ax = plt.subplots(figsize=(WIDTH, 3.8), layout="constrained")
+    styles = itertools.cycle("os^Dv")
+    for (name, points), color in zip(curves.items(), _colors(len(curves)), strict=True):
+        x, y = zip(*sorted(points), strict=True)
+        ax.plot(x, y, "-", marker=next(styles), ms=5, color=color, label=name)
+    if "x" in log:
+        ax.set_xscale("log", base=2)
+    if "y" in log:
+        ax.set_yscale("log")
+    else:
+        ax.set_ylim(bottom=0)
+    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    for name, place in (marks or {}).items():
+        ax.axvline(place, color=INK, ls=":", lw=1)
+        top = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+        ax.annotate(name, (place, 1), xytext=(3, -11), fontsize=9, **top)
+    if len(curves) > 1:
+        ax.legend(frameon=False, fontsize=9)
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+    ax.set_title(caption, fontsize=10, wrap=True)
+    ax.grid(True, alpha=0.3)
+    said = "; ".join(
+        f"{name}: " + ", ".join(f"{y:.3g} at {x:,.4g}" for x, y in sorted(points))
+        for name, points in curves.items()
+    )
+    marked = "".join(f"; {name} at {place:,.4g}" for name, place in (marks or {}).items())
+    ax.figure.set_label(f"{ylabel} over {xlabel}, {caption}: {said}{marked}")
+    return ax
+
+
+def plot_blocks(blocks: Sequence[tuple[int, float, float]], caption: str, sms: int = 6) -> Axes:
+    """Draw which block ran when on the first few SMs: (SM, start, end) of each block in µs.
+
+    A row is a place for a block on an SM; the number in a bar is blockIdx.x.
+    """
+    begin = min(start for _, start, _ in blocks)
+    shown = sorted({sm for sm, _, _ in blocks})[:sms]
+    spans = sorted((start, end, b) for b, (sm, start, end) in enumerate(blocks) if sm in shown)
+    ends: dict[int, list[float]] = {sm: [] for sm in shown}  # of the last block in each place
+    placed = []
+    for start, end, b in spans:
+        places = ends[blocks[b][0]]
+        place = next((i for i, last in enumerate(places) if last <= start), len(places))
+        places[place : place + 1] = [end]
+        placed.append((blocks[b][0], place, start - begin, end - begin, b))
+    offset = dict(
+        zip(shown, itertools.accumulate([0, *(len(ends[sm]) for sm in shown)]), strict=False)
+    )
+    rows = sum(map(len, ends.values()))
+    _, ax = plt.subplots(figsize=(WIDTH, 0.26 * rows + 0.9), layout="constrained")
+    last = max(end for *_, end, _ in placed)
+    for sm, place, start, end, b in placed:
+        y = offset[sm] + place
+        color = _pale(COLORS[shown.index(sm) % len(COLORS)])
+        ax.add_patch(Rectangle((start, y + 0.08), end - start, 0.84, fc=color, ec="black", lw=0.6))
+        if end - start > 0.012 * last * len(str(b)):
+            middle = ((start + end) / 2, y + 0.5)
+            ax.text(*middle, f"{b}", ha="center", va="center", fontsize=7, color="black")
+    ax.set(xlim=(0, 1.02 * last), ylim=(rows, 0), xlabel="time since the first block began (µs)")
+    ax.set_yticks([offset[sm] + len(ends[sm]) / 2 for sm in shown], [f"SM {sm}" for sm in shown])
+    ax.tick_params(axis="y", length=0)
+    ax.set_title(caption, fontsize=10, wrap=True)
+    said = "; ".join(
+        f"SM {sm}: "
+        + ", ".join(
+            f"block {b} from {start:.0f} to {end:.0f}" for s, _, start, end, b in placed if s == sm
+        )
+        for sm in shown
+    )
+    ax.figure.set_label(f"blocks over time in µs, {caption}: {said}")
+    return ax
+
+
 def plot_timings(comparison: Comparison) -> Axes:
     """Draw a comparison: median time of each candidate, the whisker from 10 to 90 %."""
     rows = comparison.rows

@@ -10,7 +10,9 @@ from matplotlib import pyplot as plt
 from matplotlib.patches import Rectangle
 
 from helpers.plots import (
+    plot_blocks,
     plot_confusion,
+    plot_curves,
     plot_grid,
     plot_losses,
     plot_owners,
@@ -104,6 +106,27 @@ def test_roofline_has_its_ridge_where_both_bounds_meet():
     (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
     assert all(left < x < right and low < y < high for x, y in points.values())
     assert ax.get_title() == "NVIDIA H200" and "TFLOP/s" in ax.get_ylabel()
+
+
+def test_curves_stand_where_they_were_measured():
+    curves = {"4 bytes": [(2, 0.5), (1, 0.25)], "16 bytes": [(4, 2.0)]}
+    ax = plot_curves(curves, "KB", "TB/s", "NVIDIA H200", log="x", marks={"Little": 3.0})
+    drawn = [list(zip(*line.get_data(), strict=True)) for line in ax.lines[:2]]
+    assert drawn == [[(1, 0.25), (2, 0.5)], [(4, 2.0)]]
+    assert ax.lines[2].get_xdata()[0] == 3 and ax.texts[0].get_text() == "Little"
+    assert ax.get_xscale() == "log" and ax.get_yscale() == "linear" and ax.get_ylim()[0] == 0
+    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title()) == ("KB", "TB/s", "NVIDIA H200")
+    assert "4 bytes: 0.25 at 1, 0.5 at 2; 16 bytes: 2 at 4; Little at 3" in ax.figure.get_label()
+
+
+def test_blocks_wait_for_a_place_on_their_sm():
+    blocks = [(0, 10, 20), (0, 10, 30), (1, 11, 15), (0, 20, 25), (9, 12, 40)]
+    ax = plot_blocks(blocks, "NVIDIA H200", sms=2)  # SM 9 is not shown
+    bars = {(p.get_x(), round(p.get_y() - 0.08), p.get_width()) for p in ax.patches}
+    assert bars == {(0, 0, 10), (0, 1, 20), (10, 0, 5), (1, 2, 4)}
+    assert {t.get_text() for t in ax.texts} <= {"0", "1", "2", "3"}
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["SM 0", "SM 1"]
+    assert "SM 1: block 2 from 1 to 5" in ax.figure.get_label()
 
 
 def comparison(*medians):
@@ -215,6 +238,8 @@ def test_every_picture_can_be_saved(tmp_path):
         plot_owners(torch.tensor([[0, 1]]), ["one each"]).figure,
         plot_roofline({"a": (1, 1)}, 300, 8, "T4").figure,
         plot_timings(comparison(3, 2)).figure,
+        plot_curves({"a": [(1, 2), (2, 3)]}, "x", "y", "T4").figure,
+        plot_blocks([(0, 0.0, 1.0), (0, 1.0, 3.0)], "T4").figure,
         plot_losses({"a": [1, 0.5]}).figure,
         plot_confusion(torch.eye(10, dtype=torch.int64)).figure,
         show_images(torch.rand(9, 5, 5), titles=range(9)),
