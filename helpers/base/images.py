@@ -40,6 +40,8 @@ def set_up_pictures() -> None:
     from matplotlib_inline.config import InlineBackend
 
     shell = get_ipython()
+    if shell is None:  # nbval imports ipykernel, too
+        return
     matplotlib.rcParams.update(STYLE)
     InlineBackend.instance(parent=shell).figure_formats = set()
     shell.display_formatter.formatters["text/html"].for_type(Figure, figure_html)

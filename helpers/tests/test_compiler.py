@@ -611,6 +611,7 @@ def test_calls_are_noted_under_the_functions_name_and_version():
 
 
 def test_set_up_tells_of_builds_where_a_notebook_shows_no_error(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ipykernel", None)  # without being a notebook
     monkeypatch.setattr(compiler, "prepare", lambda backend: print("Building", file=sys.stderr))
     compiler.set_up()
     said = capsys.readouterr()
