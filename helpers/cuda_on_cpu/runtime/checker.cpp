@@ -209,10 +209,10 @@ void Checker::access_other(std::uintptr_t address, unsigned bytes, How how, cons
 bool Checker::passes(const Recent& recent, std::uintptr_t address, unsigned bytes,
                      AccessKind kind) {
     std::size_t offset = address - recent.begin;
-    if (offset % recent.cell_bytes || bytes % recent.cell_bytes) return false;
+    if ((offset | bytes) & (recent.cell_bytes - 1u)) return false;
+    unsigned shift = unsigned(__builtin_ctz(recent.cell_bytes));  // to divide is slow
     Mark mine = mark(recent);
-    std::size_t end = (offset + bytes) / recent.cell_bytes;
-    for (std::size_t i = offset / recent.cell_bytes; i < end; i++)
+    for (std::size_t i = offset >> shift, end = i + (bytes >> shift); i < end; i++)
         if (!passes(recent.cells[i], mine, kind, recent.shared)) return false;
     return true;
 }
@@ -262,7 +262,7 @@ bool Checker::races(Mark earlier, Mark mine, bool shared) const {
 
 void Checker::check_cell(Cell cell, Mark mine, const KnownArray& array, std::uintptr_t address,
                          AccessKind kind, bool may_be_equal) {
-    Mark write = load(cell.write), read = load(cell.read), other = load(cell.other_read);
+    Mark write = load(cell.write()), read = load(cell.read()), other = load(cell.other_read());
     unsigned thread = mine.thread();
     bool is_load = kind == AccessKind::load;
     // To read a value and then to compare and swap it is right: if it has changed, that fails.
@@ -277,7 +277,7 @@ void Checker::check_cell(Cell cell, Mark mine, const KnownArray& array, std::uin
         // ordered, the first and the latest are kept.
         bool replaces = !read.exists() || ordered(read, mine, array.shared);
         if (replaces && read.same_moment(mine)) mine = mine.with_bytes(read.bytes());
-        store(replaces ? cell.read : cell.other_read, mine);
+        store(replaces ? cell.read() : cell.other_read(), mine);
         return;
     }
     for (Mark reader : {read, other})
@@ -299,7 +299,7 @@ void Checker::check_cell(Cell cell, Mark mine, const KnownArray& array, std::uin
     bool says_less = mine.atomic() && write.exists() && !write.atomic() &&
                      write.same_thread(mine) && write.when() == mine.when() &&
                      !(mine.bytes() & ~write.bytes());
-    if (!says_less) store(cell.write, mine);
+    if (!says_less) store(cell.write(), mine);
 }
 
 // The write that was about to be done is done by now.
@@ -332,7 +332,7 @@ void Checker::check_rereads(bool in_kernel) {
         const Reread reread = rereads_[i];
         const Shadow& shadow = *reread.array->shadow;
         Mark write = load(
-            shadow.cells()[(reread.address - reread.array->begin) / shadow.cell_bytes()].write);
+            shadow.cells()[(reread.address - reread.array->begin) / shadow.cell_bytes()].write());
         bool is_open = write.exists() && !write.same_thread(reread.mine) &&
                        !(write.same_block(reread.mine) &&
                          write.time() < clocks_.last_barrier());
@@ -361,7 +361,7 @@ void Checker::check_cells(const Recent& recent, std::uintptr_t address, unsigned
         unsigned mask = (1u << cell_bytes) - 1;
         if (at < offset) mask &= ~0u << (offset - at);
         if (at + cell_bytes > end) mask &= (1u << (end - at)) - 1;
-        Mark write = load(cell.write);
+        Mark write = load(cell.write());
         unwritten += needs_value && !(write.exists() && write.same_block(mine));
         cells++;
         check_cell(cell, mine.with_bytes(mask), *recent.array,
@@ -516,7 +516,7 @@ void Checker::report_unwritten(const Recent& recent, std::uintptr_t address, Mar
                            " before any thread of the block has written it";
     Mark last = {};  // write to the array since the barrier
     for (std::size_t i = 0; i < recent.bytes / recent.cell_bytes; i++) {
-        Mark write = load(recent.cells[i].write);
+        Mark write = load(recent.cells[i].write());
         bool is_of_now = write.exists() && write.same_block(mine) && write.site() != mine.site() &&
                          write.time() >= clocks_.last_barrier();
         if (is_of_now && write.when() >= last.when()) last = write;

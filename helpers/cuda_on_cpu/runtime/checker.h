@@ -263,23 +263,28 @@ inline bool Checker::passes(Cell cell, Mark mine, AccessKind kind, bool shared) 
     auto is_gone = [=](Mark mark) __attribute__((always_inline)) {  // over, or of a block that is
         return !mark.bits || is_over(mark) || (shared && !mark.same_block(mine));
     };
-    Mark write = load(cell.write), read = load(cell.read);
+    // If the latest mark is just this one, who came since then has been found to race. (Not at a
+    // compare-and-swap, which may follow a read.)
+    Mark write = load(cell.write());
+    if (kind == AccessKind::store && write.bits == mine.bits) return true;
+    Mark read = load(cell.read());
     if (kind == AccessKind::load) {
+        if (read.bits == mine.bits && !write.compares()) return true;
         if (write.bits ? !is_over(write) || write.compares() : shared) return false;
         if (is_gone(read)) {
-            store(cell.read, mine);
+            store(cell.read(), mine);
             return true;
         }
         // Two readers of different warps are enough: whoever writes now races with one of them.
-        Mark other = load(cell.other_read);
+        Mark other = load(cell.other_read());
         bool enough = read.when() == mine.when() && other.when() == mine.when() &&
                       (read.thread() ^ other.thread()) >= WARP_SIZE;
-        if (!enough) store(cell.other_read, mine);
+        if (!enough) store(cell.other_read(), mine);
         return true;
     }
-    Mark other = load(cell.other_read);
+    Mark other = load(cell.other_read());
     if (!is_gone(write) || !is_gone(read) || !is_gone(other)) return false;
-    store(cell.write, mine);
+    store(cell.write(), mine);
     return true;
 }
 

@@ -48,17 +48,18 @@ struct Mark {
 };
 
 // What is remembered of an element of 1 or 2 bytes, or of 4 bytes of a larger one.
+// Writes, reads and other reads lie apart: what is only written takes a third of the memory.
 struct Cell {
-    Mark &write, &read, &other_read;
-};
-
-// Writes, reads and other reads are apart: what is only written takes a third of the memory.
-struct Cells {
-    Mark* writes;
+    Mark* marks;
     std::size_t stride;
-    Cell operator[](std::size_t i) const {
-        return {writes[i], writes[stride + i], writes[2 * stride + i]};
-    }
+    Mark& write() const { return marks[0]; }
+    Mark& read() const { return marks[stride]; }
+    Mark& other_read() const { return marks[2 * stride]; }
+};
+struct Cells {
+    Mark* marks;  // of the first
+    std::size_t stride;
+    Cell operator[](std::size_t i) const { return {marks + i, stride}; }
 };
 
 inline Mark load(const Mark& mark) { return {__atomic_load_n(&mark.bits, __ATOMIC_RELAXED)}; }
