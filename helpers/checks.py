@@ -90,13 +90,13 @@ def check_spread(report, elements):
         math.prod(launch.grid) * math.ceil(math.prod(launch.block) / WARP_SIZE)
         for launch in report.launches
     )
+    assert lanes <= 2 * elements, (
+        f"right numbers; but each is stored {lanes // elements:,} times: threads do the work of all"
+    )
     # a warp's threads may store in a few branches, one after the other; or have blocks of their own
     assert requests <= max(warps, elements // 8), (
         f"right numbers; but one thread does the work of many: of {elements:,} elements a warp "
         f"stores {lanes / requests:.3g} at once"
-    )
-    assert lanes <= 2 * elements, (
-        f"right numbers; but each is stored {lanes // elements:,} times: threads do the work of all"
     )
 
 
