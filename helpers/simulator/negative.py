@@ -47,7 +47,8 @@ def below(values, name, index):
     """Return the index of a dict; of a list, below which nothing lies, it is an error."""
     if not isinstance(values, list | tuple):
         return index
-    raise fault(OutOfRangeError, f"{name}[{index}] is out of range, length {len(values)}")
+    length = f"length {len(values)}; C++ has no negative index"
+    raise fault(OutOfRangeError, f"{name}[{index}] is out of range, {length}")
 
 
 FUNCTIONS = {

@@ -155,6 +155,16 @@ def test_shared_and_local_arrays_know_their_names():
     )
 
 
+def test_what_lies_before_a_list_is_not_its_end():
+    def list_kernel(out):
+        sums = [0.0]
+        out[0] = sums[-1]
+
+    assert message(OutOfRangeError, list_kernel, 1, 1, torch.zeros(1)).startswith(
+        "list_kernel, line +2: sums[-1] is out of range, length 1; C++ has no negative index"
+    )
+
+
 def test_a_fault_in_a_comprehension_is_the_kernels():
     def listing_kernel(out):
         out[0] = sum([out[i] for i in range(3)])
