@@ -68,6 +68,8 @@ def show_predictions() -> Table:
 
 def _off(guess: float, measured: float) -> str:
     factor = guess / measured
+    if factor == 1:
+        return "exactly right"
     if 0.8 <= factor <= 1.25:
         return "within a quarter"
     return f"{factor:.3g} times too much" if factor > 1 else f"{1 / factor:.3g} times too little"

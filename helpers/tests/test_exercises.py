@@ -337,7 +337,7 @@ def test_predictions_are_compared(tmp_path, monkeypatch):
         predict(name, guess, "s")
         said.append(repr(reveal(name, 1.0, "s")).split(": ")[-1])
     assert said[:2] == ["8 times too much", "2 times too little"]
-    assert said[2:] == ["3 times too much", "within a quarter", "within a quarter"]
+    assert said[2:] == ["3 times too much", "within a quarter", "exactly right"]
     table = show_predictions()
     assert [line[-1] for line in table.lines] == ["★★★", "★", "★★", "·", "·"]
     told = "off by a factor of 4.00 in the first half of your guesses, 1.53 since"
