@@ -79,9 +79,9 @@ def check_grad(fn, ref, *inputs, rtol=None, atol=None):
 def check_spread(report, elements):
     """Raise AssertionError unless threads share the work, as far as their stores show it.
 
-    `report` is what `trace` returned, of three blocks or more that together store `elements`
-    elements, hundreds, in global memory, each once or twice. Refuses one thread that does the work
-    of many, threads that all do all of it, and no launch at all.
+    `report` is what `trace` returned, of four blocks or more that together store `elements`
+    elements, hundreds, in global memory, each up to three times. Refuses one thread that does the
+    work of many, threads that all do all of it, and no launch at all.
     """
     assert report.launches, "right numbers; but no kernel was launched"
     stores = [a for a in report.accesses if (a.operation, a.space) == ("store", "global")]
@@ -90,7 +90,7 @@ def check_spread(report, elements):
         math.prod(launch.grid) * math.ceil(math.prod(launch.block) / WARP_SIZE)
         for launch in report.launches
     )
-    assert lanes <= 2 * elements, (
+    assert lanes <= 3 * elements, (
         f"right numbers; but each is stored {lanes // elements:,} times: threads do the work of all"
     )
     # a warp's threads may store in a few branches, one after the other; or have blocks of their own
