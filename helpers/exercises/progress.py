@@ -95,8 +95,11 @@ def show_progress() -> Table:
         to_do = [name for name in chapter.tasks if not known.get(name, {}).get("solved")]
         if to_do and not next_task:
             next_task = f"Next: {to_do[0]!r} in {chapter.notebook}."
-    solved = next_task or "Everything is solved."
-    return Table(["notebook", "solved", "exercises and predictions"], lines, solved)
+    caption = next_task or "Everything is solved."
+    at_once = sum(fact.get("solved", False) and fact.get("tries") == 1 for fact in known.values())
+    if at_once:
+        caption += f" Exercises solved at the first attempt: {at_once}."
+    return Table(["notebook", "solved", "exercises and predictions"], lines, caption)
 
 
 def _read() -> dict:
@@ -106,4 +109,6 @@ def _read() -> dict:
         return {}
     except ValueError as error:
         raise ValueError(f"{FILE}: expected the JSON that exercises write ({error})") from None
+    if not isinstance(known, dict):
+        raise ValueError(f"{FILE}: expected the JSON that exercises write, an object, got {known!r}")
     return known

@@ -377,13 +377,16 @@ def test_the_map_counts_what_is_solved(tmp_path, monkeypatch):
     assert [line[1] for line in table.lines] == ["2 of 2", "0 of 0", "0 of 1"]
     assert "Next: 'three' in 01_b." in str(table)
     assert show_predictions().lines == [["00", "two", "8 µs", "2 µs", "4.00", "★★"]]
-    exercise("three", 1, lambda x: x == 1)
-    assert "Everything is solved." in str(show_progress())
+    assert "solved at the first attempt: 1." in str(table)
+    for attempt in 2, 1:
+        exercise("three", attempt, lambda x: x == 1)
+    assert "Everything is solved. Exercises solved at the first attempt: 1." in str(show_progress())
 
 
-def test_a_broken_progress_file_is_named():
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_a_broken_progress_file_is_named(text):
     progress.FILE.parent.mkdir()
-    progress.FILE.write_text("{")
+    progress.FILE.write_text(text)
     with pytest.raises(ValueError, match="progress.json: expected the JSON"):
         progress.entry("x")
 

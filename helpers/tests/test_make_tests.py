@@ -142,6 +142,11 @@ def test_every_test_file_and_notebook_is_a_part():
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="macOS has no affinity")
+def test_notebooks_check_the_solutions_that_they_show():
+    assert run_tests.solutions_of("/course/03.ipynb") == {"SOLUTIONS_OF": "/course/03.ipynb"}
+    assert run_tests.solutions_of("/course/test_03.py") == {}
+
+
 def test_parts_at_once_share_the_cores(monkeypatch, part):
     own = os.sched_getaffinity(0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: own)
