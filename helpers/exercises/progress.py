@@ -110,5 +110,5 @@ def _read() -> dict:
     except ValueError as error:
         raise ValueError(f"{FILE}: expected the JSON that exercises write ({error})") from None
     if not isinstance(known, dict):
-        raise ValueError(f"{FILE}: expected the JSON that exercises write, an object, got {known!r}")
+        raise ValueError(f"{FILE}: expected the JSON that exercises write, not {known!r}")
     return known
