@@ -41,6 +41,7 @@ class Case:
     ragged: Sequence[tuple[str, Callable[[Arguments], Any]]] = ()
     tolerance: Callable[..., dict] = lambda *size: {}  # a size → arguments of check_close
     writes: Sequence[str] = field(default=())  # arguments that it changes in place
+    dtypes: Sequence[torch.dtype] = ()  # that it takes as well, if one argument alone has it
 
 
 def wrong(name: str, make: Callable[..., Any], *sizes: Any) -> list[tuple[str, Callable]]:

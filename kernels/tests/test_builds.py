@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from torch.utils.cpp_extension import include_paths
 
 from helpers.base.machine import ROOT
 from helpers.compiler import tools, torch_light
@@ -81,6 +82,7 @@ def run(*arguments: str) -> None:
 def test_no_two_files_define_the_same_name(tmp_path):
     nvcc = tools.cuda_home() / "bin" / "nvcc"
     headers = [f"-I{folder}" for folder in torch_light.FOR_NVCC]
+    headers += [f"-isystem={folder}" for folder in include_paths()]  # for half types
     flags = ["-c", "-arch=sm_75", "-std=c++17", "-DTORCH_LIGHT_CUDA", *headers]
 
     def compile_file(path):

@@ -59,6 +59,16 @@ def test_relu(kernel):
     exactly(relu.relu_backward(inp, out), inp)
 
 
+def test_gelu(kernel):
+    gelu, inp = kernel("gelu"), torch.randn(ROWS, COLS, device=DEVICE)
+    out = gelu.gelu_forward(inp)
+    check_close(ends(out), torch.nn.functional.gelu(ends(inp)))
+    del out
+    exact = ends(inp).requires_grad_()
+    torch.nn.functional.gelu(exact).backward(ends(inp))
+    check_close(ends(gelu.gelu_backward(inp, inp)), exact.grad)
+
+
 def test_sgd(kernel):
     param, grad = bits(ROWS, COLS), bits(ROWS, COLS)
     expected = param - 0.5 * grad
