@@ -3,7 +3,6 @@
 import ctypes
 import platform
 import shlex
-import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -95,10 +94,7 @@ class CpuBackend:
             return runtime
         heap = ("malloc", "free", "_Znwm", "_Znam", "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm")
         to_heap = [f"-Wl,--wrap={name}" for name in heap]  # see runtime/heap.cpp
-        # gold takes half as long as ld to read the names in PyTorch's libraries.
-        gold = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []
-        hidden = f"-Wl,--version-script={HERE / 'runtime' / 'hidden.map'}"
-        return [*runtime, *to_heap, hidden, *gold]
+        return [*runtime, *to_heap, f"-Wl,--version-script={HERE / 'runtime' / 'hidden.map'}"]
 
     def runtime_library(self) -> Path:
         """Return the library that every translated string is linked with."""
