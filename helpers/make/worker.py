@@ -20,7 +20,8 @@ from helpers.base.machine import ROOT
 LIMIT_S = 1200  # notebook 17, the longest, takes 4 minutes on a core with nothing else to do
 GRACE_S = 10
 IMPORTED = (
-    *("matplotlib.pyplot", "pytest", "torch.utils.cpp_extension"),
+    # not torch.utils.cpp_extension: its import asks for a GPU, and no fork may use one after that
+    *("matplotlib.pyplot", "pytest", "setuptools", "torch"),
     # nbval's, but for ipykernel: where that is imported, helpers take themselves for in a notebook
     *("coverage", "jupyter_client", "nbformat"),
 )

@@ -112,6 +112,16 @@ def test_parts_are_apart(part):
     assert part(look).passed == 1
 
 
+def test_a_worker_asks_for_no_gpu():  # its parts could not use one then
+    look = "import torch\ntorch.cuda._is_compiled, torch.version.cuda = lambda: True, '13.0'\n"
+    look += "torch.cuda.is_available = torch.cuda.device_count = torch.cuda.init = None\n"
+    look += "".join(f"import {name}\n" for name in workers.IMPORTED)
+    look += "try:\n    import torch.utils.cpp_extension\nexcept TypeError: pass\n"
+    look += "else: raise SystemExit('what this test looks for is not there')"
+    environment = os.environ | {"CUDA_HOME": "/cuda"}
+    subprocess.run([sys.executable, "-c", look], check=True, env=environment)
+
+
 def test_a_notebook_cell_that_raises_or_shows_something_else_fails(part):
     cells = [nbformat.v4.new_code_cell(source) for source in ("print(1)", "1 / 0", "print(2)")]
     for cell in cells[::2]:
