@@ -19,9 +19,7 @@ using c10::cuda::CUDAGuard, c10::cuda::getCurrentCUDAStream, torch::Tensor;
 
 constexpr int BLOCK_SIZE = 128;  // threads per block
 
-// 16 bytes of neighbours, moved by one instruction
-template <typename T>
-struct alignas(16) Pack {
+template <typename T> struct alignas(16) Pack {  // neighbours, moved by one instruction
     static constexpr int WIDTH = 16 / sizeof(T);
     T at[WIDTH];
 };
@@ -83,16 +81,13 @@ static void check_input(const char* name, Tensor x, Tensor like) {
                 " on ", x.device(), ", shape ", x.sizes(), ", strides ", x.strides());
 }
 
-// Calls f with a value of the type of x's elements
-template <typename F>
-static void with_type(Tensor x, F f) {
+template <typename F> static void with_type(Tensor x, F f) {  // f(an element's zero)
     if (x.scalar_type() == torch::kFloat32) f(float());
     else if (x.scalar_type() == torch::kFloat16) f(at::Half());
     else f(at::BFloat16());
 }
 
-template <typename T>
-static dim3 grid_for(int64_t n) {
+template <typename T> static dim3 grid_for(int64_t n) {
     constexpr int64_t PER_BLOCK = BLOCK_SIZE * Pack<T>::WIDTH;
     return dim3((n + PER_BLOCK - 1) / PER_BLOCK);
 }
@@ -103,8 +98,7 @@ Tensor gelu_forward(Tensor inp) {
     Tensor out = torch::empty_like(inp);
     int64_t n = inp.numel();
     if (n == 0) return out;
-    with_type(inp, [&](auto zero) {
-        using T = decltype(zero);
+    with_type(inp, [&](auto zero) { using T = decltype(zero);
         gelu_forward_kernel<T>
             <<<grid_for<T>(n), BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(
                 out.data_ptr<T>(), inp.data_ptr<T>(), n);
@@ -115,16 +109,14 @@ Tensor gelu_forward(Tensor inp) {
 
 Tensor gelu_backward(Tensor dout, Tensor inp) {
     TORCH_CHECK(dout.scalar_type() == inp.scalar_type(), "gelu_backward: expected dout "
-                "and inp of one type, got ", dout.scalar_type(), " and ",
-                inp.scalar_type());
+        "and inp of one type, got ", dout.scalar_type(), " and ", inp.scalar_type());
     check_input("inp", inp, inp);
     check_input("dout", dout, inp);
     CUDAGuard guard(inp.device());
     Tensor dinp = torch::empty_like(inp);
     int64_t n = inp.numel();
     if (n == 0) return dinp;
-    with_type(inp, [&](auto zero) {
-        using T = decltype(zero);
+    with_type(inp, [&](auto zero) { using T = decltype(zero);
         gelu_backward_kernel<T>
             <<<grid_for<T>(n), BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(
                 dinp.data_ptr<T>(), dout.data_ptr<T>(), inp.data_ptr<T>(), n);
