@@ -17,7 +17,7 @@ from collections.abc import Set
 
 from helpers.base.machine import ROOT
 
-LIMIT_S = 1200  # notebook 17, the longest, takes 4 minutes on a core with nothing else to do
+LIMIT_S = 1200  # notebook 17, the longest, takes 5 minutes on a core with nothing else to do
 GRACE_S = 10
 IMPORTED = (
     # not torch.utils.cpp_extension: its import asks for a GPU, and no fork may use one after that
