@@ -670,6 +670,20 @@ def test_a_string_with_pytorchs_header_builds_with_the_light_ones(monkeypatch):
 
 
 @on_cpu
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize("more", ["", "static at::Half half;\n"])
+def test_the_compiler_takes_the_precompiled_headers(monkeypatch, check, more):
+    precompiled = compiler._precompiled
+    monkeypatch.setattr(
+        compiler, "_precompiled", lambda *of: [*precompiled(*of), "-Werror=invalid-pch"]
+    )
+    x = torch.randn(5)
+    compiled = compile_cuda(f"{SQUARE}{more}// {uuid.uuid4()}", check=check)
+    assert torch.equal(compiled.square(x), x * x)
+    assert list(tools.BUILDS.folder.glob("preamble_*/preamble.h.gch"))
+
+
+@on_cpu
 def test_what_needs_pytorchs_own_headers_gets_them(monkeypatch):
     """Slow, 20 s: packed accessors are not among the light headers."""
     quick = [*tools.cpu_backend().flags(), "-O0"]

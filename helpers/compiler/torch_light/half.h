@@ -3,8 +3,12 @@
 
 #include "tensor.h"
 
+// Without the processor's own conversion, whose header is the longest of all.
+#pragma push_macro("__F16C__")
+#undef __F16C__
 #include <torch/headeronly/util/BFloat16.h>
 #include <torch/headeronly/util/Half.h>
+#pragma pop_macro("__F16C__")
 
 namespace torch_light {
 TORCH_LIGHT_ELEMENT(c10::Half, Half)
