@@ -2,6 +2,7 @@
 
 from helpers.base.palette import COLORS
 from helpers.plots.ideas import (
+    draw_bank_tiles,
     draw_gpu,
     draw_host_and_device,
     draw_launch,
@@ -28,6 +29,7 @@ from helpers.plots.measurements import (
 __all__ = [
     "COLORS",
     "LiveTraining",
+    "draw_bank_tiles",
     "draw_gpu",
     "draw_host_and_device",
     "draw_launch",

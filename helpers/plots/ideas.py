@@ -1,14 +1,18 @@
 """Drawings of ideas: where things stand and how they hang together. Measurements are in plots."""
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import torch
+from matplotlib import colormaps
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
 from helpers.base.palette import INK
+from helpers.base.words import count
 
 # Okabe and Ito's colours, told apart by everybody; text on them is black
 BLUE, ORANGE, GREEN = "#56B4E9", "#E69F00", "#5DBB9B"
@@ -221,6 +225,34 @@ def draw_gpu(name: str, sms: int, lanes: int, memory_gb: float, l2_mb: float) ->
         f"lanes and a tensor core, that share one memory and L1 cache; all SMs share "
         f"{l2_mb:.0f} MB of L2 cache and {memory_gb:.0f} GB of global memory"
     )
+    return ax
+
+
+def draw_bank_tiles(tiles: Mapping[str, Sequence[Sequence[int]]]) -> Axes:
+    """Draw tiles side by side, in each element's cell its bank of shared memory.
+
+    `tiles`: {name: rows of words}, the place in shared memory of each element; there are as many
+    banks as columns. A colour a bank; the first column is framed: whether its elements can come at
+    once is what the picture shows.
+    """
+    (rows, banks), *_ = ((len(words), len(words[0])) for words in tiles.values())
+    step = banks + 1.5
+    ax = _canvas(8, 0.24 * rows + 0.4, (-0.1, len(tiles) * step - 1.4), (-0.2, rows + 1.1))
+    found = []
+    for i, (name, words) in enumerate(tiles.items()):
+        x = i * step
+        for row, col in itertools.product(range(rows), range(banks)):
+            bank = words[row][col] % banks
+            _cell(ax, x + col, rows - 1 - row, f"{bank}", colormaps["Set3"](bank % 12))
+        ax.add_patch(Rectangle((x, -0.05), 1, rows, fc="none", ec=INK, lw=2.5))
+        meeting = max(Counter(line[0] % banks for line in words).values())
+        found.append(f"{name}: {count(meeting, 'wavefront')} for a column")
+        ax.text(x + banks / 2, rows + 0.5, found[-1], ha="center", va="center", fontsize=10)
+    columns = (
+        f"{name}, banks of the first column {', '.join(str(line[0] % banks) for line in words)}"
+        for name, words in tiles.items()
+    )
+    ax.figure.set_label(f"tiles in {banks} banks; {'; '.join(found)}; {'; '.join(columns)}")
     return ax
 
 

@@ -19,6 +19,7 @@ from PIL import Image
 from helpers.base.images import STYLE, figure_html, image_html, set_up_pictures
 from helpers.base.palette import INK
 from helpers.plots import (
+    draw_bank_tiles,
     draw_gpu,
     draw_host_and_device,
     draw_launch,
@@ -133,6 +134,7 @@ def test_a_photograph_takes_little():
         (lambda: draw_stream(2, 10), "says 6 µs, with waiting 32 µs; .* kernels alone 30 µs"),
         (lambda: draw_stream(9, 1, calls=1), "1 launch of 9 µs, 1 kernel of 1.* kernel alone 1"),
         (lambda: draw_loads(3, 4), "one element each, or 4 neighbours each"),
+        (lambda: draw_bank_tiles({"a": [[0, 1], [2, 3]]}), "a: 2 wavefronts .*column 0, 0$"),
         (draw_host_and_device, "PCIe joins the two, NVLink joins GPUs"),
         (lambda: draw_gpu("H200", 132, 128, 150, 50), "132 SMs.*32 FP32 lanes.*150 GB"),
     ],

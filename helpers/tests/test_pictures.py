@@ -99,6 +99,19 @@ def test_loads_show_every_thread_its_elements():
     assert any("12 bytes, or for 48" in text for text in texts(ax))
 
 
+def test_tiles_show_the_bank_of_every_element():
+    plain = [[4 * row + col for col in range(4)] for row in range(3)]
+    shifted = [[5 * row + col for col in range(4)] for row in range(3)]
+    ax = plots.draw_bank_tiles({"plain": plain, "shifted": shifted})
+    drawn = cells(ax)
+    first = {name: [drawn[(x, y)] for y in (2, 1, 0)] for name, x in (("plain", 0), ("more", 5.5))}
+    assert len(set(first["plain"])) == 1 and len(set(first["more"])) == 3
+    assert {"plain: 3 wavefronts for a column", "shifted: 1 wavefront for a column"} <= set(
+        texts(ax)
+    )
+    assert [text for text in texts(ax) if text.isdigit()][-4:] == ["2", "3", "0", "1"]
+
+
 def test_host_and_device_are_joined_by_their_links():
     ax = plots.draw_host_and_device()
     assert {"PCIe", "NVLink", "host memory", "device memory (VRAM)"} <= set(texts(ax))
