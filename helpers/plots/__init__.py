@@ -9,6 +9,7 @@ from helpers.plots.ideas import (
     draw_layers,
     draw_loads,
     draw_memory,
+    draw_race,
     draw_route,
     draw_stream,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "draw_layers",
     "draw_loads",
     "draw_memory",
+    "draw_race",
     "draw_route",
     "draw_stream",
     "plot_blocks",

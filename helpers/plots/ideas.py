@@ -168,6 +168,32 @@ def draw_loads(threads: int, width: int) -> Axes:
     return ax
 
 
+def draw_race(steps: Sequence[str], value: int) -> Axes:
+    """Draw two threads that add 1 to one place, in the order of `steps`, and what it holds.
+
+    A step is "0 load" (thread 0 reads the place), "1 add" (thread 1 adds 1 to what it has read) or
+    "0 store". `value` is what the place holds at first.
+    """
+    ax = _canvas(9, 2.2, (-1.3, len(steps) + 0.1), (-0.1, 3.1))
+    for y, name in ((2.4, "thread 0"), (1.4, "thread 1"), (0.4, "memory")):
+        _label(ax, -0.1, y, name)
+    held, said = [0, 0], []
+    for time, step in enumerate(steps):
+        thread, action = int(step[0]), step[2:]
+        if action == "load":
+            held[thread] = value
+        elif action == "add":
+            held[thread] += 1
+        else:
+            value = held[thread]
+        text = f"{action}: {held[thread]}"
+        _cell(ax, time, 2 - thread, text, (BLUE, ORANGE)[thread])
+        _cell(ax, time, 0, str(value), YELLOW if action == "store" else GREY)
+        said.append(f"thread {thread} {text}, memory {value}")
+    ax.figure.set_label(f"two threads add 1 to one place, step by step: {'; '.join(said)}")
+    return ax
+
+
 def draw_host_and_device() -> Axes:
     """Draw a CPU beside a GPU, each with its memory, and the links between them and other GPUs."""
     ax = _canvas(11, 4.4, (0, 22), (-0.3, 8.6))

@@ -10,6 +10,7 @@ from matplotlib import pyplot as plt
 from matplotlib.patches import Rectangle
 
 from helpers.plots import (
+    draw_race,
     plot_blocks,
     plot_confusion,
     plot_curves,
@@ -247,3 +248,17 @@ def test_every_picture_can_be_saved(tmp_path):
     for i, figure in enumerate(pictures):
         figure.savefig(tmp_path / f"{i}.png")
         assert plt.imread(tmp_path / f"{i}.png")[..., :3].std() > 0.02  # not blank
+
+
+def test_race_of_two_threads_loses_one():
+    ax = draw_race(["0 load", "0 add", "1 load", "0 store", "1 add", "1 store"], 5)
+    said = {(time, round(y)): text for (time, y), text in text_at(ax).items()}
+    assert [said[time + 0.5, 2] for time in (0, 1, 3)] == ["load: 5", "add: 6", "store: 6"]
+    assert [said[time + 0.5, 1] for time in (2, 4, 5)] == ["load: 5", "add: 6", "store: 6"]
+    assert [said[time + 0.5, 0] for time in range(6)] == list("555666")
+    assert ax.figure.get_label().endswith("thread 1 add: 6, memory 6; thread 1 store: 6, memory 6")
+
+
+def test_race_in_turns_counts_both():
+    ax = draw_race(["1 load", "1 add", "1 store", "0 load", "0 add", "0 store"], 0)
+    assert [text_at(ax)[time + 0.5, 0.45] for time in range(6)] == list("001112")
