@@ -11,6 +11,7 @@ from helpers.plots.ideas import (
     draw_memory,
     draw_race,
     draw_route,
+    draw_shares,
     draw_stream,
 )
 from helpers.plots.live import LiveTraining
@@ -39,6 +40,7 @@ __all__ = [
     "draw_memory",
     "draw_race",
     "draw_route",
+    "draw_shares",
     "draw_stream",
     "plot_blocks",
     "plot_confusion",

@@ -228,6 +228,31 @@ def draw_host_and_device() -> Axes:
     return ax
 
 
+def draw_shares(norms: Mapping[str, Sequence[Sequence[int]]]) -> Axes:
+    """Draw tables of images (rows) and channels side by side: {norm: number of each plane's mean}.
+
+    Planes with the same number, of which the norm takes one mean together, have one colour.
+    """
+    rows, cols = len(next(iter(norms.values()))), len(next(iter(norms.values()))[0])
+    wide = cols + 1.5
+    ax = _canvas(11, 0.5 * rows + 1.3, (-0.6, wide * len(norms) - 1), (-1, rows + 0.7))
+    colours, said = (BLUE, ORANGE, GREEN, PINK, YELLOW), []
+    for place, (norm, means) in enumerate(norms.items()):
+        ax.text(wide * place + cols / 2, rows + 0.35, norm, ha="center", fontsize=11)
+        ax.text(wide * place + cols / 2, -0.6, "channels", ha="center", fontsize=9)
+        middle = (wide * place - 0.3, rows / 2)
+        ax.text(*middle, "images", ha="center", va="center", rotation=90, fontsize=9)
+        for row in range(rows):
+            for col in range(cols):
+                mean = int(means[row][col])
+                _cell(ax, wide * place + col, rows - 1 - row, f"{mean}", colours[mean % 5])
+        said.append(f"{norm}: " + "; ".join(", ".join(f"{int(m)}" for m in row) for row in means))
+    ax.figure.set_label(
+        "the mean that each plane takes part in, image by image. " + ". ".join(said)
+    )
+    return ax
+
+
 def draw_gpu(name: str, sms: int, lanes: int, memory_gb: float, l2_mb: float) -> Axes:
     """Draw a GPU's multiprocessors (SMs), what one holds (`lanes` FP32 units), and their memory."""
     ax = _canvas(11, 4.6, (0, 22), (-0.2, 9))

@@ -90,6 +90,15 @@ def test_stream_runs_each_kernel_once_it_is_launched_and_free(launch_us, kernel_
     assert {line.get_xdata()[0] for line in ax.lines} == {0, asked, end}
 
 
+def test_shares_colour_the_planes_of_a_mean_alike():
+    ax = plots.draw_shares({"batch": [[0, 1], [0, 1]], "layer": [[0, 0], [1, 1]]})
+    drawn = cells(ax)
+    batch, layer = ([drawn[(x + i % 2, 1 - i // 2)] for i in range(4)] for x in (0, 3.5))
+    assert batch[0] == batch[2] == layer[0] == layer[1]
+    assert batch[1] == batch[3] == layer[2] == layer[3] != batch[0]
+    assert [t for t in texts(ax) if t in "01"] == list("01010011")
+
+
 def test_loads_show_every_thread_its_elements():
     ax = plots.draw_loads(3, 4)
     drawn = cells(ax)

@@ -1,0 +1,324 @@
+// kernels/rms_norm.cu
+// SPDX-License-Identifier: MIT
+// RMS norm over the last dimension: out = inp * rstd * weight, rstd = 1 / sqrt(mean of
+// inp^2 + eps), and its gradients. inp, out: (..., cols), fewer than 2^31 rows; weight:
+// (cols); rstd: (...), float32. Contiguous; float32, float16 or bfloat16, all sums in
+// float32. float32 moves 8 bytes an element, backward 12, if all is aligned to 16
+// bytes and a row fits into registers (16,384 elements; backward 8,192, and 4 rows into
+// shared memory); other rows are read again, mostly from cache. Scratch memory:
+// backward 4 bytes a column and block, at most 128 MB or a row. NaN and infinity as in
+// PyTorch.
+// Notebook: 07c_normalization.
+// Algorithm: Zhang and Sennrich 2019; own code.
+//
+// from pathlib import Path
+// from torch.utils.cpp_extension import load_inline
+// rms_norm = load_inline("rms_norm", cuda_sources=Path("rms_norm.cu").read_text(),
+//     cpp_sources="""using torch::Tensor;
+//         std::tuple<Tensor, Tensor> rms_norm_forward(Tensor inp, Tensor weight,
+//                                                     double eps);
+//         std::tuple<Tensor, Tensor> rms_norm_backward(Tensor dout, Tensor inp,
+//                                                      Tensor weight, Tensor rstd);""",
+//     functions=["rms_norm_forward", "rms_norm_backward"])
+#include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
+#include <cuda_pipeline.h>
+#include <torch/types.h>
+#include <algorithm>
+using c10::cuda::CUDAGuard, c10::cuda::getCurrentCUDAStream, torch::Tensor;
+
+constexpr int WARP_SIZE = 32;
+constexpr int ELEMENTS = 16;  // of a row, in the registers of a thread
+
+template <typename T> struct alignas(16) Pack {  // neighbours, moved by one instruction
+    static constexpr int WIDTH = 16 / sizeof(T);
+    T at[WIDTH];
+};
+
+template <typename T> __device__ void load(float* x, const T* from) {
+    Pack<T> pack = *reinterpret_cast<const Pack<T>*>(from);
+#pragma unroll
+    for (int k = 0; k < Pack<T>::WIDTH; k++) x[k] = float(pack.at[k]);
+}
+
+template <typename T> __device__ void store(T* to, const float* x) {
+    Pack<T> pack;
+#pragma unroll
+    for (int k = 0; k < Pack<T>::WIDTH; k++) pack.at[k] = T(x[k]);
+    *reinterpret_cast<Pack<T>*>(to) = pack;
+}
+
+__device__ float warp_sum(float value) {
+    for (int offset = WARP_SIZE / 2; offset > 0; offset /= 2)
+        value += __shfl_xor_sync(0xffffffff, value, offset);
+    return value;
+}
+
+// The sum over the block, for every thread. The next call takes other `sums`.
+__device__ float block_sum(float value, float* sums) {
+    int lane_id = threadIdx.x % WARP_SIZE;
+    value = warp_sum(value);
+    if (lane_id == 0) sums[threadIdx.x / WARP_SIZE] = value;
+    __syncthreads();  // all warps' sums are there
+    return warp_sum(lane_id < blockDim.x / WARP_SIZE ? sums[lane_id] : 0.0f);
+}
+
+// A block per row, which stays in registers; a thread has every blockDim.x-th pack.
+// out, inp: (rows, cols); rstd: (rows); weight: (cols)
+template <typename T>
+__global__ void __launch_bounds__(1024) rms_norm_forward_kernel(
+    T* out, float* rstd, const T* inp, const T* weight, int64_t cols, float eps) {
+    constexpr int WIDTH = Pack<T>::WIDTH;
+    __shared__ float sums[WARP_SIZE];
+    int64_t begin = blockIdx.x * cols;
+    int first = threadIdx.x * WIDTH, step = blockDim.x * WIDTH;
+    float x[ELEMENTS] = {}, squares = 0.0f;
+#pragma unroll
+    for (int p = 0, col = first; p < ELEMENTS; p += WIDTH, col += step)
+        if (col < cols) load(x + p, inp + begin + col);
+#pragma unroll
+    for (int e = 0; e < ELEMENTS; e++) squares += x[e] * x[e];
+    float r = rsqrtf(block_sum(squares, sums) / cols + eps);
+    if (threadIdx.x == 0) rstd[blockIdx.x] = r;
+#pragma unroll
+    for (int p = 0, col = first; p < ELEMENTS; p += WIDTH, col += step)
+        if (col < cols) {
+            float w[WIDTH];
+            load(w, weight + col);
+#pragma unroll
+            for (int k = 0; k < WIDTH; k++) w[k] *= x[p + k] * r;
+            store(out + begin + col, w);
+        }
+}
+
+// Any row: it is read twice, most often the second time from cache. Arguments as above.
+template <typename T>
+__global__ void rms_norm_forward_long_kernel(T* out, float* rstd, const T* inp,
+                                             const T* weight, int64_t cols, float eps) {
+    __shared__ float sums[WARP_SIZE];
+    inp += blockIdx.x * cols;
+    out += blockIdx.x * cols;
+    float squares = 0.0f;
+    for (int64_t col = threadIdx.x; col < cols; col += blockDim.x)
+        squares += float(inp[col]) * float(inp[col]);
+    float r = rsqrtf(block_sum(squares, sums) / cols + eps);
+    if (threadIdx.x == 0) rstd[blockIdx.x] = r;
+    for (int64_t col = threadIdx.x; col < cols; col += blockDim.x)
+        out[col] = T(float(inp[col]) * r * float(weight[col]));
+}
+
+constexpr int STAGES = 2;  // rows of inp and dout on their way to a block
+
+// Asks for this thread's packs of a row of inp and dout; stage: (2, cols), in shared
+// memory
+template <typename T>
+__device__ void ask_for_row(T* stage, const T* inp, const T* dout, int64_t row,
+                            int64_t rows, int64_t cols) {
+    constexpr int WIDTH = Pack<T>::WIDTH;
+    int64_t end = row < rows ? cols : 0;
+    for (int64_t col = threadIdx.x * WIDTH; col < end; col += blockDim.x * WIDTH) {
+        __pipeline_memcpy_async(stage + col, inp + row * cols + col, 16);
+        __pipeline_memcpy_async(stage + cols + col, dout + row * cols + col, 16);
+    }
+    __pipeline_commit();
+}
+
+// A block walks over every gridDim.x-th row and keeps its share of dweight, parts:
+// (gridDim.x, cols); dinp, dout, inp: (rows, cols)
+template <typename T>
+__global__ void __launch_bounds__(512) rms_norm_backward_kernel(
+    T* dinp, float* parts, const T* dout, const T* inp, const T* weight,
+    const float* rstd, int64_t rows, int64_t cols) {
+    constexpr int WIDTH = Pack<T>::WIDTH;
+    extern __shared__ __align__(16) unsigned char shared[];
+    __shared__ float sums[2][WARP_SIZE];
+    int first = threadIdx.x * WIDTH, step = blockDim.x * WIDTH, turn = 0;
+    float dw[ELEMENTS] = {};
+    T* stages = reinterpret_cast<T*>(shared);  // (STAGES, 2, cols)
+    for (int s = 0; s < STAGES; s++)
+        ask_for_row(stages + s * 2 * cols, inp, dout,
+                    blockIdx.x + int64_t(s) * gridDim.x, rows, cols);
+    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x, turn++) {
+        float normed[ELEMENTS], d[ELEMENTS], r = rstd[row], sum = 0.0f;
+        T* stage = stages + turn % STAGES * 2 * cols;
+        __pipeline_wait_prior(STAGES - 1);  // what this thread asked for is there,
+        __syncwarp();                       // and no load moves to before that
+#pragma unroll
+        for (int p = 0, col = first; p < ELEMENTS; p += WIDTH, col += step)
+            if (col < cols) {
+                float w[WIDTH];
+                load(normed + p, stage + col);
+                load(d + p, stage + cols + col);
+                load(w, weight + col);
+#pragma unroll
+                for (int k = 0, e = p; k < WIDTH; k++, e++) {
+                    normed[e] *= r;
+                    dw[e] += d[e] * normed[e];
+                    d[e] *= w[k];
+                    sum += d[e] * normed[e];
+                }
+            }
+        ask_for_row(stage, inp, dout, row + int64_t(STAGES) * gridDim.x, rows, cols);
+        sum = block_sum(sum, sums[turn % 2]);
+#pragma unroll
+        for (int p = 0, col = first; p < ELEMENTS; p += WIDTH, col += step)
+            if (col < cols) {
+#pragma unroll
+                for (int e = p; e < p + WIDTH; e++)
+                    d[e] = r * (d[e] - normed[e] * sum / cols);
+                store(dinp + row * cols + col, d + p);
+            }
+    }
+    for (int e = 0; e < ELEMENTS; e++) {
+        int col = first + e / WIDTH * step + e % WIDTH;
+        if (col < cols) parts[blockIdx.x * cols + col] = dw[e];
+    }
+}
+
+// Any row: it is read twice, and the shares in `parts`, 0 before, are in memory.
+template <typename T>
+__global__ void rms_norm_backward_long_kernel(
+    T* dinp, float* parts, const T* dout, const T* inp, const T* weight,
+    const float* rstd, int64_t rows, int64_t cols) {
+    __shared__ float sums[2][WARP_SIZE];
+    float* dweight = parts + blockIdx.x * cols;
+    for (int64_t row = blockIdx.x, turn = 0; row < rows; row += gridDim.x, turn++) {
+        float r = rstd[row], sum = 0.0f;
+        for (int64_t i = threadIdx.x; i < cols; i += blockDim.x)
+            sum += float(dout[row * cols + i]) * float(weight[i]) *
+                   float(inp[row * cols + i]) * r;
+        sum = block_sum(sum, sums[turn % 2]);
+        for (int64_t i = threadIdx.x; i < cols; i += blockDim.x) {
+            float normed = float(inp[row * cols + i]) * r;
+            float grad = float(dout[row * cols + i]), d = grad * float(weight[i]);
+            dinp[row * cols + i] = T(r * (d - normed * sum / cols));
+            dweight[i] += grad * normed;  // this thread's alone
+        }
+    }
+}
+
+constexpr int GROUPS = 8;  // of threads that share a column of parts
+
+// Adds up the blocks' shares, in a fixed order.
+template <typename T>
+__global__ void rms_norm_grads_kernel(T* dweight, const float* parts, int blocks,
+                                      int64_t cols) {
+    __shared__ float sums[GROUPS][WARP_SIZE];
+    int64_t col = int64_t(blockIdx.x) * WARP_SIZE + threadIdx.x;
+    float sum = 0.0f;
+    for (int64_t b = threadIdx.y; b < blocks && col < cols; b += GROUPS)
+        sum += parts[b * cols + col];
+    sums[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();  // the groups' sums are there
+    if (threadIdx.y > 0 || col >= cols) return;
+    for (int g = 1; g < GROUPS; g++) sum += sums[g][threadIdx.x];
+    dweight[col] = T(sum);
+}
+
+// x has to be contiguous, of this type and shape, on the GPU of `like`
+static void check_input(const char* name, Tensor x, torch::ScalarType type,
+                        torch::IntArrayRef shape, Tensor like) {
+    TORCH_CHECK((type == torch::kFloat32 || type == torch::kFloat16 ||
+                 type == torch::kBFloat16) && x.scalar_type() == type &&
+                x.is_contiguous() && x.is_cuda() && x.device() == like.device() &&
+                x.sizes() == shape, name, ": expected contiguous float32, float16 or "
+                "bfloat16, as inp (rstd: float32), on one CUDA device, shape ",
+                shape, ", got ", x.scalar_type(), " on ", x.device(), ", shape ",
+                x.sizes(), ", strides ", x.strides());
+}
+
+static torch::IntArrayRef check_rows(Tensor inp) {  // returns all sizes but the last
+    TORCH_CHECK(inp.dim() > 0, "inp: expected (..., cols), got shape ", inp.sizes());
+    check_input("inp", inp, inp.scalar_type(), inp.sizes(), inp);
+    TORCH_CHECK(inp.numel() <= INT_MAX * inp.size(-1), "inp: expected fewer than 2^31 "
+                "rows, got shape ", inp.sizes());
+    return torch::IntArrayRef(inp.sizes().data(), inp.dim() - 1);
+}
+
+template <typename F> static void with_type(Tensor x, F f) {  // f(an element's zero)
+    if (x.scalar_type() == torch::kFloat32) f(float());
+    else if (x.scalar_type() == torch::kFloat16) f(at::Half());
+    else f(at::BFloat16());
+}
+
+// whether all rows of all tensors of (..., cols) consist of whole packs
+static bool in_packs(std::initializer_list<Tensor> tensors) {
+    bool whole = true;
+    for (const Tensor& x : tensors)
+        whole &= uintptr_t(x.data_ptr()) % 16 == 0 &&
+                 x.size(-1) * x.element_size() % 16 == 0;
+    return whole;
+}
+
+static int threads_for(int64_t cols, int64_t most) {
+    int64_t warps = (cols + WARP_SIZE * ELEMENTS - 1) / (WARP_SIZE * ELEMENTS);
+    return std::min(most, warps * WARP_SIZE);
+}
+
+std::tuple<Tensor, Tensor> rms_norm_forward(Tensor inp, Tensor weight, double eps) {
+    auto lead = check_rows(inp);
+    int64_t cols = inp.size(-1);
+    check_input("weight", weight, inp.scalar_type(), {cols}, inp);
+    CUDAGuard guard(inp.device());
+    Tensor out = torch::empty_like(inp);
+    Tensor rstd = torch::empty(lead, inp.options().dtype(torch::kFloat32));
+    if (inp.numel() == 0) return {out, rstd.fill_(NAN)};
+    with_type(inp, [&](auto zero) { using T = decltype(zero);
+        int threads = threads_for(cols, 1024);
+        bool fits = cols <= threads * ELEMENTS && in_packs({out, inp, weight});
+        auto kernel = fits ? rms_norm_forward_kernel<T>
+                           : rms_norm_forward_long_kernel<T>;
+        kernel<<<rstd.numel(), threads, 0, getCurrentCUDAStream()>>>(
+            out.data_ptr<T>(), rstd.data_ptr<float>(), inp.data_ptr<T>(),
+            weight.data_ptr<T>(), cols, eps);
+    });
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    return {out, rstd};
+}
+
+static int attribute(cudaDeviceAttr which) {  // of the current device
+    int value = 0, device = 0;
+    C10_CUDA_CHECK(cudaGetDevice(&device));
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&value, which, device));
+    return value;
+}
+
+// Returns dinp, dweight.
+std::tuple<Tensor, Tensor> rms_norm_backward(Tensor dout, Tensor inp, Tensor weight,
+                                             Tensor rstd) {
+    auto type = inp.scalar_type();
+    auto lead = check_rows(inp);
+    int64_t cols = inp.size(-1), rows = rstd.numel();
+    check_input("dout", dout, type, inp.sizes(), inp);
+    check_input("weight", weight, type, {cols}, inp);
+    check_input("rstd", rstd, torch::kFloat32, lead, inp);
+    CUDAGuard guard(inp.device());
+    Tensor dinp = torch::empty_like(inp), dweight = torch::empty_like(weight);
+    if (inp.numel() == 0) return {dinp, dweight.zero_()};
+    with_type(inp, [&](auto zero) { using T = decltype(zero);
+        int threads = threads_for(cols, 512), blocks = 1;
+        int64_t shared = STAGES * 2 * cols * sizeof(T);
+        bool fits = cols <= threads * ELEMENTS && in_packs({dinp, dout, inp, weight}) &&
+                    shared + 1024 <= attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+        auto kernel = fits ? rms_norm_backward_kernel<T>
+                           : rms_norm_backward_long_kernel<T>;
+        if (!fits) shared = 0;
+        C10_CUDA_CHECK(cudaFuncSetAttribute(
+            kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+        C10_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel,
+                                                                     threads, shared));
+        int64_t places = blocks * attribute(cudaDevAttrMultiProcessorCount);
+        blocks = std::min({rows, places, (1 << 25) / cols + 1});  // parts: 128 MB
+        Tensor parts = torch::zeros({blocks, cols}, rstd.options());
+        kernel<<<blocks, threads, shared, getCurrentCUDAStream()>>>(
+            dinp.data_ptr<T>(), parts.data_ptr<float>(), dout.data_ptr<T>(),
+            inp.data_ptr<T>(), weight.data_ptr<T>(), rstd.data_ptr<float>(), rows,
+            cols);
+        C10_CUDA_KERNEL_LAUNCH_CHECK();
+        dim3 block(WARP_SIZE, GROUPS);
+        rms_norm_grads_kernel<<<(cols + WARP_SIZE - 1) / WARP_SIZE, block, 0,
+                                getCurrentCUDAStream()>>>(
+            dweight.data_ptr<T>(), parts.data_ptr<float>(), blocks, cols);
+        C10_CUDA_KERNEL_LAUNCH_CHECK();
+    });
+    return {dinp, dweight};
+}
