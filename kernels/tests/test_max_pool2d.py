@@ -11,6 +11,7 @@ from kernels.tests.contract import Case, floats, wrong
 # N, C, H, W, size
 SIZES = [(2, 3, 6, 9, 2), (1, 1, 1, 1, 1), (2, 32, 28, 28, 2), (3, 5, 7, 9, 2), (2, 3, 17, 23, 3)]
 SIZES += [(1, 2, 6, 5, 5), (2, 1, 45, 37, 1), (4, 3, 2, 701, 2), (0, 3, 4, 4, 2), (2, 0, 5, 4, 2)]
+SIZES += [(3, 2, 7, 8, 2), (2, 1, 4, 1000, 2), (1, 5, 37, 264, 2)]  # four windows a thread
 
 
 def forward_ref(inp, size):
@@ -87,3 +88,20 @@ def test_max_pool2d_refuses_sizes_that_do_not_fit(pool):
         pool.max_pool2d_backward(out, floats(1, 1, 2, 3).int(), 2, 4, 4)
     with pytest.raises(RuntimeError, match="dout: expected 6 / size x 4 / size pixels, got 2 x 2"):
         pool.max_pool2d_backward(out, out.int(), 2, 6, 4)
+
+
+@pytest.mark.parametrize("shift", [1, 4])
+def test_max_pool2d_of_a_view(pool, shift):
+    inp = torch.randn(2 * 3 * 6 * 16 + shift, device=DEVICE)[shift:].view(2, 3, 6, 16)
+    out, index = pool.max_pool2d_forward(inp, 2)
+    expected, expected_index = max_pool2d_ref(inp, 2, return_indices=True)
+    assert torch.equal(out, expected) and torch.equal(index.long(), expected_index)
+
+
+def test_max_pool2d_of_nan_and_equals_by_four_windows(pool):
+    inp = torch.randint(3, (2, 3, 6, 16), device=DEVICE).float()
+    inp[torch.rand(inp.shape, device=DEVICE) < 0.2] = torch.nan
+    out, index = pool.max_pool2d_forward(inp, 2)
+    expected, expected_index = max_pool2d_ref(inp, 2, return_indices=True)
+    torch.testing.assert_close(out, expected, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(index.long(), expected_index)
