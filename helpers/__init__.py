@@ -12,6 +12,7 @@ What a notebook imports
     profiling   profile_table, chrome_trace, ncu_report, sanitize
     recorded    what was measured on a GPU, for machines without one
     simulator   launch: Python kernels, thread by thread, with CUDA's names
+    streams     a model of a GPU's streams: what overlaps, and what nothing orders
     timing      time_cuda, compare: CUDA events, medians
     trace       trace: what a kernel's lines ask of the memory; occupancy
 

@@ -284,6 +284,44 @@ def plot_timeline(events: Sequence[Mapping], caption: str) -> Axes:
     return ax
 
 
+def plot_streams(events: Sequence[Mapping], caption: str) -> Axes:
+    """Draw what ran in each stream over the time: copies to the device, kernels, copies back.
+
+    `events` have stream, kind ("to device", "kernel", "to host"), ts and dur (µs); a bar's number
+    counts the events of its kind.
+    """
+    kinds = {"to device": "copy to the device", "kernel": "kernel", "to host": "copy to the host"}
+    colors = dict(zip(kinds, map(_pale, COLORS), strict=False))
+    events = sorted(events, key=lambda e: e["ts"])
+    begin = min((e["ts"] for e in events), default=0)
+    last = max((e["ts"] + e["dur"] - begin for e in events), default=1)
+    streams = list(dict.fromkeys(e["stream"] for e in events))
+    counted = dict.fromkeys(kinds, 0)
+    said: dict = {stream: [] for stream in streams}
+    _, ax = plt.subplots(figsize=(WIDTH, 0.42 * len(streams) + 1.2), layout="constrained")
+    for e in events:
+        start, y, number = e["ts"] - begin, streams.index(e["stream"]), counted[e["kind"]]
+        counted[e["kind"]] += 1
+        bar = Rectangle((start, y + 0.1), e["dur"], 0.8, fc=colors[e["kind"]], ec="black", lw=0.6)
+        ax.add_patch(bar)
+        if e["dur"] > 0.012 * last * len(str(number)):
+            middle = (start + e["dur"] / 2, y + 0.5)
+            ax.text(*middle, f"{number}", ha="center", va="center", fontsize=8, color="black")
+        said[e["stream"]].append(
+            f"{kinds[e['kind']]} {number} from {start:.0f} to {start + e['dur']:.0f}"
+        )
+    for kind, name in kinds.items():
+        ax.plot([], [], "s", color=colors[kind], mec="black", mew=0.6, label=name)
+    ax.set_yticks([y + 0.5 for y in range(len(streams))], [f"stream {name}" for name in streams])
+    ax.tick_params(axis="y", length=0)
+    ax.set(xlim=(0, 1.02 * last), ylim=(len(streams), 0), xlabel="time since the first began (µs)")
+    ax.set_title(caption, fontsize=10, wrap=True)
+    ax.figure.legend(fontsize=9, ncols=3, frameon=False, loc="outside lower center")
+    words = "; ".join(f"stream {stream}: {', '.join(spans)}" for stream, spans in said.items())
+    ax.figure.set_label(f"streams over time in µs, {caption}: {words}")
+    return ax
+
+
 def _encloses(outer: Mapping, inner: Mapping) -> bool:
     """Whether an event of a trace began before another one, or is longer, and had not ended."""
     is_earlier = (outer["ts"], -outer["dur"]) < (inner["ts"], -inner["dur"])

@@ -18,7 +18,8 @@ ALLOWED = {
 }
 
 MODULES = (
-    "checks code compiler doctor exercises mnist plots profiling recorded simulator timing trace"
+    "checks code compiler doctor exercises mnist plots profiling recorded simulator streams timing "
+    "trace"
 )
 
 IMPORT = """

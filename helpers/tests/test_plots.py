@@ -18,6 +18,7 @@ from helpers.plots import (
     plot_losses,
     plot_owners,
     plot_roofline,
+    plot_streams,
     plot_timeline,
     plot_timings,
     show_images,
@@ -262,3 +263,16 @@ def test_race_of_two_threads_loses_one():
 def test_race_in_turns_counts_both():
     ax = draw_race(["1 load", "1 add", "1 store", "0 load", "0 add", "0 store"], 0)
     assert [text_at(ax)[time + 0.5, 0.45] for time in range(6)] == list("001112")
+
+
+def test_streams_over_time():
+    spans = [("B", "kernel", 130, 50), ("A", "to device", 30, 100), ("A", "to device", 130, 100)]
+    names = ("stream", "kind", "ts", "dur")
+    ax = plot_streams([dict(zip(names, span, strict=True)) for span in spans], "a model")
+    bars = [(*bar.get_xy(), bar.get_width()) for bar in ax.patches]
+    assert bars == [(0, 0.1, 100), (100, 1.1, 50), (100, 0.1, 100)]
+    assert [t.get_text() for t in ax.texts] == ["0", "0", "1"]
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["stream A", "stream B"]
+    assert "µs" in ax.get_xlabel() and ax.get_title() == "a model"
+    assert "stream B: kernel 0 from 100 to 150" in ax.figure.get_label()
+    assert len({bar.get_facecolor() for bar in ax.patches}) == 2
