@@ -194,6 +194,36 @@ def draw_race(steps: Sequence[str], value: int) -> Axes:
     return ax
 
 
+def draw_online_softmax(values: Sequence[float]) -> Axes:
+    """Draw a row as bars, the largest number so far as a line, and below how the sum goes on.
+
+    Powers of 2 stand in the place of e: the sum is that of 2 ** (value - largest so far).
+    """
+    top = max(values)
+    ax = _canvas(max(6, 1.25 * len(values) + 1.5), 4.2, (-1.35, len(values)), (-3.1, top + 0.6))
+    largest, total, words = -math.inf, 0.0, []
+    for i, value in enumerate(values):
+        larger = max(largest, value)
+        factor, term = 2.0 ** (largest - larger), 2.0 ** (value - larger)
+        ax.add_patch(Rectangle((i + 0.2, 0), 0.6, value, fc=BLUE, ec="black", lw=0.6))
+        ax.text(i + 0.5, value / 2, f"{value:g}", ha="center", va="center", color="black")
+        ax.plot([i, i + 1], [larger, larger], color=ORANGE, lw=2.5)
+        if larger > largest > -math.inf:
+            ax.plot([i, i], [largest, larger], color=ORANGE, lw=2.5)
+        change = f"· {factor:g} + {term:g}" if i else ""
+        ax.text(i + 0.5, -0.75, change, ha="center", va="center", fontsize=9)
+        largest, total = larger, total * factor + term
+        _box(ax, i + 0.08, -2.1, 0.84, 0.9, f"{total:g}", YELLOW if factor < 1 and i else "white")
+        words.append(f"{value:g}: largest {largest:g}, sum {total:g}")
+    ax.text(0, values[0] + 0.12, "largest so far", ha="left", va="bottom", fontsize=9)
+    _label(ax, -0.1, -0.75, "factor, term")
+    _label(ax, -0.1, -1.65, "sum so far")
+    rule = "sum · 2^(old largest − new) + 2^(number − new largest)"
+    ax.text(len(values) / 2, -2.75, rule, ha="center", va="center", fontsize=9)
+    ax.figure.set_label(f"a row, number by number, by the rule {rule}: {'; '.join(words)}")
+    return ax
+
+
 def draw_host_and_device() -> Axes:
     """Draw a CPU beside a GPU, each with its memory, and the links between them and other GPUs."""
     ax = _canvas(11, 4.4, (0, 22), (-0.3, 8.6))
