@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from helpers.base.machine import ROOT
 from helpers.checks import check_close
+from helpers.compiler import compile_cuda
 from helpers.device import DEVICE
 from kernels.tests.contract import Case, floats, wrong
 
@@ -21,6 +23,7 @@ def gradient_ref(dloss, logits, labels):
 
 # rows, classes, size of the logits
 SIZES = [(6, 3, 1), (1, 2, 1), (16, 10, 1), (257, 10, 30), (1000, 3, 1), (5, 1823, 30), (7, 1, 1)]
+SIZES += [(9, 1024, 1), (3, 1025, 30), (2, 50257, 10)]
 # where softmax is nearly 1, its logarithm and softmax - 1 have no more than its 24 bits
 TOLERANCE = {"tolerance": lambda N, C, scale: {"atol": 1e-6}}
 WRONG = wrong("logits", floats, (6,), (1, 6, 3), (6, 0)) + wrong("labels", labels_of, (5, 3))
@@ -91,3 +94,48 @@ def test_cross_entropy_hands_nan_on(ce):
     assert ce.cross_entropy_forward(logits, labels).isnan()
     grad = ce.cross_entropy_backward(torch.ones((), device=DEVICE), logits, labels)
     assert grad[299].isnan().all() and not grad[:299].isnan().any()
+
+
+@pytest.mark.parametrize("C", [10, 1001, 5003])
+def test_masked_logits_and_infinity(ce, C):
+    """As PyTorch: a masked class costs nothing unless it is the label; +infinity makes NaN."""
+    logits, labels = random(5, C)
+    logits[0, : C - 1] = -torch.inf  # most threads see nothing else
+    labels[0] = C - 1
+    logits[1, 3], labels[1] = -torch.inf, 3
+    logits[2], logits[3, 0] = -torch.inf, torch.inf
+    expected = cross_entropy(logits.double(), labels, reduction="none")
+    assert expected.isnan().tolist() == [False, False, True, True, False]
+    for n in range(5):
+        got = ce.cross_entropy_forward(logits[n : n + 1], labels[n : n + 1])
+        torch.testing.assert_close(got.double(), expected[n], rtol=1e-5, atol=1e-6, equal_nan=True)
+    exact = logits[:1].double().requires_grad_()
+    cross_entropy(exact, labels[:1]).backward()
+    one = torch.ones((), device=DEVICE)
+    check_close(ce.cross_entropy_backward(one, logits[:1], labels[:1]), exact.grad, atol=1e-6)
+
+
+@pytest.mark.parametrize("C", [7, 1031])
+def test_views_that_start_anywhere(ce, C):
+    """Rows start at every offset within 16 bytes."""
+    numbers, labels = torch.randn(9 * C + 3, device=DEVICE), torch.randint(C, (9,), device=DEVICE)
+    one = torch.ones((), device=DEVICE)
+    for start in range(4):
+        logits = numbers[start:][: 9 * C].view(9, C)
+        exact = logits.double().requires_grad_()
+        loss = cross_entropy(exact, labels)
+        loss.backward()
+        check_close(ce.cross_entropy_forward(logits, labels), loss, atol=1e-6)
+        check_close(ce.cross_entropy_backward(one, logits, labels), exact.grad, atol=1e-6)
+
+
+def test_no_fault_is_found_in_long_rows():
+    """On the CPU backend, with every access checked, a block a row."""
+    checked = compile_cuda(ROOT / "kernels" / "cross_entropy.cu", check=True)
+    logits, labels = random(3, 2051)
+    exact = logits.double().requires_grad_()
+    loss = cross_entropy(exact, labels)
+    loss.backward()
+    check_close(checked.cross_entropy_forward(logits, labels), loss, atol=1e-6)
+    one = torch.ones((), device=DEVICE)
+    check_close(checked.cross_entropy_backward(one, logits, labels), exact.grad, atol=1e-6)

@@ -1,0 +1,288 @@
+// kernels/softmax.cu
+// SPDX-License-Identifier: MIT
+// Softmax over the last dimension, out = exp(inp - max) / sum of exp(inp - max), and
+// its gradient. (..., C), contiguous, rows and C below 2^31; float32, float16 or
+// bfloat16, computed in float32. Each element is read once and written once, up to
+// C = 32768, backward 16384; longer rows are read twice. A view that does not start at
+// a multiple of 16 bytes is copied first; no other scratch memory. NaN and infinity as
+// PyTorch: a row with NaN, +infinity or nothing but -infinity becomes NaN.
+// Notebook: 07b_softmax. Own code; long rows by the online recurrence of Milakov and
+// Gimelshein, "Online normalizer calculation for softmax" (2018).
+//
+// from pathlib import Path
+// from torch.utils.cpp_extension import load_inline
+// softmax = load_inline("softmax", cuda_sources=Path("softmax.cu").read_text(),
+//     cpp_sources="torch::Tensor softmax_forward(torch::Tensor inp);"
+//         "torch::Tensor softmax_backward(torch::Tensor dout, torch::Tensor out);",
+//     functions=["softmax_forward", "softmax_backward"])
+#include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
+#include <torch/types.h>
+#include <cfloat>
+using c10::cuda::CUDAGuard, c10::cuda::getCurrentCUDAStream, torch::Tensor;
+
+constexpr int WARP_SIZE = 32;
+constexpr unsigned ALL_LANES = 0xffffffff;
+
+template <typename T> struct alignas(16) Pack {  // neighbours, moved by one instruction
+    static constexpr int WIDTH = 16 / sizeof(T);
+    T at[WIDTH];
+};
+
+// A row, shared out among the blockDim.x threads that work on it: packs, from the first
+// multiple of 16 bytes on; of the few elements before and behind them, one a thread.
+template <typename T> struct Parts {
+    int first, packs, extra;  // where packs begin; their number; its element, or -1
+    __device__ Parts(const T* row, int C) {
+        constexpr int WIDTH = Pack<T>::WIDTH;
+        first = min(C, int((16 - uintptr_t(row) % 16) % 16 / sizeof(T)));
+        packs = (C - first) / WIDTH;
+        int t = threadIdx.x, after = (C - first) % WIDTH;
+        extra = t < first ? t : t < first + after ? t + packs * WIDTH : -1;
+    }
+};
+
+// exp to 1e-7 times 1 + |x|
+static __device__ float exp_of(float x) { return exp2f(x * 1.44269504f); }
+
+struct Larger {
+    __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+struct Sum {
+    __device__ float operator()(float a, float b) const { return a + b; }
+};
+
+// The values of all threads of a row, combined; every thread gets the result.
+template <typename Op> static __device__ float over_row(float value, float neutral,
+                                                        float* warp_values, Op op) {
+    for (int offset = WARP_SIZE / 2; offset > 0; offset /= 2)
+        value = op(value, __shfl_xor_sync(ALL_LANES, value, offset));
+    if (blockDim.x == WARP_SIZE) return value;
+    int lane_id = threadIdx.x % WARP_SIZE, warps = blockDim.x / WARP_SIZE;
+    if (lane_id == 0) warp_values[threadIdx.x / WARP_SIZE] = value;
+    __syncthreads();  // every warp's value is written before one is read
+    value = lane_id < warps ? warp_values[lane_id] : neutral;
+    for (int offset = WARP_SIZE / 2; offset > 0; offset /= 2)
+        value = op(value, __shfl_xor_sync(ALL_LANES, value, offset));
+    return value;
+}
+
+// out, inp: (N, C); threadIdx.x: the threads of a row, threadIdx.y: rows of a block.
+// A thread keeps its part of the row, up to HELD + 1 elements, in registers.
+template <typename T, int HELD>
+__global__ void __launch_bounds__(1024)  // so that registers suffice for 1,024 threads
+softmax_forward_kernel(T* out, const T* inp, int64_t N, int C) {
+    constexpr int WIDTH = Pack<T>::WIDTH;
+    __shared__ float maxima[WARP_SIZE], sums[WARP_SIZE];
+    int64_t n = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
+    if (n >= N) C = 0;  // a row too many has no elements
+    const T* row = inp + n * C;
+    T* out_row = out + n * C;
+    Parts<T> parts(row, C);
+    auto* packs = reinterpret_cast<const Pack<T>*>(row + parts.first);
+    auto* out_packs = reinterpret_cast<Pack<T>*>(out_row + parts.first);
+
+    float held[HELD], extra = parts.extra < 0 ? -INFINITY : float(row[parts.extra]);
+#pragma unroll
+    for (int h = 0; h < HELD; h += WIDTH) {
+        int i = h / WIDTH * blockDim.x + threadIdx.x;
+        Pack<T> x;
+        if (i < parts.packs) x = packs[i];
+        for (int k = 0; k < WIDTH; k++)
+            held[h + k] = i < parts.packs ? float(x.at[k]) : -INFINITY;
+    }
+
+    float largest = extra, sum = 0.0f;
+    for (int h = 0; h < HELD; h++) largest = fmaxf(largest, held[h]);
+    largest = over_row(largest, -INFINITY, maxima, Larger());
+
+    for (int h = 0; h < HELD; h++) sum += held[h] = exp_of(held[h] - largest);
+    sum += extra = exp_of(extra - largest);
+    float scale = 1.0f / over_row(sum, 0.0f, sums, Sum());
+
+#pragma unroll
+    for (int h = 0; h < HELD; h += WIDTH) {
+        int i = h / WIDTH * blockDim.x + threadIdx.x;
+        Pack<T> x;
+        for (int k = 0; k < WIDTH; k++) x.at[k] = T(held[h + k] * scale);
+        if (i < parts.packs) out_packs[i] = x;
+    }
+    if (parts.extra >= 0) out_row[parts.extra] = T(extra * scale);
+}
+
+struct MaxSum { float largest, sum; };  // of some numbers: the sum of exp(x - largest)
+
+static __device__ MaxSum merge(MaxSum a, MaxSum b) {
+    float largest = fmaxf(a.largest, b.largest);
+    return {largest, a.sum * exp_of(a.largest - largest) +
+                     b.sum * exp_of(b.largest - largest)};
+}
+
+// out, inp: (N, C), a block per row, which it reads twice
+template <typename T>
+__global__ void softmax_forward_long_kernel(T* out, const T* inp, int C) {
+    constexpr int WIDTH = Pack<T>::WIDTH, FLIGHT = 4;  // packs on their way at a time
+    __shared__ float maxima[WARP_SIZE], sums[WARP_SIZE];
+    const T* row = inp + int64_t(blockIdx.x) * C;
+    T* out_row = out + int64_t(blockIdx.x) * C;
+    Parts<T> parts(row, C);
+    auto* packs = reinterpret_cast<const Pack<T>*>(row + parts.first);
+    auto* out_packs = reinterpret_cast<Pack<T>*>(out_row + parts.first);
+
+    // not -infinity, which is no number to subtract from itself
+    MaxSum mine = {-FLT_MAX, 0.0f};
+    if (parts.extra >= 0) mine = merge(mine, {float(row[parts.extra]), 1.0f});
+    for (int i = threadIdx.x; i < parts.packs; i += FLIGHT * blockDim.x) {
+        Pack<T> x[FLIGHT];
+        float largest = mine.largest;
+#pragma unroll
+        for (int f = 0; f < FLIGHT; f++)
+            if (i + f * blockDim.x < parts.packs) x[f] = packs[i + f * blockDim.x];
+            else for (int k = 0; k < WIDTH; k++) x[f].at[k] = T(-INFINITY);
+#pragma unroll
+        for (int f = 0; f < FLIGHT; f++)
+            for (int k = 0; k < WIDTH; k++) largest = fmaxf(largest, float(x[f].at[k]));
+        mine = {largest, mine.sum * exp_of(mine.largest - largest)};
+#pragma unroll
+        for (int f = 0; f < FLIGHT; f++)
+            for (int k = 0; k < WIDTH; k++)
+                mine.sum += exp_of(float(x[f].at[k]) - largest);
+    }
+    float largest = over_row(mine.largest, -FLT_MAX, maxima, Larger());
+    mine.sum *= exp_of(mine.largest - largest);
+    float scale = 1.0f / over_row(mine.sum, 0.0f, sums, Sum());
+
+    for (int i = threadIdx.x; i < parts.packs; i += blockDim.x) {
+        Pack<T> x = packs[i];
+        for (int k = 0; k < WIDTH; k++)
+            x.at[k] = T(exp_of(float(x.at[k]) - largest) * scale);
+        out_packs[i] = x;
+    }
+    if (parts.extra >= 0)
+        out_row[parts.extra] = T(exp_of(float(row[parts.extra]) - largest) * scale);
+}
+
+// dinp = out * (dout - sum of dout * out); all (N, C); threads as in forward. IN_ONE:
+// up to HELD elements a thread, which it keeps; otherwise the row is read twice.
+template <typename T, int HELD, bool IN_ONE>
+__global__ void __launch_bounds__(512)
+softmax_backward_kernel(T* dinp, const T* dout, const T* out, int64_t N, int C) {
+    constexpr int WIDTH = Pack<T>::WIDTH;
+    __shared__ float sums[WARP_SIZE];
+    int64_t n = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
+    if (n >= N) C = 0;
+    Parts<T> parts(out + n * C, C);
+    int64_t begin = n * C + parts.first, extra = n * C + parts.extra;
+    auto* y_packs = reinterpret_cast<const Pack<T>*>(out + begin);
+    auto* dy_packs = reinterpret_cast<const Pack<T>*>(dout + begin);
+    auto* dinp_packs = reinterpret_cast<Pack<T>*>(dinp + begin);
+
+    float y_extra = parts.extra < 0 ? 0.0f : float(out[extra]);
+    float dy_extra = parts.extra < 0 ? 0.0f : float(dout[extra]);
+    float y[HELD], dy[HELD], sum = y_extra * dy_extra;
+    auto load = [&](int start) {
+#pragma unroll
+        for (int h = 0; h < HELD; h += WIDTH) {
+            int i = start + h / WIDTH * blockDim.x;
+            Pack<T> a, b;
+            if (i < parts.packs) a = y_packs[i], b = dy_packs[i];
+            for (int k = 0; k < WIDTH; k++) {
+                y[h + k] = i < parts.packs ? float(a.at[k]) : 0.0f;
+                dy[h + k] = i < parts.packs ? float(b.at[k]) : 0.0f;
+            }
+        }
+    };
+    int step = HELD / WIDTH * blockDim.x;
+    for (int start = threadIdx.x; start < parts.packs; start += step) {
+        load(start);
+        for (int h = 0; h < HELD; h++) sum += y[h] * dy[h];
+    }
+    sum = over_row(sum, 0.0f, sums, Sum());
+
+    for (int start = threadIdx.x; start < parts.packs; start += step) {
+        if (!IN_ONE) load(start);
+#pragma unroll
+        for (int h = 0; h < HELD; h += WIDTH) {
+            int i = start + h / WIDTH * blockDim.x;
+            Pack<T> x;
+            for (int k = 0; k < WIDTH; k++) x.at[k] = T(y[h + k] * (dy[h + k] - sum));
+            if (i < parts.packs) dinp_packs[i] = x;
+        }
+    }
+    if (parts.extra >= 0) dinp[extra] = T(y_extra * (dy_extra - sum));
+}
+
+// x has to be contiguous, of the type and shape and on the GPU of `like`
+static void check_input(const char* name, Tensor x, Tensor like) {
+    auto type = like.scalar_type();
+    bool known = type == torch::kFloat32 || type == torch::kFloat16 ||
+                 type == torch::kBFloat16;
+    TORCH_CHECK(known && x.scalar_type() == type && x.is_contiguous() && x.is_cuda() &&
+                x.device() == like.device() && x.sizes() == like.sizes(), name,
+                ": expected contiguous float32, float16 or bfloat16 on a CUDA device, "
+                "the same for all, shape ", like.sizes(), ", got ", x.scalar_type(),
+                " on ", x.device(), ", shape ", x.sizes(), ", strides ", x.strides());
+    int64_t C = x.dim() ? x.size(-1) : 1;
+    TORCH_CHECK(C <= INT_MAX && x.numel() / std::max(C, int64_t(1)) <= INT_MAX, name,
+                ": expected less than 2^31 rows and columns, got shape ", x.sizes());
+}
+
+template <typename F> static void with_type(Tensor x, F f) {  // f(an element's zero)
+    if (x.scalar_type() == torch::kFloat32) f(float());
+    else if (x.scalar_type() == torch::kFloat16) f(at::Half());
+    else f(at::BFloat16());
+}
+
+static Tensor aligned(Tensor x) {  // all rows then start as the rows of a new tensor do
+    return reinterpret_cast<uintptr_t>(x.data_ptr()) % 16 ? x.clone() : x;
+}
+
+// The threads of a row, 32 elements each, and the rows of a block.
+static dim3 block_for(int64_t C) {
+    int64_t warps = (C + 32 * WARP_SIZE - 1) / (32 * WARP_SIZE);
+    return warps <= 1 ? dim3(WARP_SIZE, 4) : dim3(WARP_SIZE * warps);
+}
+
+Tensor softmax_forward(Tensor inp) {
+    check_input("inp", inp, inp);
+    CUDAGuard guard(inp.device());
+    Tensor out = torch::empty_like(inp);
+    if (inp.numel() == 0) return out;
+    inp = aligned(inp);
+    int64_t C = inp.dim() ? inp.size(-1) : 1, N = inp.numel() / C;
+    dim3 block = block_for(C), grid((N + block.y - 1) / block.y);
+    auto stream = getCurrentCUDAStream();
+    with_type(inp, [&](auto zero) { using T = decltype(zero);
+        T *y = out.data_ptr<T>(), *x = inp.data_ptr<T>();
+        if (C <= 8 * WARP_SIZE)
+            softmax_forward_kernel<T, 8><<<grid, block, 0, stream>>>(y, x, N, C);
+        else if (C <= 32 * 1024)
+            softmax_forward_kernel<T, 32><<<grid, block, 0, stream>>>(y, x, N, C);
+        else
+            softmax_forward_long_kernel<T><<<N, 512, 0, stream>>>(y, x, C);
+    });
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    return out;
+}
+
+Tensor softmax_backward(Tensor dout, Tensor out) {
+    check_input("out", out, out);
+    check_input("dout", dout, out);
+    CUDAGuard guard(out.device());
+    Tensor dinp = torch::empty_like(out);
+    if (out.numel() == 0) return dinp;
+    dout = aligned(dout), out = aligned(out);
+    int64_t C = out.dim() ? out.size(-1) : 1, N = out.numel() / C;
+    dim3 block = block_for(C), grid((N + block.y - 1) / block.y);
+    auto stream = getCurrentCUDAStream();
+    with_type(out, [&](auto zero) { using T = decltype(zero);
+        T *dx = dinp.data_ptr<T>(), *dy = dout.data_ptr<T>(), *y = out.data_ptr<T>();
+        if (C <= 32 * 512)
+            softmax_backward_kernel<T, 32, true>
+                <<<grid, block, 0, stream>>>(dx, dy, y, N, C);
+        else
+            softmax_backward_kernel<T, 32, false>
+                <<<N, 512, 0, stream>>>(dx, dy, y, N, C);
+    });
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    return dinp;
+}
