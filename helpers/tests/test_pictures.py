@@ -121,6 +121,17 @@ def test_tiles_show_the_bank_of_every_element():
     assert [text for text in texts(ax) if text.isdigit()][-4:] == ["2", "3", "0", "1"]
 
 
+def test_rounds_show_what_each_changes_and_from_where():
+    ax = plots.draw_rounds([[3, 1, 4], [3, 4, 4], [3, 4, 8]], [[(0, 1)], [(1, 2)]])
+    colours = [[cells(ax)[(i, y)] for i in range(3)] for y in (0, -1.6, -3.2)]
+    white = (1, 1, 1, 1)
+    changed = [[colour != white for colour in row] for row in colours]
+    assert changed == [[False] * 3, [False, True, False], [False, False, True]]
+    assert {"at first", "round 1: 1 addition", "round 2: 1 addition", "8"} <= set(texts(ax))
+    arrows = [t for t in ax.texts if getattr(t, "arrow_patch", None)]
+    assert [(a.xyann[0], a.xy[0]) for a in arrows] == [(0.5, 1.5), (1.5, 2.5)]
+
+
 def test_host_and_device_are_joined_by_their_links():
     ax = plots.draw_host_and_device()
     assert {"PCIe", "NVLink", "host memory", "device memory (VRAM)"} <= set(texts(ax))
