@@ -1,0 +1,177 @@
+// kernels/scan.cu
+// SPDX-License-Identifier: MIT
+// Inclusive scan: out[i] = inp[0] + ... + inp[i], over the flattened tensor. float32,
+// contiguous, any shape and number of elements. The order of the additions depends on
+// the number of elements and the GPU alone, so that results repeat to the bit. Reads
+// and writes each element once; scratch memory: 8 bytes for 4,096 to 16,384 elements. A
+// cooperative launch, one block an SM with 48 to 192 KB of shared memory. Gradient: the
+// scan of dout from its end.
+// Notebook: 07_reductions. Own code; after D. Merrill and M. Garland, "Single-pass
+// Parallel Prefix Scan with Decoupled Look-back", with waves in place of the look-back.
+//
+// from pathlib import Path
+// from torch.utils.cpp_extension import load_inline
+// scan = load_inline("scan", cuda_sources=Path("scan.cu").read_text(),
+//     cpp_sources="torch::Tensor scan(torch::Tensor inp);", functions=["scan"])
+#include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
+#include <cuda_pipeline_primitives.h>
+#include <torch/types.h>
+
+constexpr unsigned ALL = 0xffffffff;  // lanes
+
+static __device__ float warp_sum(float v) {  // for all lanes
+    for (int offset = 16; offset > 0; offset /= 2) v += __shfl_xor_sync(ALL, v, offset);
+    return v;
+}
+
+static __device__ float warp_scan(float v) {  // lane k: the sum of the lanes 0 to k
+    for (int offset = 1; offset < 32; offset *= 2) {
+        float below = __shfl_up_sync(ALL, v, offset);
+        if (threadIdx.x % 32 >= offset) v += below;
+    }
+    return v;
+}
+
+// v: a lane's UNROLL packs, 32 packs apart. Scans all 128 * UNROLL elements of the warp
+// in place, and returns their sum.
+template <int UNROLL> __device__ float scan_packs(float4 (&v)[UNROLL]) {
+    float sum = 0.0f;  // of the packs before
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+        v[u].y += v[u].x, v[u].z += v[u].y, v[u].w += v[u].z;
+        float scanned = warp_scan(v[u].w), before = __shfl_up_sync(ALL, scanned, 1);
+        before = threadIdx.x % 32 > 0 ? sum + before : sum;
+        v[u].x += before, v[u].y += before, v[u].z += before, v[u].w += before;
+        sum += __shfl_sync(ALL, scanned, 31);
+    }
+    return sum;
+}
+
+// out[i] to out[i + 3] = v + before, as far as they are among the n
+static __device__ void store_pack(float* out, float4 v, float before, int64_t i,
+                                  int64_t n) {
+    v.x += before, v.y += before, v.z += before, v.w += before;
+    if (i + 4 <= n) *reinterpret_cast<float4*>(out + i) = v;
+    else {
+        if (i < n) out[i] = v.x;
+        if (i + 1 < n) out[i + 1] = v.y;
+        if (i + 2 < n) out[i + 2] = v.z;
+    }
+}
+
+constexpr int BLOCK_SIZE = 1024, WARPS = BLOCK_SIZE / 32;  // per block
+constexpr int STAGES = 3;  // tiles that a block has in shared memory
+
+// *to = inp[i] to inp[i + 3], as far as they are among the n, then 0; asynchronous
+static __device__ void copy_pack(float4* to, const float* inp, int64_t i, int64_t n) {
+    bool aligned = reinterpret_cast<uintptr_t>(inp) % 16 == 0;
+    if (aligned && i + 4 <= n) return __pipeline_memcpy_async(to, inp + i, 16);
+    float* each = reinterpret_cast<float*>(to);
+    for (int k = 0; k < 4; k++) {
+        if (i + k < n) __pipeline_memcpy_async(each + k, inp + i + k, 4);
+        else each[k] = 0.0f;
+    }
+}
+
+// A sum, and that it is there: one word, written and read at once.
+static __device__ void post(volatile unsigned long long* word, float sum) {
+    *word = 1ull << 32 | __float_as_uint(sum);
+}
+
+static __device__ float wait_for(volatile unsigned long long* word) {
+    unsigned long long seen;
+    do seen = *word; while (seen >> 32 == 0);
+    return __uint_as_float(unsigned(seen));
+}
+
+// out, inp: (n); words: (tiles), 0 at first. Waits for other blocks: all must be alive.
+template <int UNROLL> __global__ void __launch_bounds__(BLOCK_SIZE) scan_kernel(
+        float* out, unsigned long long* words, const float* inp, int64_t n, int tiles) {
+    extern __shared__ float4 stages[];  // (STAGES, WARPS, UNROLL, 32)
+    __shared__ float tile_sums[2][WARPS], wave_sums[2][WARPS], warp_sums[2][WARPS];
+    int lane_id = threadIdx.x % 32, warp_id = threadIdx.x / 32, blocks = gridDim.x;
+    int mine = warp_id * UNROLL * 32 + lane_id;  // the thread's first pack in a tile
+    auto stage = [&](int wave) {
+        return stages + wave % STAGES * BLOCK_SIZE * UNROLL + mine;
+    };
+    auto element = [&](int64_t tile, int u) {
+        return (tile * BLOCK_SIZE * UNROLL + mine + u * 32) * 4;
+    };
+    auto load = [&](int wave) {
+        int tile = wave * blocks + blockIdx.x;
+        for (int u = 0; u < UNROLL && tile < tiles; u++)
+            copy_pack(stage(wave) + u * 32, inp, element(tile, u), n);
+        __pipeline_commit();
+    };
+    for (int wave = 0; wave < STAGES - 1; wave++) load(wave);
+    float before = 0.0f;  // the sum of all tiles before the one that is scanned
+    for (int wave = 0; (wave - 1) * blocks + int(blockIdx.x) < tiles; wave++) {
+        int tile = wave * blocks + blockIdx.x, last = tile - blocks, now = wave % 2;
+        float4 v[UNROLL];
+        if (tile < tiles) {  // the sum of this wave's tile
+            __pipeline_wait_prior(STAGES - 2);
+            float sum = 0.0f;
+            for (int u = 0; u < UNROLL; u++) {
+                float4 x = stage(wave)[u * 32];
+                sum += (x.x + x.y) + (x.z + x.w);
+            }
+            sum = warp_sum(sum);
+            if (lane_id == 0) tile_sums[now][warp_id] = sum;
+        }
+        if (last >= 0) {  // the last wave's: what came before it, and its scan
+            float sum = 0.0f;
+            for (int k = threadIdx.x; k < blocks && k < last; k += BLOCK_SIZE)
+                sum += wait_for(words + last - 1 - k);
+            sum = warp_sum(sum);
+            for (int u = 0; u < UNROLL; u++) v[u] = stage(wave - 1)[u * 32];
+            float own = scan_packs(v);
+            if (lane_id == 0) wave_sums[now][warp_id] = sum;
+            if (lane_id == 0) warp_sums[now][warp_id] = own;
+        }
+        load(wave + STAGES - 1);  // where the last wave's tile was: it is in registers
+        __syncthreads();  // before the warps' sums are read, all must be written
+        if (tile < tiles && warp_id == 0) {
+            float sum = warp_sum(tile_sums[now][lane_id]);
+            if (lane_id == 0) post(words + tile, sum);
+        }
+        if (last >= 0) {
+            before += warp_sum(wave_sums[now][lane_id]);
+            float sum = warp_sum(lane_id < warp_id ? warp_sums[now][lane_id] : 0.0f);
+            for (int u = 0; u < UNROLL; u++)
+                store_pack(out, v[u], before + sum, element(last, u), n);
+        }
+    }
+}
+
+torch::Tensor scan(torch::Tensor inp) {
+    TORCH_CHECK(inp.scalar_type() == torch::kFloat32 && inp.is_contiguous() &&
+                inp.is_cuda(), "inp: expected contiguous float32 on a CUDA device, "
+                "got ", inp.scalar_type(), " on ", inp.device(), ", shape ",
+                inp.sizes(), ", strides ", inp.strides());
+    c10::cuda::CUDAGuard guard(inp.device());
+    torch::Tensor out = torch::empty_like(inp);
+    int64_t n = inp.numel();
+    if (n == 0) return out;
+    int sms, shared, device = inp.get_device();
+    cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
+    cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    constexpr int PACKS = STAGES * BLOCK_SIZE * sizeof(float4);  // bytes for UNROLL = 1
+    int unroll = std::min(4, (shared - 1024) / PACKS);  // 1024: the warps' sums
+    auto kernel = unroll == 4 ? scan_kernel<4> : unroll == 3 ? scan_kernel<3>
+                : unroll == 2 ? scan_kernel<2> : scan_kernel<1>;
+    int64_t per_tile = int64_t(BLOCK_SIZE) * unroll * 4;
+    TORCH_CHECK(n / per_tile < INT_MAX / 2, "inp: expected fewer than 2^42 elements, "
+                "got ", n);
+    int tiles = (n + per_tile - 1) / per_tile;
+    auto words = torch::zeros({tiles}, inp.options().dtype(torch::kInt64));
+    auto* words_at = reinterpret_cast<unsigned long long*>(words.data_ptr<int64_t>());
+    float *out_at = out.data_ptr<float>(), *inp_at = inp.data_ptr<float>();
+    void* arguments[] = {&out_at, &words_at, &inp_at, &n, &tiles};
+    C10_CUDA_CHECK(cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, unroll * PACKS));
+    C10_CUDA_CHECK(cudaLaunchCooperativeKernel(
+        (void*)kernel, std::min(tiles, sms), BLOCK_SIZE, arguments, unroll * PACKS,
+        c10::cuda::getCurrentCUDAStream()));
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    return out;
+}
