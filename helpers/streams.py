@@ -47,7 +47,11 @@ static cudaError_t noted_wait(int line, cudaStream_t stream, cudaEvent_t event) 
     note_call(4, line, stream, event, nullptr, 0);
     return cudaStreamWaitEvent(stream, event);
 }
-std::vector<int64_t> take_log() { return std::move(stream_log); }
+std::vector<int64_t> take_log() {
+    std::vector<int64_t> log;
+    log.swap(stream_log);
+    return log;
+}
 #define cudaMemcpyAsync(...) noted_copy(__LINE__, __VA_ARGS__)
 #define cudaEventRecord(...) noted_record(__LINE__, __VA_ARGS__)
 #define cudaStreamWaitEvent(...) noted_wait(__LINE__, __VA_ARGS__)
