@@ -12,7 +12,7 @@
 // from torch.utils.cpp_extension import load_inline
 // histogram = load_inline("histogram", cuda_sources=Path("histogram.cu").read_text(),
 //     cpp_sources="torch::Tensor histogram(torch::Tensor inp);",
-//     functions=["histogram"]).histogram
+//     functions=["histogram"])
 #include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
 #include <torch/types.h>
 
