@@ -2,7 +2,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 ROOT_USER := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help install lab test run progress kernels results proof doctor clean
+.PHONY: help install lab test run progress kernels results bench proof doctor clean
 .DEFAULT_GOAL := help
 
 help:  ## print this list
@@ -26,8 +26,11 @@ progress: install  ## show what of the notebooks is solved, and what comes next
 kernels: install  ## write kernels/*.cu from the notebooks
 	@$(PY) -m helpers.make.kernels
 
-results: install  ## write README's picture and tables from the notebooks and the records
+results: install  ## write README's picture and tables and kernels/README.md from the records
 	@$(PY) -m helpers.make.readme
+
+bench: install  ## time kernels/ against PyTorch and libraries, on a GPU (one file: make bench K=softmax)
+	@$(PY) -m helpers.make.bench $(K)
 
 proof: install  ## count the kernels of helpers/tests/proof again and write its README
 	@$(PY) -m helpers.tests.proof

@@ -129,31 +129,63 @@ def compare(
     timing, on every machine; AssertionError names the candidate that differs. Use check=False
     for candidates that change their inputs. ValueError if there is nothing to compare.
     """
+    functions = _by_name(candidates)
+    with called_kernels() as kernels:
+        first = _first_result(functions, check)
+    return Comparison(
+        measured_or_stored(
+            key, lambda: _measure(functions, first, bytes, flops), list(functions), kernels
+        )
+    )
+
+
+def measure_speeds(
+    candidates: dict[str, Candidate],
+    bytes: int | None = None,
+    flops: int | None = None,
+    check: bool = True,
+) -> dict:
+    """Time the candidates as `compare` does, on a GPU; return what a Comparison is made of."""
+    functions = _by_name(candidates)
+    return _measure(functions, _first_result(functions, check), bytes, flops)
+
+
+def _by_name(candidates: dict[str, Candidate]) -> dict[str, Candidate]:
     if not candidates:
         raise ValueError("expected at least one candidate, got none")
-    names = [str(name) for name in candidates]
-    functions = [partial(_call, *candidate) for candidate in candidates.items()]
-    with called_kernels() as kernels:
-        first = _snapshot(functions[0]())
-        if check and first is None:
-            raise ValueError(
-                f"{names[0]!r} returns nothing that could be checked: let every candidate return "
-                "its result, or say check=False"
-            )
-        for name, fn in zip(names[1:], functions[1:], strict=True):
-            result = fn()
-            if check:
-                _must_agree(result, first, f"{name!r} disagrees with {names[0]!r}", functions[0])
+    return {str(name): partial(_call, name, fn) for name, fn in candidates.items()}
 
-    def measure() -> dict:
-        samples, method = _time([*functions, functions[0]])
+
+def _first_result(functions: dict[str, Candidate], check: bool) -> Any:
+    """Call all once; return the first one's result for comparisons, None if there are to be none.
+
+    AssertionError: another one's differs.
+    """
+    (first_name, first_function), *others = functions.items()
+    first = _snapshot(first_function())
+    if check and first is None:
+        raise ValueError(
+            f"{first_name!r} returns nothing that could be checked: let every candidate return "
+            "its result, or say check=False"
+        )
+    for name, fn in others:
+        result = fn()
         if check:
-            for name, fn in zip(names, functions, strict=True):
-                complaint = f"after timing, {name!r} disagrees with {names[0]!r} before"
-                _must_agree(fn(), first, complaint, functions[0])
-        return _evaluate(names, samples, bytes, flops) | {"method": method}
+            _must_agree(result, first, f"{name!r} disagrees with {first_name!r}", first_function)
+    return first if check else None
 
-    return Comparison(measured_or_stored(key, measure, names, kernels))
+
+def _measure(
+    functions: dict[str, Candidate], first: Any, bytes: int | None, flops: int | None
+) -> dict:
+    """Time the functions, compare their results with the first one's before, if there is one."""
+    first_name, *_ = names = list(functions)
+    samples, method = _time([*functions.values(), functions[first_name]])
+    if first is not None:
+        for name, fn in functions.items():
+            complaint = f"after timing, {name!r} disagrees with {first_name!r} before"
+            _must_agree(fn(), first, complaint, functions[first_name])
+    return _evaluate(names, samples, bytes, flops) | {"method": method}
 
 
 def _call(name: str, fn: Candidate) -> Any:

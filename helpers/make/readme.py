@@ -1,4 +1,4 @@
-"""Write README's picture and its tables, of notebooks and recorded timings: `make results`."""
+"""Write README's picture and tables, and kernels/README.md, from the records: `make results`."""
 
 import json
 import re
@@ -9,10 +9,12 @@ import nbformat
 
 from helpers.make import readme_picture
 from helpers.make.install import ROOT
-from helpers.make.kernels import NOTEBOOKS, kernel_sources, notebook_paths
+from helpers.make.kernels import KERNELS, NOTEBOOKS, kernel_sources, notebook_paths
 from helpers.recorded import RECORDS
 
 README = ROOT / "README.md"
+FLOORS = ("copy", "cuBLAS product")  # candidates that are no rivals, as bench_cases.py names them
+LIBRARIES = ("CUB", "cuDNN")
 
 
 def with_tables(readme: str, notebooks: Path = NOTEBOOKS, records: Path = RECORDS) -> str:
@@ -49,17 +51,85 @@ def notebook_table(folder: Path = NOTEBOOKS) -> str:
 
 
 def results_table(folder: Path = RECORDS) -> str:
-    """Return a row for each recorded comparison, under the machine that it was measured on."""
+    """Return a row for each benched kernel file: what gains most on its strongest rival."""
     machines: dict[str, list[list[str]]] = {}
-    for path in sorted(folder.glob("*.json")):
-        record = json.loads(path.read_text())
-        value = record["value"]
-        if isinstance(value, dict) and "self_ratio" in value:
-            machine = f"{record['device']} · CUDA {record['cuda']} · torch {record['torch']}"
-            number, _, name = path.stem.partition("_")
-            row = [number, name.replace("_", " "), _candidates(value["rows"])]
-            machines.setdefault(machine, []).append(row)
-    header = ["notebook", "what", "median time of a call, speed relative to the first"]
+    for op, record in _benches(folder):
+        best = max(record["value"], key=lambda work: min(_rivals(work).values()))
+        machines.setdefault(_machine(record), []).append(_row(op, best, "kernels/"))
+    return _by_machine(machines)
+
+
+KERNELS_README = """# Kernels
+
+Each file works alone, with PyTorch and nothing else; its first comment says what it takes and holds
+the `load_inline` call. They are written from the notebooks (`make kernels`).
+
+`make bench` timed them (one file: `make bench K=softmax`): the candidates take turns, random data,
+L2 flushed before each call, results compared before and after. A rate counts the bytes that must be
+moved, or the FLOPs. The floor is a copy of as many bytes, or cuBLAS's product of as many FLOPs,
+timed in turn with them; from 100 % on a kernel is as fast. What is below 1.00 × is slower than the
+rival.
+
+{tables}"""
+
+
+def kernels_readme(folder: Path = RECORDS) -> str:
+    """Return kernels/README.md: a row for each work that `make bench` has timed."""
+    machines: dict[str, list[list[str]]] = {}
+    for op, record in _benches(folder):
+        rows = [_row(op, work) for work in record["value"]]
+        machines.setdefault(_machine(record), []).extend(rows)
+    return KERNELS_README.format(tables=_by_machine(machines))
+
+
+def speeds(work: dict) -> str:
+    """Return what was measured of a work, in a line."""
+    _, _, time, rate, floor, *against = _row("", work)
+    return f"{time}, {rate}, {floor} of the floor; " + ", ".join(against)
+
+
+def _benches(folder: Path) -> list[tuple[str, dict]]:
+    """Return the records of `make bench`, each with the name of its kernel file."""
+    paths = sorted(folder.glob("bench_*.json"))
+    return [(path.stem.removeprefix("bench_"), json.loads(path.read_text())) for path in paths]
+
+
+def _machine(record: dict) -> str:
+    return f"{record['device']} · CUDA {record['cuda']} · torch {record['torch']}"
+
+
+def _row(op: str, work: dict, folder: str = "") -> list[str]:
+    ours = work["rows"][0]
+    is_moving = ours["gbps"] is not None
+    rate = f"{ours['gbps']:,.0f} GB/s" if is_moving else f"{ours['tflops']:.1f} TFLOP/s"
+    floor = next((row["ratio"] for row in work["rows"] if row["name"] in FLOORS), None)
+    library = [
+        f"{name} {ratio:.2f} ×" for name, ratio in _rivals(work).items() if name in LIBRARIES
+    ]
+    against = [_rivals(work).get(name) for name in ("PyTorch", "torch.compile")]
+    return [
+        f"[{op}]({folder}{op}.cu)",
+        work["work"],
+        _time(ours["median_ms"]),
+        rate,
+        f"{100 / floor:.0f} %" if floor else "–",
+        *(f"{ratio:.2f} ×" if ratio else "–" for ratio in against),
+        ", ".join(library) or "–",
+    ]
+
+
+def _rivals(work: dict) -> dict[str, float]:
+    """Return how many times as fast as each rival ours is."""
+    ours, *others = work["rows"]
+    return {
+        row["name"]: row["median_ms"] / ours["median_ms"]
+        for row in others
+        if row["name"] not in FLOORS
+    }
+
+
+def _by_machine(machines: dict[str, list[list[str]]]) -> str:
+    header = ["kernel", "work", "time", "rate", "of the floor", "PyTorch", "compiled", "library"]
     parts = [f"{machine}\n\n{_table([header, *rows])}" for machine, rows in machines.items()]
     return "\n".join(parts) or "Nothing is recorded yet.\n"
 
@@ -74,19 +144,8 @@ def _title_and_goals(cell: str) -> tuple[str, str]:
     return title, text.rstrip(".")
 
 
-def _candidates(rows: list[dict]) -> str:
-    """Return the candidates of a comparison with their times, a line each."""
-    lines = [f"{row['name']}: {_time(row['median_ms'])}, {_ratio(row['ratio'])}" for row in rows]
-    lines[0] = lines[0].rpartition(",")[0]
-    return "<br>".join(lines)
-
-
 def _time(ms: float) -> str:
     return f"{ms:.3g} ms" if ms >= 1 else f"{ms * 1000:.3g} µs"
-
-
-def _ratio(ratio: float) -> str:
-    return f"{ratio:.2f}×" if ratio >= 0.1 else f"{ratio:.1g}×"
 
 
 def _table(rows: list[list[str]]) -> str:
@@ -96,8 +155,17 @@ def _table(rows: list[list[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
-if __name__ == "__main__":
-    text = with_tables(README.read_text())
-    print("README.md: " + ("current" if text == README.read_text() else "written"))
+def write() -> None:
+    """Write the picture, README's tables and kernels/README.md."""
     readme_picture.write()
-    README.write_text(text)
+    for path, text in (
+        (README, with_tables(README.read_text())),
+        (KERNELS / "README.md", kernels_readme()),
+    ):
+        is_current = path.exists() and path.read_text() == text
+        print(f"{path.relative_to(ROOT)}: " + ("current" if is_current else "written"))
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    write()

@@ -1,0 +1,54 @@
+"""Time the files in kernels/ against PyTorch and libraries: `make bench`, `make bench K=softmax`.
+
+What is measured becomes a record for each file, helpers/recorded/bench_*.json; kernels/README.md
+and README's table are written from the records (by `make results` as well).
+"""
+
+import os
+import sys
+
+from helpers.base.called_kernels import called_kernels
+from helpers.compiler import set_up
+from helpers.device import BACKEND
+from helpers.make import readme
+from helpers.make.bench_cases import CASES
+from helpers.recorded import recorded
+from helpers.timing import measure_speeds
+
+
+def time_kernel(op: str) -> None:
+    """Time all works of a kernel file and store them."""
+    works = []
+    with called_kernels() as called:
+        for work in CASES[op]():
+            measured = measure_speeds(work.candidates, work.bytes, work.flops, work.check)
+            works.append({"work": work.name, **measured})
+            print(f"{op}, {work.name}: {readme.speeds(works[-1])}", flush=True)
+    os.environ["RECORD"] = "1"
+    recorded(f"bench_{op}", lambda: works, kernels=called)
+
+
+def main(names: list[str]) -> int:
+    if unknown := set(names) - set(CASES):
+        listed = ", ".join(sorted(CASES))
+        print(f"no kernel {', '.join(sorted(unknown))} to time; there is {listed}")
+        return 2
+    if BACKEND != "cuda":
+        print("make bench needs an NVIDIA GPU; kernels/README.md has what was measured on one")
+        return 1
+    set_up()
+    failed = []
+    for op in names or CASES:
+        try:
+            time_kernel(op)
+        except Exception as error:  # the others are worth timing all the same
+            failed.append(op)
+            print(f"{op}: {type(error).__name__}: {error}", flush=True)
+    readme.write()
+    if failed:
+        print("failed: " + ", ".join(failed))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,412 @@
+"""What `make bench` times: large works for each file in kernels/, each with its rivals.
+
+A work's first candidate is ours. The last one is its floor: a copy of as many bytes as the work
+must move, or cuBLAS's product of as many FLOPs. Functions that need a GPU run when a work is asked
+for, not before.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from helpers.base.machine import ROOT
+from helpers.compiler import compile_cuda
+from helpers.make.readme import FLOORS
+
+HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+TYPES = {"float32": torch.float32, **HALVES}
+COPY, PRODUCT = FLOORS
+
+
+@dataclass(frozen=True)
+class Work:
+    """A large call of one kernel: `bytes` it must move or `flops` it must do, the floor's measure.
+
+    `candidates` by name, "ours" first. `check`: whether all of them return the same.
+    """
+
+    name: str
+    candidates: dict[str, Callable[[], Any]]
+    bytes: int | None = None
+    flops: int | None = None
+    check: bool = True
+
+
+CASES: dict[str, Callable[[], Iterator[Work]]] = {}  # by the kernel file's name
+
+
+def _case(function):
+    CASES[function.__name__.removeprefix("_")] = function
+    return function
+
+
+def kernel(op: str) -> Any:
+    """Return the functions of kernels/<op>.cu, compiled."""
+    return compile_cuda(ROOT / "kernels" / f"{op}.cu")
+
+
+@functools.cache
+def cub() -> Any:
+    """Return the functions of bench_cub.cu, compiled."""
+    return compile_cuda(Path(__file__).with_name("bench_cub.cu"))
+
+
+def _rand(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(shape, device="cuda", dtype=dtype)
+
+
+def _moving(name: str, bytes: int, eager: Callable, ours: Callable, **rivals: Callable) -> Work:
+    """Return a work that memory bounds; torch.compile gets `eager`."""
+    result = ours()
+    source = torch.ones(bytes // 8, device="cuda")  # float32, read and written
+    target = torch.empty_like(source)
+
+    def copy():
+        target.copy_(source)
+        return result  # so that it passes the comparison of results
+
+    candidates = {"ours": ours, "PyTorch": eager, "torch.compile": torch.compile(eager)}
+    return Work(name, candidates | rivals | {COPY: copy}, bytes=bytes)
+
+
+def _computing(name: str, flops: int, dtype: torch.dtype, candidates: dict, **more) -> Work:
+    """Return a work that arithmetic bounds."""
+    result = next(iter(candidates.values()))()
+    side = 8192 if flops > 2 * 8192**3 / 4 else 2048
+    depth = max(round(flops / (2 * side * side) / 64) * 64, 64)
+    A, B = _rand(side, depth, dtype=dtype), _rand(depth, side, dtype=dtype)
+
+    def product():
+        A @ B
+        return result
+
+    return Work(name, candidates | {PRODUCT: product}, flops=flops, **more)
+
+
+@_case
+def _square():
+    square, x = kernel("square").square, _rand(2**28)
+    yield _moving("float32, 2²⁸", 8 * 2**28, lambda: x * x, lambda: square(x))
+
+
+@_case
+def _vector_add():
+    add = kernel("vector_add").vector_add
+    for name, dtype in TYPES.items():
+        a, b = _rand(2**28, dtype=dtype), _rand(2**28, dtype=dtype)
+        bytes = 3 * a.itemsize * 2**28
+        yield _moving(f"{name}, 2²⁸", bytes, lambda a=a, b=b: a + b, lambda a=a, b=b: add(a, b))
+
+
+@_case
+def _rgb_to_gray():
+    gray = kernel("rgb_to_gray").rgb_to_gray
+    image = torch.randint(256, (3, 8192, 8192), dtype=torch.uint8, device="cuda")
+    weights = torch.tensor([77, 150, 29], device="cuda", dtype=torch.int32)
+
+    def eager():
+        return ((image * weights[:, None, None]).sum(0, dtype=torch.int32) >> 8).byte()
+
+    yield Work(
+        "8192 × 8192 bytes",
+        {"ours": lambda: gray(image), "PyTorch": eager, "torch.compile": torch.compile(eager)},
+        bytes=4 * 8192**2,
+        check=False,
+    )
+
+
+@_case
+def _gelu():
+    gelu = kernel("gelu")
+    for name, dtype in TYPES.items():
+        x, dout = _rand(2**28, dtype=dtype), _rand(2**28, dtype=dtype)
+        bytes = 2 * x.itemsize * 2**28
+        ours = functools.partial(gelu.gelu_forward, x)
+        yield _moving(f"{name}, 2²⁸", bytes, lambda x=x: F.gelu(x), ours)
+        ours = functools.partial(gelu.gelu_backward, dout, x)
+        eager = functools.partial(torch.ops.aten.gelu_backward, dout, x)
+        yield _moving(f"backward, {name}, 2²⁸", bytes * 3 // 2, eager, ours)
+
+
+@_case
+def _relu():
+    relu, x = kernel("relu"), _rand(2**28)
+    out = x.relu()
+    yield _moving("float32, 2²⁸", 8 * 2**28, lambda: x.relu(), lambda: relu.relu_forward(x))
+    yield _moving(
+        "backward, float32, 2²⁸",
+        12 * 2**28,
+        lambda: torch.ops.aten.threshold_backward(x, out, 0),
+        lambda: relu.relu_backward(x, out),
+    )
+
+
+@_case
+def _transpose():
+    transpose = kernel("transpose").transpose
+    for M, N, dtype in ((16384, 32768, torch.float32), (16384, 32768, torch.bfloat16)):
+        x = _rand(M, N, dtype=dtype)
+        name = f"{str(dtype).removeprefix('torch.')}, {M} × {N}"
+        bytes = 2 * x.itemsize * M * N
+        ours = functools.partial(transpose, x)
+        yield _moving(name, bytes, lambda x=x: x.t().contiguous(), ours)
+
+
+@_case
+def _sum():
+    total = kernel("sum").sum
+    for name, dtype in TYPES.items():
+        x = _rand(2**28, dtype=dtype)
+        rival = {"CUB": functools.partial(cub().cub_sum, x)} if dtype == torch.float32 else {}
+        ours, eager = functools.partial(total, x), functools.partial(torch.sum, x)
+        yield _moving(f"{name}, 2²⁸", x.itemsize * 2**28, eager, ours, **rival)
+
+
+@_case
+def _argmax():
+    argmax, x = kernel("argmax").argmax, _rand(2**28)
+    yield _moving("float32, 2²⁸", 4 * 2**28, lambda: x.argmax(), lambda: argmax(x))
+
+
+@_case
+def _scan():
+    scan, x = kernel("scan").scan, _rand(2**28)
+    work = _moving(
+        "float32, 2²⁸",
+        8 * 2**28,
+        lambda: x.cumsum(0),
+        lambda: scan(x),
+        CUB=lambda: cub().cub_scan(x),
+    )
+    # sums of random numbers in another order: the tests compare with float64
+    yield Work(work.name, work.candidates, bytes=work.bytes, check=False)
+
+
+@_case
+def _histogram():
+    histogram = kernel("histogram").histogram
+    uniform = torch.randint(256, (2**28,), dtype=torch.uint8, device="cuda")
+    for name, x in (("uniform", uniform), ("one value", torch.full_like(uniform, 7))):
+        yield _moving(
+            f"{name}, 2²⁸ bytes",
+            2**28,
+            lambda x=x: torch.bincount(x, minlength=256),
+            functools.partial(histogram, x),
+            CUB=lambda x=x: cub().cub_histogram(x).long(),
+        )
+
+
+@_case
+def _softmax():
+    softmax = kernel("softmax")
+    for name, dtype in TYPES.items():
+        x = _rand(16384, 32768, dtype=dtype)
+        bytes = 2 * x.itemsize * x.numel()
+        eager = functools.partial(torch.softmax, x, -1)
+        yield _moving(
+            f"{name}, 16384 × 32768", bytes, eager, functools.partial(softmax.softmax_forward, x)
+        )
+    x, dout = _rand(16384, 32768), _rand(16384, 32768)
+    out = x.softmax(-1)
+    yield _moving(
+        "backward, float32, 16384 × 32768",
+        12 * x.numel(),
+        lambda: torch.ops.aten._softmax_backward_data(dout, out, -1, out.dtype),
+        lambda: softmax.softmax_backward(dout, out),
+    )
+
+
+@_case
+def _layer_norm():
+    norm = kernel("layer_norm")
+    M, N = 16384, 8192
+    for name, dtype in TYPES.items():
+        x, dout = _rand(M, N, dtype=dtype), _rand(M, N, dtype=dtype)
+        weight, bias = _rand(N, dtype=dtype), _rand(N, dtype=dtype)
+        out, mean, rstd = norm.layer_norm_forward(x, weight, bias, 1e-5)
+        yield _moving(
+            f"{name}, {M} × {N}",
+            2 * x.itemsize * M * N,
+            functools.partial(F.layer_norm, x, (N,), weight, bias),
+            lambda a=(x, weight, bias): norm.layer_norm_forward(*a, 1e-5)[0],
+        )
+        _, mean32, rstd32 = torch.ops.aten.native_layer_norm(x, (N,), weight, bias, 1e-5)
+        aten = (dout, x, (N,), mean32, rstd32, weight, bias, (True, True, True))
+        yield _moving(
+            f"backward, {name}, {M} × {N}",
+            3 * x.itemsize * M * N,
+            lambda a=aten: torch.ops.aten.native_layer_norm_backward(*a)[0],
+            lambda a=(dout, x, weight, mean, rstd): norm.layer_norm_backward(*a)[0],
+        )
+
+
+@_case
+def _rms_norm():
+    norm = kernel("rms_norm")
+    M, N = 16384, 8192
+    for name, dtype in TYPES.items():
+        x, dout, weight = _rand(M, N, dtype=dtype), _rand(M, N, dtype=dtype), _rand(N, dtype=dtype)
+        yield _moving(
+            f"{name}, {M} × {N}",
+            2 * x.itemsize * M * N,
+            functools.partial(F.rms_norm, x, (N,), weight, 1e-5),
+            lambda a=(x, weight): norm.rms_norm_forward(*a, 1e-5)[0],
+        )
+    x, weight = x.float().requires_grad_(), weight.float()
+    out = F.rms_norm(x, (N,), weight, 1e-5)
+    dout = dout.float()
+    _, rstd = norm.rms_norm_forward(x.detach(), weight, 1e-5)
+    work = _moving(
+        f"backward, float32, {M} × {N}",
+        12 * M * N,
+        lambda: torch.autograd.grad(out, x, dout, retain_graph=True)[0],
+        lambda: norm.rms_norm_backward(dout, x.detach(), weight, rstd)[0],
+    )
+    rivals = {name: fn for name, fn in work.candidates.items() if name != "torch.compile"}
+    yield Work(work.name, rivals, bytes=work.bytes)
+
+
+@_case
+def _batch_norm2d():
+    norm = kernel("batch_norm2d")
+    x = _rand(64, 64, 224, 224)
+    weight, bias = _rand(64), _rand(64)
+    running = torch.zeros(64, device="cuda"), torch.ones(64, device="cuda")
+    spare = [tensor.clone() for tensor in running]
+
+    def ours():
+        mean, var = norm.batch_norm2d_stats(x, *running, 0.1)
+        return norm.batch_norm2d_forward(x, mean, var, weight, bias, 1e-5)
+
+    yield _moving(
+        "training, 64 × 64 × 224 × 224",
+        8 * x.numel(),
+        lambda: F.batch_norm(x, *spare, weight, bias, True),
+        ours,
+    )
+
+
+@_case
+def _max_pool2d():
+    pool, x = kernel("max_pool2d"), _rand(64, 64, 224, 224)
+    yield _moving(
+        "2 × 2 of 64 × 64 × 224 × 224, with indices",
+        6 * x.numel(),
+        lambda: F.max_pool2d(x, 2),
+        lambda: pool.max_pool2d_forward(x, 2)[0],
+    )
+    out, index = pool.max_pool2d_forward(x, 2)
+    _, index64 = F.max_pool2d(x, 2, return_indices=True)
+    aten = torch.ops.aten.max_pool2d_with_indices_backward
+    yield _moving(
+        "backward, 2 × 2 of 64 × 64 × 224 × 224",
+        6 * x.numel(),
+        lambda: aten(out, x, [2, 2], [2, 2], [0, 0], [1, 1], False, index64),
+        lambda: pool.max_pool2d_backward(out, index, 2, 224, 224),
+    )
+
+
+@_case
+def _cross_entropy():
+    loss = kernel("cross_entropy")
+    M, N = 8192, 50257
+    logits, labels = _rand(M, N), torch.randint(N, (M,), device="cuda")
+    yield _moving(
+        f"{M} × {N}",
+        4 * M * N,
+        lambda: F.cross_entropy(logits, labels),
+        lambda: loss.cross_entropy_forward(logits, labels),
+    )
+
+
+@_case
+def _attention():
+    attention = kernel("attention").attention_forward
+    for D in (128, 64):
+        for causal in (False, True):
+            heads = 2048 // D
+            q, k, v = (_rand(8, heads, 4096, D, dtype=torch.bfloat16) for _ in range(3))
+            flops = 4 * 8 * heads * 4096**2 * D // (2 if causal else 1)
+            candidates = {"ours": lambda a=(q, k, v, causal): _first(attention(*a))}
+            for name, backend in _sdpa_backends().items():
+                candidates[name] = functools.partial(_sdpa, backend, q, k, v, causal)
+            word = "causal, " if causal else ""
+            name = f"{word}bfloat16, 8 × {heads} heads × 4096 × {D}"
+            yield _computing(name, flops, torch.bfloat16, candidates)
+
+
+def _first(result):
+    return result[0] if isinstance(result, tuple | list) else result
+
+
+def _sdpa_backends():
+    from torch.nn.attention import SDPBackend
+
+    return {"PyTorch": SDPBackend.FLASH_ATTENTION, "cuDNN": SDPBackend.CUDNN_ATTENTION}
+
+
+def _sdpa(backend, q, k, v, causal):
+    from torch.nn.attention import sdpa_kernel
+
+    with sdpa_kernel(backend):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+
+@_case
+def _matmul():
+    matmul, A, B = kernel("matmul").matmul, _rand(4096, 4096), _rand(4096, 4096)
+    candidates = {"ours": lambda: matmul(A, B), "PyTorch": lambda: A @ B}
+    yield _computing("float32, 4096³", 2 * 4096**3, torch.float32, candidates)
+
+
+@_case
+def _linear():
+    linear, x = kernel("linear"), _rand(4096, 3136)
+    weight, bias = _rand(128, 3136) / 56, _rand(128)
+    candidates = {
+        "ours": lambda: linear.linear_forward(x, weight, bias),
+        "PyTorch": lambda: F.linear(x, weight, bias),
+    }
+    yield _computing("4096 × 3136 → 128", 2 * 4096 * 3136 * 128, torch.float32, candidates)
+
+
+@_case
+def _conv2d():
+    conv, x, weight = kernel("conv2d"), _rand(1024, 32, 14, 14), _rand(64, 32, 3, 3) / 17
+    candidates = {
+        "ours": lambda: conv.conv2d_forward(x, weight, 1),
+        "PyTorch": lambda: F.conv2d(x, weight, padding=1),
+    }
+    flops = 2 * 1024 * 64 * 32 * 9 * 14 * 14
+    yield _computing("32 → 64, 3 × 3, 1024 × 14 × 14", flops, torch.float32, candidates)
+
+
+@_case
+def _blur():
+    blur = kernel("blur").blur
+    image = torch.randint(256, (8192, 8192), dtype=torch.uint8, device="cuda")
+    work = _moving(
+        "radius 3, 8192 × 8192 bytes",
+        2 * 8192**2,
+        lambda: F.avg_pool2d(image[None].half(), 7, 1, 3, count_include_pad=False)[0].byte(),
+        lambda: blur(image, 3),
+    )
+    yield Work(work.name, work.candidates, bytes=work.bytes, check=False)  # another rounding
+
+
+@_case
+def _sgd():
+    step, param, grad = kernel("sgd").sgd_step, _rand(2**28), _rand(2**28)
+    work = _moving(
+        "float32, 2²⁸",
+        12 * 2**28,
+        lambda: param.add_(grad, alpha=-1e-9),
+        lambda: step(param, grad, 1e-9),
+    )
+    rivals = {name: fn for name, fn in work.candidates.items() if name != "torch.compile"}
+    yield Work(work.name, rivals, bytes=work.bytes, check=False)  # they change the parameters
