@@ -140,7 +140,7 @@ class _Recording:
 _recording: _Recording | None = None
 
 
-def model_gpu(fn: Callable, *args, pcie_gbps: float = 50.0, host_us: float = 3.0) -> Schedule:
+def model_gpu(fn: Callable, *args, pcie_gbps: float = 12.5, host_us: float = 3.0) -> Schedule:
     """Run `fn(*args)`, whose calls go to streams of a model GPU, and return when each of them ran.
 
     A copy moves `pcie_gbps` bytes per ns, a call costs the host `host_us`. Tensors that are
@@ -162,7 +162,7 @@ def from_log(
     log: Sequence[int],
     names: Mapping[str, torch.Tensor],
     kernel_us: float,
-    pcie_gbps: float = 50.0,
+    pcie_gbps: float = 12.5,
     host_us: float = 3.0,
     first_line: int = 1,
 ) -> Schedule:
