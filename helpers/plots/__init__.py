@@ -2,6 +2,7 @@
 
 from helpers.base.palette import COLORS
 from helpers.plots.ideas import (
+    draw_attention_tiles,
     draw_bank_tiles,
     draw_gpu,
     draw_host_and_device,
@@ -9,12 +10,14 @@ from helpers.plots.ideas import (
     draw_layers,
     draw_loads,
     draw_memory,
+    draw_mma,
     draw_online_softmax,
     draw_race,
     draw_rounds,
     draw_route,
     draw_shares,
     draw_stream,
+    draw_turns,
 )
 from helpers.plots.live import LiveTraining
 from helpers.plots.measurements import (
@@ -34,6 +37,7 @@ from helpers.plots.measurements import (
 __all__ = [
     "COLORS",
     "LiveTraining",
+    "draw_attention_tiles",
     "draw_bank_tiles",
     "draw_gpu",
     "draw_host_and_device",
@@ -41,12 +45,14 @@ __all__ = [
     "draw_layers",
     "draw_loads",
     "draw_memory",
+    "draw_mma",
     "draw_online_softmax",
     "draw_race",
     "draw_rounds",
     "draw_route",
     "draw_shares",
     "draw_stream",
+    "draw_turns",
     "plot_blocks",
     "plot_confusion",
     "plot_curves",

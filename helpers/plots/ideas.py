@@ -381,6 +381,102 @@ def _draw_sm_part(ax: Axes, x: float, lanes: int) -> None:
     _box(ax, x, 1.9, 2.1, 0.8, "tensor core", BLUE, size=8)
 
 
+def draw_attention_tiles(S_q: int, S_kv: int, rows: int, keys: int, causal: bool) -> Axes:
+    """Draw which tiles of an attention's scores, rows × keys each, a kernel computes.
+
+    Causal: query i sees keys 0 to i. Tiles that nobody may see are skipped, those that the
+    diagonal crosses are masked.
+    """
+    down, across = -(-S_q // rows), -(-S_kv // keys)
+    ax = _canvas(0.42 * across + 2.6, 0.42 * down + 1.1, (-1.4, across + 3.4), (-0.9, down + 0.7))
+    counts = {"computed": 0, "computed, masked": 0, "skipped": 0}
+    colours = dict(zip(counts, (GREEN, YELLOW, GREY), strict=True))
+    for row, col in itertools.product(range(down), range(across)):
+        last_query = min((row + 1) * rows, S_q) - 1
+        last_key = min((col + 1) * keys, S_kv) - 1
+        kind = "computed"
+        if causal and col * keys > last_query:
+            kind = "skipped"
+        elif causal and last_key > row * rows:
+            kind = "computed, masked"
+        counts[kind] += 1
+        corner = (col, down - 1 - row)
+        ax.add_patch(Rectangle(corner, 1, 1, fc=colours[kind], ec="black", lw=0.6))
+    ax.text(across / 2, down + 0.15, f"{S_kv:,} keys, {keys} a tile", ha="center", fontsize=9)
+    side = {"ha": "right", "va": "center", "rotation": 90, "fontsize": 9}
+    ax.text(-0.15, down / 2, f"{S_q:,} queries, {rows} a tile", **side)
+    for i, (kind, count) in enumerate(counts.items()):
+        if count:
+            y = down - 0.8 - 0.9 * i
+            ax.add_patch(
+                Rectangle((across + 0.4, y), 0.5, 0.5, fc=colours[kind], ec="black", lw=0.6)
+            )
+            ax.text(across + 1.1, y + 0.25, f"{count} {kind}", va="center", fontsize=9)
+    said = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    name = "causal attention" if causal else "attention"
+    ax.figure.set_label(
+        f"{name}, {S_q:,} queries by {S_kv:,} keys in tiles of {rows} by {keys}: {said}"
+    )
+    return ax
+
+
+def draw_mma(owners: Mapping[str, torch.Tensor], lane: int) -> Axes:
+    """Draw who holds what in a product of matrices by a warp: A left, B above, C where they meet.
+
+    owners[name][row, col] is the lane that holds the element; those of `lane` stand out.
+    """
+    a, b, c = (owners[name] for name in "ABC")
+    (M, K), N = a.shape, b.shape[1]
+    gap = 1.5
+    size = 0.235 * (K + N + gap)
+    ax = _canvas(size, 0.235 * (M + K + gap), (-0.8, K + N + gap), (-0.2, M + K + gap + 0.8))
+    corners = {"A": (0, 0), "B": (K + gap, M + gap), "C": (K + gap, 0)}
+    held = []
+    for name, matrix in (("A", a), ("B", b), ("C", c)):
+        x, y = corners[name]
+        rows, cols = matrix.shape
+        for row, col in itertools.product(range(rows), range(cols)):
+            owner = int(matrix[row, col])
+            colour = ORANGE if owner == lane else YELLOW if owner // 4 == lane // 4 else "white"
+            place = (x + col, y + rows - 1 - row)
+            ax.add_patch(Rectangle(place, 1, 1, fc=colour, ec="black", lw=0.4))
+            middle = {"ha": "center", "va": "center", "fontsize": 6, "color": "black"}
+            ax.text(place[0] + 0.5, place[1] + 0.5, f"{owner}", **middle)
+        ax.text(x + cols / 2, y + rows + 0.2, f"{name}: {rows} × {cols}", ha="center", fontsize=9)
+        places = [f"({r}, {c})" for r, c in (matrix == lane).nonzero().tolist()]
+        held.append(f"of {name} {' '.join(places)}")
+    words = f"in a cell: the lane that\nholds the element;\norange: lane {lane},\n"
+    words += f"yellow: lanes {lane // 4 * 4} to {lane // 4 * 4 + 3}"
+    ax.text(0, M + K + gap, words, va="top", fontsize=9)
+    ax.figure.set_label(f"lane {lane} of a warp holds {'; '.join(held)}")
+    return ax
+
+
+def draw_turns(names: Sequence[str], multiply: float, softmax: float, tiles: int = 3) -> Axes:
+    """Draw two groups of warps that take turns: one multiplies while the other has its softmax.
+
+    `multiply` and `softmax` are how long a tile's two parts take, in any unit.
+    """
+    step = max(multiply, softmax)
+    end = (2 * tiles + 1) * step
+    ax = _canvas(9, 1.9, (-0.1 * end, 1.01 * end), (-0.6, 2.1))
+    for group, name in enumerate(names):
+        y = 1.2 - group
+        _label(ax, -0.01 * end, y + 0.35, name)
+        for tile in range(tiles):
+            start = (2 * tile + group) * step
+            _span(ax, start, multiply, y, "multiply", BLUE, end)
+            _span(ax, start + step, softmax, y, "softmax", ORANGE, end)
+    for turn in range(2 * tiles + 2):
+        ax.plot([turn * step] * 2, [0.05, 2.0], ":", color=INK, lw=1)
+    ax.text(end / 2, -0.4, "a dotted line: a barrier of all warps; time →", ha="center", fontsize=9)
+    ax.figure.set_label(
+        f"{' and '.join(names)} take turns over {tiles} tiles: while one multiplies, the other "
+        "has its softmax; a barrier between two turns"
+    )
+    return ax
+
+
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(filter(None, names)) or "nothing"
 

@@ -146,3 +146,39 @@ def test_gpu_has_as_many_sms_and_lanes_as_given(sms, lanes):
     squares = [p for p in ax.patches if isinstance(p, Rectangle)]
     assert len(squares) == sms + lanes + 1  # and the frame around one SM
     assert f"some GPU: {sms} SMs" in texts(ax)
+
+
+@pytest.mark.parametrize("causal, kinds", [
+    (False, ["20 computed"]),
+    (True, ["10 computed", "4 computed, masked", "6 skipped"]),
+])  # fmt: skip
+def test_attention_tiles_are_skipped_where_no_query_sees_a_key(causal, kinds):
+    ax = plots.draw_attention_tiles(100, 80, rows=20, keys=20, causal=causal)
+    assert [text for text in texts(ax) if "computed" in text or "skipped" in text] == kinds
+    query, key = torch.arange(100)[:, None], torch.arange(80)
+    seen = (key <= query) | (not causal)
+    for row in range(5):
+        for col in range(4):
+            tile = seen[row * 20 : row * 20 + 20, col * 20 : col * 20 + 20]
+            kind = 0 if tile.all() else 1 if tile.any() else 2
+            colour = matplotlib.colors.to_rgba(("#5DBB9B", "#F0E442", "#D0D0D0")[kind])
+            assert cells(ax)[(col, 4 - row)] == colour
+
+
+def test_mma_marks_what_a_lane_holds():
+    A = torch.arange(256).view(16, 16) // 8
+    B, C = torch.arange(128).view(16, 8) // 4, torch.arange(128).view(16, 8) // 4
+    ax = plots.draw_mma({"A": A, "B": B, "C": C}, lane=3)
+    orange = matplotlib.colors.to_rgba("#E69F00")
+    assert sum(colour == orange for colour in cells(ax).values()) == 8 + 4 + 4
+    assert cells(ax)[(8, 14)] == orange and cells(ax)[(7, 14)] != orange  # row 1 of A
+    assert "of B (1, 4) (1, 5) (1, 6) (1, 7)" in ax.figure.get_label()
+
+
+def test_turns_never_multiply_at_once():
+    ax = plots.draw_turns(("one", "other"), multiply=3.0, softmax=2.0, tiles=4)
+    spans = [(p.get_x(), p.get_x() + p.get_width(), p.get_y()) for p in ax.patches]
+    longer = [span for span in spans if span[1] - span[0] == 3.0]
+    assert len(spans) == 16 and len(longer) == 8
+    for i, (start, end, _) in enumerate(longer):
+        assert all(end <= a or b <= start for a, b, _ in longer[:i])
