@@ -405,14 +405,14 @@ def draw_attention_tiles(S_q: int, S_kv: int, rows: int, keys: int, causal: bool
     ax.text(across / 2, down + 0.15, f"{S_kv:,} keys, {keys} a tile", ha="center", fontsize=9)
     side = {"ha": "right", "va": "center", "rotation": 90, "fontsize": 9}
     ax.text(-0.15, down / 2, f"{S_q:,} queries, {rows} a tile", **side)
-    for i, (kind, count) in enumerate(counts.items()):
-        if count:
+    for i, (kind, number) in enumerate(counts.items()):
+        if number:
             y = down - 0.8 - 0.9 * i
             ax.add_patch(
                 Rectangle((across + 0.4, y), 0.5, 0.5, fc=colours[kind], ec="black", lw=0.6)
             )
-            ax.text(across + 1.1, y + 0.25, f"{count} {kind}", va="center", fontsize=9)
-    said = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+            ax.text(across + 1.1, y + 0.25, f"{number} {kind}", va="center", fontsize=9)
+    said = ", ".join(f"{number} {kind}" for kind, number in counts.items() if number)
     name = "causal attention" if causal else "attention"
     ax.figure.set_label(
         f"{name}, {S_q:,} queries by {S_kv:,} keys in tiles of {rows} by {keys}: {said}"
