@@ -369,6 +369,39 @@ def draw_bank_tiles(tiles: Mapping[str, Sequence[Sequence[int]]]) -> Axes:
     return ax
 
 
+def draw_packs(width: int = 4, packs: int = 8, y: int = 2) -> Axes:
+    """Draw how a thread turns packs around in registers, and where lanes of one `y` store theirs.
+
+    `packs`: of a row of the tile, and as many banks of 16 bytes; a lane's pack goes to x ^ y.
+    """
+    colours = (BLUE, ORANGE, GREEN, PINK, YELLOW)
+    side = 2 * width + 2.5
+    ax = _canvas(9, 3.6, (-0.2, side + packs + 0.8), (-1.4, packs + 1.2))
+    low = (packs - width) / 2
+    for left, title in ((0, "read: rows of inp"), (width + 1, "turned: rows of out")):
+        ax.text(left + width / 2, low + width + 0.3, title, ha="center", fontsize=10)
+        for pack, k in itertools.product(range(width), repeat=2):
+            row, col = (pack, k) if left == 0 else (k, pack)
+            _cell(ax, left + k, low + width - 1 - pack, f"{row}{col}", colours[row % 5])
+        for pack in range(width):
+            corner = (left, low + pack)
+            ax.add_patch(Rectangle(corner, width, 0.9, fc="none", ec=INK, lw=2))
+    ax.annotate("", (width + 0.9, packs / 2), (width + 0.1, packs / 2), arrowprops={"color": INK})
+    ax.text(side + packs / 2, packs + 0.6, "tile: packs, x ^ y", ha="center", fontsize=10)
+    for x, place in itertools.product(range(packs), repeat=2):
+        is_taken = place == x ^ y
+        text = f"x {x}" if is_taken else ""
+        _cell(ax, side + place, packs - 1 - x, text, BLUE if is_taken else GREY)
+    banks = ", ".join(str(x ^ y) for x in range(packs))
+    ax.text(side + packs / 2, -0.8, f"{packs} lanes with y = {y}: {packs} banks", ha="center")
+    ax.figure.set_label(
+        f"a thread reads {width} packs of {width} neighbours, 01 right of 00, and turns them round "
+        f"in registers: then 10 is right of 00; lanes x = 0 to {packs - 1} of y = {y} store "
+        f"a pack each in row x of the tile, at the places {banks}: all different"
+    )
+    return ax
+
+
 def _draw_sm_part(ax: Axes, x: float, lanes: int) -> None:
     """Draw a quarter of an SM: a scheduler, registers, FP32 lanes, a tensor core."""
     _box(ax, x, 7.2, 2.1, 0.7, "scheduler", GREY, size=8)

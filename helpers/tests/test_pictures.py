@@ -121,6 +121,17 @@ def test_tiles_show_the_bank_of_every_element():
     assert [text for text in texts(ax) if text.isdigit()][-4:] == ["2", "3", "0", "1"]
 
 
+def test_packs_are_turned_around_and_stored_in_different_banks():
+    ax = plots.draw_packs(width=2, packs=4, y=1)
+    read, turned = texts(ax)[1:5], texts(ax)[6:10]
+    assert (read, turned) == (["00", "01", "10", "11"], ["00", "10", "01", "11"])
+    drawn = cells(ax)
+    left = 6.5
+    tile = [[drawn[(left + place, 3 - x)] for place in range(4)] for x in range(4)]
+    assert [row.index(tile[0][1]) for row in tile] == [1, 0, 3, 2]
+    assert "4 lanes with y = 1: 4 banks" in texts(ax)
+
+
 def test_rounds_show_what_each_changes_and_from_where():
     ax = plots.draw_rounds([[3, 1, 4], [3, 4, 4], [3, 4, 8]], [[(0, 1)], [(1, 2)]])
     colours = [[cells(ax)[(i, y)] for i in range(3)] for y in (0, -1.6, -3.2)]
