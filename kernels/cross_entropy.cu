@@ -78,8 +78,9 @@ static __device__ MaxSum max_and_sum(const float* row, int C, MaxSum* warp_value
 #pragma unroll
         for (int f = 0; f < FLIGHT; f++) {
             int j = i + f * blockDim.x;
-            x[f] = j < parts.fours ? fours[j]
-                 : make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
+            // first: a choice after the load would wait for it
+            x[f] = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
+            if (j < parts.fours) x[f] = fours[j];
         }
         float largest = m.largest;
         for (float4 y : x)

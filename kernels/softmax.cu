@@ -26,6 +26,9 @@ constexpr unsigned ALL_LANES = 0xffffffff;
 template <typename T> struct alignas(16) Pack {  // neighbours, moved by one instruction
     static constexpr int WIDTH = 16 / sizeof(T);
     T at[WIDTH];
+    __device__ void fill(float value) {
+        for (int k = 0; k < WIDTH; k++) at[k] = T(value);
+    }
 };
 
 // A row, shared out among the blockDim.x threads that work on it: packs, from the first
@@ -81,18 +84,20 @@ softmax_forward_kernel(T* out, const T* inp, int64_t N, int C) {
     auto* packs = reinterpret_cast<const Pack<T>*>(row + parts.first);
     auto* out_packs = reinterpret_cast<Pack<T>*>(out_row + parts.first);
 
-    float held[HELD], extra = parts.extra < 0 ? -INFINITY : float(row[parts.extra]);
+    Pack<T> x[HELD / WIDTH];
 #pragma unroll
-    for (int h = 0; h < HELD; h += WIDTH) {
-        int i = h / WIDTH * blockDim.x + threadIdx.x;
-        Pack<T> x;
-        if (i < parts.packs) x = packs[i];
-        for (int k = 0; k < WIDTH; k++)
-            held[h + k] = i < parts.packs ? float(x.at[k]) : -INFINITY;
+    for (int p = 0; p < HELD / WIDTH; p++) {
+        int i = p * blockDim.x + threadIdx.x;
+        x[p].fill(-INFINITY);  // first: a choice after the load would wait for it
+        if (i < parts.packs) x[p] = packs[i];
     }
+    float extra = parts.extra < 0 ? -INFINITY : float(row[parts.extra]);
 
-    float largest = extra, sum = 0.0f;
-    for (int h = 0; h < HELD; h++) largest = fmaxf(largest, held[h]);
+    float held[HELD], largest = extra, sum = 0.0f;
+    for (int h = 0; h < HELD; h++) {
+        held[h] = float(x[h / WIDTH].at[h % WIDTH]);
+        largest = fmaxf(largest, held[h]);
+    }
     largest = over_row(largest, -INFINITY, maxima, Larger());
 
     for (int h = 0; h < HELD; h++) sum += held[h] = exp_of(held[h] - largest);
@@ -100,11 +105,10 @@ softmax_forward_kernel(T* out, const T* inp, int64_t N, int C) {
     float scale = 1.0f / over_row(sum, 0.0f, sums, Sum());
 
 #pragma unroll
-    for (int h = 0; h < HELD; h += WIDTH) {
-        int i = h / WIDTH * blockDim.x + threadIdx.x;
-        Pack<T> x;
-        for (int k = 0; k < WIDTH; k++) x.at[k] = T(held[h + k] * scale);
-        if (i < parts.packs) out_packs[i] = x;
+    for (int p = 0; p < HELD / WIDTH; p++) {
+        int i = p * blockDim.x + threadIdx.x;
+        for (int k = 0; k < WIDTH; k++) x[p].at[k] = T(held[p * WIDTH + k] * scale);
+        if (i < parts.packs) out_packs[i] = x[p];
     }
     if (parts.extra >= 0) out_row[parts.extra] = T(extra * scale);
 }
@@ -135,9 +139,10 @@ __global__ void softmax_forward_long_kernel(T* out, const T* inp, int C) {
         Pack<T> x[FLIGHT];
         float largest = mine.largest;
 #pragma unroll
-        for (int f = 0; f < FLIGHT; f++)
+        for (int f = 0; f < FLIGHT; f++) {
+            x[f].fill(-INFINITY);
             if (i + f * blockDim.x < parts.packs) x[f] = packs[i + f * blockDim.x];
-            else for (int k = 0; k < WIDTH; k++) x[f].at[k] = T(-INFINITY);
+        }
 #pragma unroll
         for (int f = 0; f < FLIGHT; f++)
             for (int k = 0; k < WIDTH; k++) largest = fmaxf(largest, float(x[f].at[k]));
@@ -164,9 +169,9 @@ __global__ void softmax_forward_long_kernel(T* out, const T* inp, int C) {
 // dinp = out * (dout - sum of dout * out); all (N, C); threads as in forward. IN_ONE:
 // up to HELD elements a thread, which it keeps; otherwise the row is read twice.
 template <typename T, int HELD, bool IN_ONE>
-__global__ void __launch_bounds__(512)
+__global__ void __launch_bounds__(1024)
 softmax_backward_kernel(T* dinp, const T* dout, const T* out, int64_t N, int C) {
-    constexpr int WIDTH = Pack<T>::WIDTH;
+    constexpr int WIDTH = Pack<T>::WIDTH, PACKS = HELD / WIDTH;
     __shared__ float sums[WARP_SIZE];
     int64_t n = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
     if (n >= N) C = 0;
@@ -178,34 +183,31 @@ softmax_backward_kernel(T* dinp, const T* dout, const T* out, int64_t N, int C) 
 
     float y_extra = parts.extra < 0 ? 0.0f : float(out[extra]);
     float dy_extra = parts.extra < 0 ? 0.0f : float(dout[extra]);
-    float y[HELD], dy[HELD], sum = y_extra * dy_extra;
+    Pack<T> y[PACKS], dy[PACKS];
+    float sum = y_extra * dy_extra;
     auto load = [&](int start) {
 #pragma unroll
-        for (int h = 0; h < HELD; h += WIDTH) {
-            int i = start + h / WIDTH * blockDim.x;
-            Pack<T> a, b;
-            if (i < parts.packs) a = y_packs[i], b = dy_packs[i];
-            for (int k = 0; k < WIDTH; k++) {
-                y[h + k] = i < parts.packs ? float(a.at[k]) : 0.0f;
-                dy[h + k] = i < parts.packs ? float(b.at[k]) : 0.0f;
-            }
+        for (int p = 0; p < PACKS; p++) {
+            int i = start + p * blockDim.x;
+            y[p].fill(0.0f), dy[p].fill(0.0f);
+            if (i < parts.packs) y[p] = y_packs[i], dy[p] = dy_packs[i];
         }
     };
-    int step = HELD / WIDTH * blockDim.x;
-    for (int start = threadIdx.x; start < parts.packs; start += step) {
+    for (int start = threadIdx.x; start < parts.packs; start += PACKS * blockDim.x) {
         load(start);
-        for (int h = 0; h < HELD; h++) sum += y[h] * dy[h];
+        for (int p = 0; p < PACKS; p++)
+            for (int k = 0; k < WIDTH; k++) sum += float(y[p].at[k]) * float(dy[p].at[k]);
     }
     sum = over_row(sum, 0.0f, sums, Sum());
 
-    for (int start = threadIdx.x; start < parts.packs; start += step) {
+    for (int start = threadIdx.x; start < parts.packs; start += PACKS * blockDim.x) {
         if (!IN_ONE) load(start);
 #pragma unroll
-        for (int h = 0; h < HELD; h += WIDTH) {
-            int i = start + h / WIDTH * blockDim.x;
-            Pack<T> x;
-            for (int k = 0; k < WIDTH; k++) x.at[k] = T(y[h + k] * (dy[h + k] - sum));
-            if (i < parts.packs) dinp_packs[i] = x;
+        for (int p = 0; p < PACKS; p++) {
+            int i = start + p * blockDim.x;
+            for (int k = 0; k < WIDTH; k++)
+                y[p].at[k] = T(float(y[p].at[k]) * (float(dy[p].at[k]) - sum));
+            if (i < parts.packs) dinp_packs[i] = y[p];
         }
     }
     if (parts.extra >= 0) dinp[extra] = T(y_extra * (dy_extra - sum));
@@ -236,9 +238,9 @@ static Tensor aligned(Tensor x) {  // all rows then start as the rows of a new t
     return reinterpret_cast<uintptr_t>(x.data_ptr()) % 16 ? x.clone() : x;
 }
 
-// The threads of a row, 32 elements each, and the rows of a block.
-static dim3 block_for(int64_t C) {
-    int64_t warps = (C + 32 * WARP_SIZE - 1) / (32 * WARP_SIZE);
+// The threads of a row, each with up to `held` of its C elements, and the rows of a block.
+static dim3 block_for(int64_t C, int held) {
+    int64_t warps = (C + held * WARP_SIZE - 1) / (held * WARP_SIZE);
     return warps <= 1 ? dim3(WARP_SIZE, 4) : dim3(WARP_SIZE * warps);
 }
 
@@ -249,7 +251,7 @@ Tensor softmax_forward(Tensor inp) {
     if (inp.numel() == 0) return out;
     inp = aligned(inp);
     int64_t C = inp.dim() ? inp.size(-1) : 1, N = inp.numel() / C;
-    dim3 block = block_for(C), grid((N + block.y - 1) / block.y);
+    dim3 block = block_for(C, 32), grid((N + block.y - 1) / block.y);
     auto stream = getCurrentCUDAStream();
     with_type(inp, [&](auto zero) { using T = decltype(zero);
         T *y = out.data_ptr<T>(), *x = inp.data_ptr<T>();
@@ -272,15 +274,15 @@ Tensor softmax_backward(Tensor dout, Tensor out) {
     if (out.numel() == 0) return dinp;
     dout = aligned(dout), out = aligned(out);
     int64_t C = out.dim() ? out.size(-1) : 1, N = out.numel() / C;
-    dim3 block = block_for(C), grid((N + block.y - 1) / block.y);
+    dim3 block = block_for(C, 16), grid((N + block.y - 1) / block.y);
     auto stream = getCurrentCUDAStream();
     with_type(out, [&](auto zero) { using T = decltype(zero);
         T *dx = dinp.data_ptr<T>(), *dy = dout.data_ptr<T>(), *y = out.data_ptr<T>();
-        if (C <= 32 * 512)
-            softmax_backward_kernel<T, 32, true>
+        if (C <= 16 * 1024)
+            softmax_backward_kernel<T, 16, true>
                 <<<grid, block, 0, stream>>>(dx, dy, y, N, C);
         else
-            softmax_backward_kernel<T, 32, false>
+            softmax_backward_kernel<T, 16, false>
                 <<<N, 512, 0, stream>>>(dx, dy, y, N, C);
     });
     C10_CUDA_KERNEL_LAUNCH_CHECK();
