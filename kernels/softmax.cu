@@ -196,7 +196,8 @@ softmax_backward_kernel(T* dinp, const T* dout, const T* out, int64_t N, int C) 
     for (int start = threadIdx.x; start < parts.packs; start += PACKS * blockDim.x) {
         load(start);
         for (int p = 0; p < PACKS; p++)
-            for (int k = 0; k < WIDTH; k++) sum += float(y[p].at[k]) * float(dy[p].at[k]);
+            for (int k = 0; k < WIDTH; k++)
+                sum += float(y[p].at[k]) * float(dy[p].at[k]);
     }
     sum = over_row(sum, 0.0f, sums, Sum());
 
@@ -238,7 +239,7 @@ static Tensor aligned(Tensor x) {  // all rows then start as the rows of a new t
     return reinterpret_cast<uintptr_t>(x.data_ptr()) % 16 ? x.clone() : x;
 }
 
-// The threads of a row, each with up to `held` of its C elements, and the rows of a block.
+// The threads of a row, each with up to `held` of its C elements; the rows of a block.
 static dim3 block_for(int64_t C, int held) {
     int64_t warps = (C + held * WARP_SIZE - 1) / (held * WARP_SIZE);
     return warps <= 1 ? dim3(WARP_SIZE, 4) : dim3(WARP_SIZE * warps);
