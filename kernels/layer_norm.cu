@@ -74,10 +74,13 @@ __global__ void __launch_bounds__(1024) layer_norm_forward_kernel(
     __shared__ float sums[2][WARP_SIZE];
     int64_t begin = blockIdx.x * cols;
     int first = threadIdx.x * WIDTH, step = blockDim.x * WIDTH;
-    float x[ELEMENTS] = {}, sum = 0.0f, squares = 0.0f;
+    float x[ELEMENTS] = {}, w[ELEMENTS], sum = 0.0f, squares = 0.0f;
 #pragma unroll
     for (int p = 0, col = first; p < ELEMENTS; p += WIDTH, col += step)
         if (col < cols) load(x + p, inp + begin + col);
+#pragma unroll
+    for (int p = 0, col = first; p < ELEMENTS; p += WIDTH, col += step)
+        if (col < cols) load(w + p, weight + col);  // while x is on its way
 #pragma unroll
     for (int e = 0; e < ELEMENTS; e++) sum += x[e];
     float m = block_sum(sum, sums[0]) / cols;
@@ -92,12 +95,12 @@ __global__ void __launch_bounds__(1024) layer_norm_forward_kernel(
 #pragma unroll
     for (int p = 0, col = first; p < ELEMENTS; p += WIDTH, col += step)
         if (col < cols) {
-            float w[WIDTH], b[WIDTH];
-            load(w, weight + col);
+            float b[WIDTH];
             load(b, bias + col);
 #pragma unroll
-            for (int k = 0; k < WIDTH; k++) w[k] = (x[p + k] - m) * r * w[k] + b[k];
-            store(out + begin + col, w);
+            for (int k = 0, e = p; k < WIDTH; k++, e++)
+                x[e] = (x[e] - m) * r * w[e] + b[k];
+            store(out + begin + col, x + p);
         }
 }
 

@@ -71,10 +71,13 @@ __global__ void __launch_bounds__(1024) rms_norm_forward_kernel(
     __shared__ float sums[WARP_SIZE];
     int64_t begin = blockIdx.x * cols;
     int first = threadIdx.x * WIDTH, step = blockDim.x * WIDTH;
-    float x[ELEMENTS] = {}, squares = 0.0f;
+    float x[ELEMENTS] = {}, w[ELEMENTS], squares = 0.0f;
 #pragma unroll
     for (int p = 0, col = first; p < ELEMENTS; p += WIDTH, col += step)
         if (col < cols) load(x + p, inp + begin + col);
+#pragma unroll
+    for (int p = 0, col = first; p < ELEMENTS; p += WIDTH, col += step)
+        if (col < cols) load(w + p, weight + col);  // while x is on its way
 #pragma unroll
     for (int e = 0; e < ELEMENTS; e++) squares += x[e] * x[e];
     float r = rsqrtf(block_sum(squares, sums) / cols + eps);
@@ -82,11 +85,9 @@ __global__ void __launch_bounds__(1024) rms_norm_forward_kernel(
 #pragma unroll
     for (int p = 0, col = first; p < ELEMENTS; p += WIDTH, col += step)
         if (col < cols) {
-            float w[WIDTH];
-            load(w, weight + col);
 #pragma unroll
-            for (int k = 0; k < WIDTH; k++) w[k] *= x[p + k] * r;
-            store(out + begin + col, w);
+            for (int e = p; e < p + WIDTH; e++) x[e] = x[e] * r * w[e];
+            store(out + begin + col, x + p);
         }
 }
 
