@@ -224,35 +224,35 @@ def draw_online_softmax(values: Sequence[float]) -> Axes:
     return ax
 
 
-def draw_rounds(
-    rows: Sequence[Sequence[float]], links: Sequence[Sequence[tuple[int, int]]]
-) -> Axes:
-    """Draw numbers as they are before the first round and after each, as rows from the top.
+def draw_rounds(numbers: Sequence[float], rounds: Sequence[Sequence[tuple[int, int]]]) -> Axes:
+    """Draw numbers as a row, and below it what each round of additions makes of them.
 
-    `links` has for each round the pairs (from, to): which place is added to which. A place that a
-    round does not change stays white.
+    A round is a list of pairs (from, to), added all at once; places that it changes are coloured.
     """
-    n = len(rows[0])
+    rows = [list(numbers)]
+    for pairs in rounds:
+        rows.append(list(rows[-1]))
+        for start, end in pairs:
+            rows[-1][end] += rows[-2][start]
+    n = len(numbers)
     ax = _canvas(max(6, 0.8 * n), 1.0 * len(rows), (-2.4, n + 0.1), (-1.6 * len(rows) + 0.5, 1))
     colours = (BLUE, ORANGE, GREEN, PINK, YELLOW)
-    for step, row in enumerate(rows):
-        y = -1.6 * step
-        pairs = links[step - 1] if step else []
-        changed = {to for _, to in pairs}
+    said = [" ".join(f"{v:g}" for v in numbers)]
+    for i, value in enumerate(numbers):
+        _cell(ax, i, 0, f"{value:g}", "white")
+    _label(ax, -0.2, 0.45, "at first")
+    for step, (pairs, row) in enumerate(zip(rounds, rows[1:], strict=True), 1):
+        y, changed = -1.6 * step, {end for _, end in pairs}
         for i, value in enumerate(row):
             colour = colours[(step - 1) % len(colours)] if i in changed else "white"
             _cell(ax, i, y, f"{value:g}", colour)
         for start, end in pairs:
             arrow = {"arrowstyle": "->", "color": INK, "lw": 0.8}
             ax.annotate("", (end + 0.5, y + 0.9), (start + 0.5, y + 1.6), arrowprops=arrow)
-        adds = f"{len(pairs)} addition{'s' * (len(pairs) > 1)}"
-        _label(ax, -0.2, y + 0.45, f"round {step}: {adds}" if step else "at first")
-    said = "; ".join(
-        f"round {step}: {', '.join(f'{i} to {j}' for i, j in pairs)}, then "
-        + " ".join(f"{v:g}" for v in row)
-        for step, (pairs, row) in enumerate(zip(links, rows[1:], strict=True), 1)
-    )
-    ax.figure.set_label(f"additions in rounds: {' '.join(f'{v:g}' for v in rows[0])}; {said}")
+        _label(ax, -0.2, y + 0.45, f"round {step}: {len(pairs)} addition{'s' * (len(pairs) > 1)}")
+        links = ", ".join(f"{start} to {end}" for start, end in pairs)
+        said.append(f"round {step}: {links}, then " + " ".join(f"{v:g}" for v in row))
+    ax.figure.set_label(f"additions in rounds: {'; '.join(said)}")
     return ax
 
 

@@ -142,7 +142,7 @@ def test_a_photograph_takes_little():
         (lambda: draw_shares({"layer": [[0, 0], [1, 1]]}), "layer: 0, 0; 1, 1$"),
         (lambda: draw_online_softmax([1, 3]), "1: largest 1, sum 1; 3: largest 3, sum 1.25"),
         (lambda: draw_packs(2, 4, 1), "at the places 1, 0, 3, 2: all different"),
-        (lambda: draw_rounds([[3, 1], [3, 4]], [[(0, 1)]]), "rounds: 3 1; .* 0 to 1, then 3 4"),
+        (lambda: draw_rounds([3, 1], [[(0, 1)]]), "rounds: 3 1; .* 0 to 1, then 3 4"),
         (draw_host_and_device, "PCIe joins the two, NVLink joins GPUs"),
         (lambda: draw_gpu("H200", 132, 128, 150, 50), "132 SMs.*32 FP32 lanes.*150 GB"),
     ],
