@@ -24,7 +24,7 @@ KERNEL, RECORD, WAIT, SYNC = "kernel", "record", "wait", "synchronize"
 LOGGED = (cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, KERNEL, RECORD, WAIT)
 
 # In front of a string: its calls are noted, for `from_log(take_log(), ...)`. What launches a kernel
-# says so itself: note_call(2, line, stream, output, input, bytes).
+# says so itself: note_call(2, line, stream, array, array, bytes), and may write both arrays.
 RECORDER = r"""
 #include <cuda_runtime.h>
 #include <torch/types.h>
@@ -92,10 +92,10 @@ class Call:
 
 
 class Schedule(Table):
-    """What a model GPU did: `events` to draw, `total_us`, and `hazards`, a sentence for each pair.
+    """What a model GPU did: `events` to draw, `total_us`, how often the host waits, `hazards`.
 
-    A hazard is a pair of calls in two streams that touch the same memory, one of them writing,
-    and that nothing puts in order.
+    A hazard is a sentence on a pair of calls in two streams that touch the same memory, one of them
+    writing, and that nothing puts in order.
     """
 
     def __init__(self, calls: Sequence[Call], names: Mapping[str, torch.Tensor]):
@@ -105,6 +105,7 @@ class Schedule(Table):
             if c.us
         ]
         self.total_us = max((call.end for call in calls), default=0.0)
+        self.host_waits = sum(call.kind == SYNC for call in calls)
         self.hazards = _hazards(calls, names)
         shown = [
             [
@@ -179,8 +180,9 @@ def from_log(
         given = streams.setdefault(stream, Stream(letter, is_blocking=False))
         call = Call(LOGGED[kind], given, line - first_line + 1)
         if size:
-            call.us = kernel_us if call.kind == KERNEL else size / pcie_gbps / 1e3
-            call.spans = [(object_, object_ + size, True), (source, source + size, False)]
+            is_kernel = call.kind == KERNEL
+            call.us = kernel_us if is_kernel else size / pcie_gbps / 1e3
+            call.spans = [(object_, object_ + size, True), (source, source + size, is_kernel)]
         number = recording.add(call, [events.get(object_)] if call.kind == WAIT else [])
         if call.kind == RECORD:
             events[object_] = number

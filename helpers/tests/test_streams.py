@@ -103,6 +103,7 @@ def test_what_waits_is_right(order):
     out, inp, device = (row[0] for row in arrays(1))
     schedule = run(two_streams(order), out, inp, device, Stream("a"), Stream("b"))
     assert torch.equal(out, inp) and not schedule.hazards
+    assert schedule.host_waits == order.endswith("host")
 
 
 @pytest.mark.parametrize("order", ["none", "wait first"])
