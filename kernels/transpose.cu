@@ -38,7 +38,8 @@ __global__ void transpose_kernel(T* out, const T* inp, int64_t M, int64_t N) {
             out[(col0 + y) * M + row0 + x] = tile[x][y ^ x];
 }
 
-constexpr int SIDE = 16;  // threads, and packs, per side of a tile
+constexpr int SIDE = 16;    // threads, and packs, per side of a tile
+constexpr int STREAMS = 2;  // tiles are taken from as many parts of the matrix in turn
 
 template <typename T> struct alignas(16) Pack {  // neighbours, moved by one instruction
     static constexpr int WIDTH = 16 / sizeof(T);
@@ -50,9 +51,11 @@ template <typename T>
 __global__ void transpose_packs_kernel(T* out, const T* inp, int64_t M, int64_t N) {
     constexpr int WIDTH = Pack<T>::WIDTH, TALL = SIDE * WIDTH;  // elements per side
     __shared__ Pack<T> tile[TALL][SIDE];  // rows of out
-    unsigned tiles_n = (N + TALL - 1) / TALL;
-    int64_t row0 = int64_t(blockIdx.x / tiles_n) * TALL;
-    int64_t col0 = int64_t(blockIdx.x % tiles_n) * TALL;
+    unsigned tiles_m = (M + TALL - 1) / TALL;
+    unsigned stream = blockIdx.x % STREAMS, turn = blockIdx.x / STREAMS;
+    unsigned columns = gridDim.x / STREAMS / tiles_m;  // of tiles, in a stream
+    int64_t row0 = int64_t(turn % tiles_m) * TALL;
+    int64_t col0 = int64_t(stream * columns + turn / tiles_m) * TALL;
     int x = threadIdx.x, y = threadIdx.y;
     const T* mine = inp + (row0 + y * WIDTH) * N + col0 + x * WIDTH;
     if (row0 + y * WIDTH < M && col0 + x * WIDTH < N) {
@@ -75,9 +78,7 @@ __global__ void transpose_packs_kernel(T* out, const T* inp, int64_t M, int64_t 
                 tile[i][x ^ i / WIDTH];
 }
 
-static unsigned tiles(int64_t M, int64_t N, int64_t side) {
-    return unsigned((M + side - 1) / side * ((N + side - 1) / side));
-}
+static unsigned cdiv(int64_t a, int64_t b) { return unsigned((a + b - 1) / b); }
 
 template <typename T> static void launch_transpose(Tensor out, Tensor inp) {
     int64_t M = inp.size(0), N = inp.size(1), WIDTH = Pack<T>::WIDTH;
@@ -86,10 +87,11 @@ template <typename T> static void launch_transpose(Tensor out, Tensor inp) {
     auto stream = getCurrentCUDAStream();
     bool is_aligned = reinterpret_cast<uintptr_t>(from) % 16 == 0;
     if (M % WIDTH == 0 && N % WIDTH == 0 && is_aligned) {
-        unsigned grid = tiles(M, N, SIDE * WIDTH);
+        unsigned columns = cdiv(cdiv(N, SIDE * WIDTH), STREAMS);
+        unsigned grid = STREAMS * columns * cdiv(M, SIDE * WIDTH);
         transpose_packs_kernel<<<grid, dim3(SIDE, SIDE), 0, stream>>>(to, from, M, N);
     } else {
-        unsigned grid = tiles(M, N, TILE);
+        unsigned grid = cdiv(M, TILE) * cdiv(N, TILE);
         transpose_kernel<<<grid, dim3(TILE, ROWS), 0, stream>>>(to, from, M, N);
     }
     C10_CUDA_KERNEL_LAUNCH_CHECK();
