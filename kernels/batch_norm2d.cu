@@ -3,8 +3,10 @@
 // Batch normalisation of images: out = (inp - mean) / sqrt(var + eps) * weight + bias,
 // mean and variance of each channel over the batch (training) or any others given.
 // float32, contiguous, at most 65535 * 256 pixels a plane. Bytes an element: statistics
-// 4, out 8, gradients 20. Scratch memory: 8 N C bytes for statistics and gradients.
-// Notebook: 17_mnist_cnn. Algorithm: Ioffe and Szegedy 2015.
+// 4, out 8; both at once, train, 8 where two channels fit into the SMs' shared memory
+// and planes are whole float4, else 12; gradients 20. Scratch memory: 8 N C bytes for
+// statistics and gradients, 16 C bytes an SM for train.
+// Notebook: 07c_normalization. Algorithm: Ioffe and Szegedy 2015; own code.
 //
 // from pathlib import Path
 // from torch.utils.cpp_extension import load_inline
@@ -15,11 +17,15 @@
 //             Tensor inp, Tensor running_mean, Tensor running_var, double momentum);
 //         Tensor batch_norm2d_forward(Tensor inp, Tensor mean, Tensor var,
 //                                     Tensor weight, Tensor bias, double eps);
+//         std::tuple<Tensor, Tensor, Tensor> batch_norm2d_train(Tensor inp,
+//             Tensor running_mean, Tensor running_var, Tensor weight, Tensor bias,
+//             double momentum, double eps);
 //         std::tuple<Tensor, Tensor, Tensor> batch_norm2d_backward(Tensor dout,
 //             Tensor inp, Tensor mean, Tensor var, Tensor weight, double eps);""",
 //     functions=["batch_norm2d_stats", "batch_norm2d_forward",
-//                "batch_norm2d_backward"])
+//                "batch_norm2d_train", "batch_norm2d_backward"])
 #include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
+#include <cuda_pipeline.h>
 #include <torch/types.h>
 using c10::cuda::CUDAGuard, c10::cuda::getCurrentCUDAStream, torch::Tensor;
 
@@ -255,4 +261,202 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm2d_backward(
         data(dweight), data(dbias), C, pixels, (float)(N * pixels), eps);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return {dinp, dweight, dbias};
+}
+
+struct Moments { float count, mean, squares; };  // squares: of distances from the mean
+
+// Those of all lanes together: sums about the mean of the first lane that has numbers.
+static __device__ Moments warp_merge(Moments a) {
+    int first = __ffs(__ballot_sync(0xffffffff, a.count > 0.0f));
+    float about = __shfl_sync(0xffffffff, a.mean, first > 0 ? first - 1 : 0);
+    float distance = a.count > 0.0f ? a.mean - about : 0.0f;
+    float count = warp_sum(a.count), sum = warp_sum(a.count * distance);
+    float squares = warp_sum(a.squares + a.count * distance * distance);
+    float shift = count > 0.0f ? sum / count : 0.0f;
+    return {count, about + shift, squares - sum * shift};
+}
+
+// Those of the block, for every thread. The next call takes other `of_warps`.
+static __device__ Moments block_merge(Moments a, Moments* of_warps) {
+    int lane_id = threadIdx.x % WARP_SIZE;
+    a = warp_merge(a);
+    if (lane_id == 0) of_warps[threadIdx.x / WARP_SIZE] = a;
+    __syncthreads();  // all warps' moments are there
+    return warp_merge(lane_id < blockDim.x / WARP_SIZE ? of_warps[lane_id] : Moments());
+}
+
+// What a block tells the others: its count + 1, 0 until then, beside another number.
+typedef unsigned long long Word;
+
+static __device__ void tell(volatile Word* word, float count, float number) {
+    *word = Word(count + 1.0f) << 32 | __float_as_uint(number);
+}
+
+static __device__ Word hear(volatile Word* word) {
+    Word heard = 0;
+    while (heard >> 32 == 0) heard = *word;
+    return heard;
+}
+
+constexpr int SHARE_THREADS = 448;  // of a block that holds a share of a channel
+constexpr int SETS = 2;   // of blocks, one on even channels, one on odd ones
+constexpr int PARTS = 4;  // of a share, which arrive one after the other
+
+struct Share {  // of a channel of (images, C, plane4) float4
+    float4* held;  // (shares, SHARE_THREADS), shared memory
+    int images, C, plane4, blocks, me, part;
+
+    // where the k-th float4 of this thread lies, or -1; the longest shares go around
+    __device__ int64_t place(int c, int k) const {
+        int turned = (me + c / SETS * 37) % blocks;
+        int64_t i = (int64_t(k) * blocks + turned) * SHARE_THREADS + threadIdx.x;
+        if (c >= C || i >= int64_t(images) * plane4) return -1;
+        int image = int(i) / plane4;
+        return (int64_t(image) * C + c) * plane4 + (int(i) - image * plane4);
+    }
+    __device__ float4* at(int k) const {
+        return held + k * SHARE_THREADS + threadIdx.x;
+    }
+
+    __device__ void ask(const float4* inp, int c, int p) const {  // for the p-th part
+        for (int k = p * part; k < (p + 1) * part && place(c, k) >= 0; k++)
+            __pipeline_memcpy_async(at(k), inp + place(c, k), 16);
+        __pipeline_commit();
+    }
+
+    __device__ Moments moments(int c) const {  // about this thread's first number
+        float first = 0.0f, count = 0.0f, sum = 0.0f, squares = 0.0f;
+#pragma unroll
+        for (int p = 0; p < PARTS; p++) {
+            __pipeline_wait_prior(PARTS - 1 - p);
+            __syncwarp();  // no load moves to before that
+            for (int k = p * part; k < (p + 1) * part && place(c, k) >= 0; k++) {
+                float4 x = *at(k);
+                if (k == 0) first = x.x;
+                x = {x.x - first, x.y - first, x.z - first, x.w - first};
+                sum += x.x + x.y + x.z + x.w;
+                squares += x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
+                count += 4.0f;
+            }
+        }
+        float shift = count > 0.0f ? sum / count : 0.0f;
+        return {count, first + shift, squares - sum * shift};
+    }
+
+    __device__ void write(float4* out, int c, int p, float mean, float scale,
+                          float bias) const {
+        for (int k = p * part; k < (p + 1) * part && place(c, k) >= 0; k++) {
+            float4 x = *at(k);
+            x = {x.x - mean, x.y - mean, x.z - mean, x.w - mean};
+            out[place(c, k)] = {x.x * scale + bias, x.y * scale + bias,
+                                x.z * scale + bias, x.w * scale + bias};
+        }
+    }
+};
+
+// All blocks run at once. A block holds its share of a channel in shared memory, tells
+// the others its moments, hears theirs, and writes its share of out; meanwhile the SM's
+// other block works on another channel. words: (C, blocks, 2), 0 before; others: (C)
+__global__ void __launch_bounds__(SHARE_THREADS, SETS) batch_norm2d_train_kernel(
+    float4* out, float* mean, float* var, float* running_mean, float* running_var,
+    Word* words, const float4* inp, const float* weight, const float* bias, int images,
+    int C, int plane4, int part, float momentum, float eps) {
+    extern __shared__ float4 held[];
+    __shared__ Moments of_warps[2][2][WARP_SIZE];
+    int blocks = gridDim.x / SETS, set = blockIdx.x / blocks, turn = 0;
+    int me = blockIdx.x % blocks;
+    Share share = {held, images, C, plane4, blocks, me, part};
+    for (int p = 0; p < PARTS; p++) share.ask(inp, set, p);
+    for (int c = set; c < C; c += SETS, turn ^= 1) {
+        float w = weight[c], b = bias[c];
+        Moments all = block_merge(share.moments(c), of_warps[turn][0]);
+        Word* channel = words + int64_t(c) * blocks * 2;
+        if (threadIdx.x == 0) tell(channel + me * 2, all.count, all.mean);
+        if (threadIdx.x == 1) tell(channel + me * 2 + 1, all.count, all.squares);
+        __syncthreads();  // nobody waits for others before this block has spoken
+        all = Moments();
+        if (threadIdx.x < blocks) {
+            Word first = hear(channel + threadIdx.x * 2);
+            Word second = hear(channel + threadIdx.x * 2 + 1);
+            all = {float(first >> 32) - 1.0f, __uint_as_float(unsigned(first)),
+                   __uint_as_float(unsigned(second))};
+        }
+        all = block_merge(all, of_warps[turn][1]);
+        float v = all.squares / all.count, scale = rsqrtf(v + eps) * w;
+        for (int p = 0; p < PARTS; p++) {
+            share.write(out, c, p, all.mean, scale, b);
+            share.ask(inp, c + SETS, p);
+        }
+        if (me == 0 && threadIdx.x == 0) {
+            mean[c] = all.mean;
+            var[c] = v;
+            running_mean[c] += momentum * (all.mean - running_mean[c]);
+            running_var[c] +=
+                momentum * (all.squares / (all.count - 1.0f) - running_var[c]);
+        }
+    }
+}
+
+static int attribute(cudaDeviceAttr which) {  // of the current device
+    int value = 0, device = 0;
+    C10_CUDA_CHECK(cudaGetDevice(&device));
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&value, which, device));
+    return value;
+}
+
+// How many float4 of a channel a thread holds; 0: the chip has no room for two channels
+static int64_t float4_to_hold(Tensor inp, int64_t sms) {
+    int64_t pixels = inp.size(2) * inp.size(3), float4s = inp.size(0) * pixels / 4;
+    int64_t held = (float4s + sms * SHARE_THREADS - 1) / (sms * SHARE_THREADS);
+    int64_t shared = held * SHARE_THREADS * sizeof(float4);
+    if (pixels % 4 != 0 || uintptr_t(inp.data_ptr()) % 16 != 0 || sms > SHARE_THREADS ||
+        float4s < sms * SHARE_THREADS || !attribute(cudaDevAttrCooperativeLaunch) ||
+        shared + 4096 > attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)) return 0;
+    int blocks = 0;
+    C10_CUDA_CHECK(cudaFuncSetAttribute(batch_norm2d_train_kernel,
+        cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+    C10_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        &blocks, batch_norm2d_train_kernel, SHARE_THREADS, shared));
+    return blocks < SETS ? 0 : held;
+}
+
+// What batch_norm2d_stats and batch_norm2d_forward return: out, mean, var.
+std::tuple<Tensor, Tensor, Tensor> batch_norm2d_train(
+    Tensor inp, Tensor running_mean, Tensor running_var, Tensor weight, Tensor bias,
+    double momentum, double eps) {
+    check_input("inp", inp, {-1, -1, -1, -1}, inp);
+    int64_t images = inp.size(0), C = inp.size(1), pixels = inp.size(2) * inp.size(3);
+    check_input("weight", weight, {C}, inp);
+    check_input("bias", bias, {C}, inp);
+    check_input("running_mean", running_mean, {C}, inp);
+    check_input("running_var", running_var, {C}, inp);
+    CUDAGuard guard(inp.device());
+    int64_t sms = attribute(cudaDevAttrMultiProcessorCount);
+    int64_t held = float4_to_hold(inp, sms);
+    if (held == 0) {
+        auto [mean, var] = batch_norm2d_stats(inp, running_mean, running_var, momentum);
+        return {batch_norm2d_forward(inp, mean, var, weight, bias, eps), mean, var};
+    }
+    Tensor out = torch::empty_like(inp), mean = torch::empty_like(weight);
+    Tensor var = torch::empty_like(weight);
+    Tensor words = torch::zeros({C, sms, 2}, inp.options().dtype(torch::kInt64));
+    cudaLaunchAttribute together = {};
+    together.id = cudaLaunchAttributeCooperative;
+    together.val.cooperative = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(SETS * sms);
+    config.blockDim = dim3(SHARE_THREADS);
+    config.dynamicSmemBytes = held * SHARE_THREADS * sizeof(float4);
+    config.stream = getCurrentCUDAStream();
+    config.attrs = &together;
+    config.numAttrs = 1;
+    C10_CUDA_CHECK(cudaLaunchKernelEx(
+        &config, batch_norm2d_train_kernel, reinterpret_cast<float4*>(data(out)),
+        data(mean), data(var), data(running_mean), data(running_var),
+        reinterpret_cast<Word*>(words.data_ptr<int64_t>()),
+        reinterpret_cast<const float4*>(data(inp)), data(weight), data(bias),
+        int(images), int(C), int(pixels / 4), int((held + PARTS - 1) / PARTS),
+        float(momentum), float(eps)));
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    return {out, mean, var};
 }

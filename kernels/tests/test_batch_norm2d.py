@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch.nn.functional import batch_norm
 
-from helpers.checks import check_close
-from helpers.device import DEVICE
+from helpers.checks import check_close, poisoned
+from helpers.device import BACKEND, DEVICE
+from helpers.trace import trace
 from kernels.tests.contract import Case, floats, wrong
 
 EPS = 0.3  # shows where it is forgotten or stands outside the root
@@ -54,6 +55,18 @@ def forward_ref(inp, mean, var, weight, bias, eps):
     return (inp - mean) / (var + eps).sqrt() * weight + bias
 
 
+def train_arguments(*shape):
+    more = {"weight": floats(shape[1]), "bias": floats(shape[1])}
+    stats = stats_arguments(*shape)
+    momentum = stats.pop("momentum")
+    return stats | more | {"momentum": momentum, "eps": EPS}
+
+
+def train_ref(inp, running_mean, running_var, weight, bias, momentum, eps):
+    mean, var = stats_ref(inp, running_mean, running_var, momentum)
+    return forward_ref(inp, mean, var, weight, bias, eps), mean, var
+
+
 def backward_arguments(*shape):
     inp = inp_of(*shape)
     return {"dout": floats(*shape), "inp": inp, **statistics(inp), "weight": floats(shape[1]),
@@ -95,6 +108,20 @@ CASES = [
         SHAPES + EMPTY,
         ragged=BAD_INP
         + [w for name in ("mean", "var", "weight", "bias") for w in wrong(name, floats, *CHANNEL)],
+    ),
+    Case(
+        "batch_norm2d_train",
+        train_arguments,
+        train_ref,
+        SHAPES,
+        ragged=BAD_INP
+        + [
+            w
+            for name in ("running_mean", "running_var", "weight", "bias")
+            for w in wrong(name, floats, *CHANNEL)
+        ],
+        tolerance=lambda *shape: {"atol": 2e-5},  # as for the statistics, times weight
+        writes=("running_mean", "running_var"),
     ),
     Case(
         "batch_norm2d_backward",
@@ -149,3 +176,49 @@ def test_a_nan_stays_in_its_channel(bn):
 def test_one_value_has_no_variance(bn, shape):
     with pytest.raises(RuntimeError, match="inp: expected at least 2 values a channel, got shape"):
         bn.batch_norm2d_stats(floats(*shape), floats(3), floats(3), 0.1)
+
+
+SMS = torch.cuda.get_device_properties(0).multi_processor_count if BACKEND == "cuda" else 8
+PLACES = SMS * 448 * 4  # numbers of a channel, of which each block has four a thread
+HELD = [(1, 2, 1, PLACES), (3, 3, 4, PLACES // 4 + 4), (16, 5, 4, PLACES // 32 - 8)]
+
+
+def is_held(bn, inp):
+    """Return whether one kernel does it all: that which holds its input in shared memory."""
+    vectors = [torch.ones(inp.shape[1], device=DEVICE) for _ in range(4)]
+    return len(trace(bn.batch_norm2d_train, inp, *vectors, 0.1, EPS).launches) == 1
+
+
+@pytest.mark.parametrize("shape", HELD, ids=str)
+def test_channels_that_the_chip_holds(bn, shape):
+    """Full and partial shares, an odd number of channels, a large mean, one number far off."""
+    arguments = train_arguments(*shape)
+    inp = arguments["inp"].add_(300)
+    inp[0, :, 0, 0] = 0
+    exact = [v.double() if isinstance(v, torch.Tensor) else v for v in arguments.values()]
+    with poisoned():
+        got = bn.batch_norm2d_train(*arguments.values())
+    for a, b in zip(got, train_ref(*exact), strict=True):
+        check_close(a, b, rtol=1e-4)
+    check_close(arguments["running_mean"], exact[1])
+    check_close(arguments["running_var"], exact[2], rtol=1e-4)
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="it counts launches on the CPU backend")
+def test_which_channels_are_held(bn):
+    inp = floats(*HELD[0])
+    view = floats(inp.numel() + 1)[1:].view(inp.shape)  # not aligned to 16 bytes
+    small, odd = floats(1, 2, 1, PLACES - 4), floats(3, 2, 1, PLACES // 2 + 1)
+    assert is_held(bn, inp)
+    assert [is_held(bn, x) for x in (view, small, odd)] == [False] * 3
+
+
+def test_a_nan_stays_in_its_channel_where_it_is_held(bn):
+    inp = floats(2, 4, 4, PLACES // 8)
+    inp[1, 2, 3, 3] = torch.nan
+    out, mean, var = bn.batch_norm2d_train(inp, *floats(4, 4).abs(), 0.1, EPS)
+    expected = [False, False, True, False]
+    assert mean.isnan().tolist() == var.isnan().tolist() == expected
+    assert (
+        out.isnan().all((0, 2, 3)).tolist() == expected == out.isnan().any(3).any(2).any(0).tolist()
+    )
