@@ -6,8 +6,19 @@ import re
 import nbformat
 import pytest
 
+from helpers.base.called_kernels import version
+from helpers.cuda_on_cpu.scanner import mask_comments
 from helpers.make import readme_picture
-from helpers.make.readme import README, notebook_table, results_table, with_tables
+from helpers.make.bench_cases import CASES
+from helpers.make.kernels import KERNELS
+from helpers.make.readme import (
+    README,
+    kernels_readme,
+    notebook_table,
+    results_table,
+    with_tables,
+)
+from helpers.recorded import RECORDS
 
 FIRST_CELL = """# 03 From Python to CUDA
 
@@ -65,14 +76,54 @@ def test_a_notebook_without_goals_is_named(tmp_path):
         notebook_table(tmp_path)
 
 
+def bench_work(name, **times_ms):
+    """Return a work as `make bench` records it: ours first, 1 MB moved."""
+    ours_ms = times_ms["ours"]
+    rows = [
+        {
+            "name": who,
+            "median_ms": ms,
+            "gbps": 1e3 / ms / 1e6,
+            "tflops": None,
+            "ratio": ours_ms / ms,
+        }
+        for who, ms in times_ms.items()
+    ]
+    return {"work": name, "rows": rows}
+
+
 def test_results_by_machine(tmp_path):
     assert results_table(tmp_path) == "Nothing is recorded yet.\n"
-    write_record(tmp_path, "03_matmul", comparison(("PyTorch", 0.0213, 1.0), ("ours", 2.5, 0.0085)))
-    write_record(tmp_path, "04_gelu", comparison(("eager", 1.0, 1.0)), device="NVIDIA T4")
-    write_record(tmp_path, "01_profile", [["aten::mul", 3]])
+    small = bench_work("small", ours=0.5, PyTorch=0.4, copy=0.3)
+    large = bench_work("large", ours=2.0, PyTorch=3.0, **{"torch.compile": 2.5}, CUB=1.9, copy=1.5)
+    write_record(tmp_path, "bench_sum", [small, large])
+    write_record(tmp_path, "bench_gelu", [small], device="NVIDIA T4")
+    write_record(tmp_path, "04_gelu", comparison(("eager", 1.0, 1.0)))
     lines = results_table(tmp_path).splitlines()
-    assert lines[0] == "NVIDIA H200 · CUDA 13.0 · torch 2.11.0"
-    assert lines[4] == "| 03 | matmul | PyTorch: 21.3 µs<br>ours: 2.5 ms, 0.009× |"
-    assert lines[6] == "NVIDIA T4 · CUDA 13.0 · torch 2.11.0"
-    assert lines[10] == "| 04 | gelu | eager: 1 ms |"
-    assert not any("profile" in line for line in lines)
+    assert lines[0] == "NVIDIA T4 · CUDA 13.0 · torch 2.11.0"
+    assert lines[6] == "NVIDIA H200 · CUDA 13.0 · torch 2.11.0"
+    # 1.9 / 2 of its strongest rival's speed is more than 0.4 / 0.5
+    assert lines[10] == (
+        "| [sum](kernels/sum.cu) | large | 2 ms | 0 GB/s | 75 % | 1.50 × | 1.25 × | CUB 0.95 × |"
+    )
+    rows = kernels_readme(tmp_path).splitlines()
+    assert "| [sum](sum.cu) | small | 500 µs | 0 GB/s | 60 % | 0.80 × | – | – |" in rows
+    assert sum("sum.cu" in row for row in rows) == 2
+
+
+def test_kernels_readme_is_current():
+    assert (KERNELS / "README.md").read_text() == kernels_readme(), "it is old: make results"
+
+
+def test_every_kernel_file_has_works_to_time():
+    assert sorted(CASES) == sorted(path.stem for path in KERNELS.glob("*.cu"))
+
+
+def test_benches_are_of_the_kernels_as_they_are():
+    """A record names the versions that were timed; another version is to be timed again."""
+    for path in sorted(RECORDS.glob("bench_*.json")):
+        op = path.stem.removeprefix("bench_")
+        code = mask_comments((KERNELS / f"{op}.cu").read_text())
+        timed = [kernel.split()[0] for kernel in json.loads(path.read_text())["kernels"]]
+        ours = {version(name, code) for name in timed if not name.startswith("cub_")}
+        assert ours <= set(json.loads(path.read_text())["kernels"]), f"{op} has changed: make bench"

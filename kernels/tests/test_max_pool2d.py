@@ -96,6 +96,11 @@ def test_max_pool2d_of_a_view(pool, shift):
     out, index = pool.max_pool2d_forward(inp, 2)
     expected, expected_index = max_pool2d_ref(inp, 2, return_indices=True)
     assert torch.equal(out, expected) and torch.equal(index.long(), expected_index)
+    dout = torch.randn(out.numel() + shift, device=DEVICE)[shift:].view(out.shape)
+    check_close(
+        pool.max_pool2d_backward(dout, index, 2, 6, 16),
+        backward_ref(dout.double(), index, 2, 6, 16),
+    )
 
 
 def test_max_pool2d_of_nan_and_equals_by_four_windows(pool):
