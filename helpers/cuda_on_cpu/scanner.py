@@ -218,7 +218,7 @@ class Function:
         """What stands before the name, without templates and attributes: "static float*"."""
         before = self.header[: self.name_at - self.start - len(self.qualifier)]
         before = before[declaration_start(before) :]
-        before = re.sub(rf"\b(?:{_WITH_PARENTHESES})\s*\((?:[^()]|\([^()]*\))*\)", "", before)
+        before = _without_attributes(before)
         return " ".join(re.sub(r"\[\[.*?\]\]", "", before).split())
 
 
@@ -320,7 +320,8 @@ class Source:
         words = self.words(before)
         if re.search(r"\b(?:using|typedef|return|static_assert)\b", before) or name in _TYPES:
             return None
-        if body is None and "=" in re.sub(r"<.*>", "", before, flags=re.DOTALL):
+        outside = re.sub(r"<.*>", "", _without_attributes(before), flags=re.DOTALL)
+        if body is None and "=" in outside:
             return None  # a value
         return Function(
             name=name,
@@ -375,7 +376,7 @@ def _scope(header: str) -> str | None:
     kind = re.match(r"(?:(?:typedef|static|const)\s+)*(?:struct|class|union)\b", rest)
     if not kind:
         return None
-    rest = re.sub(rf"\b(?:{_WITH_PARENTHESES})\s*\((?:[^()]|\([^()]*\))*\)", "", rest[kind.end() :])
+    rest = _without_attributes(rest[kind.end() :])
     name = re.search(r"(\w+)\s*(?:<.*>\s*)?(?:final\s*)?$", rest.split(":")[0], re.DOTALL)
     if _outside_angles(rest.split(":")[0], "(") is not None or "=" in rest.split(":")[0]:
         return None
@@ -398,7 +399,12 @@ def _is_value(header: str) -> bool:
         return True
     before = header[: place[1]]
     before = before[declaration_start(before) :]
-    return "=" in before or bool(re.match(r"enum\b", before))
+    return "=" in _without_attributes(before) or bool(re.match(r"enum\b", before))
+
+
+def _without_attributes(header: str) -> str:
+    """Return the header without __launch_bounds__(...) and its like, which may compare with ==."""
+    return re.sub(rf"\b(?:{_WITH_PARENTHESES})\s*\((?:[^()]|\([^()]*\))*\)", "", header)
 
 
 def _parameters(header: str) -> tuple[str, int, int, str] | None:

@@ -87,6 +87,15 @@ def test_functions():
     }
 
 
+def test_a_comparison_in_launch_bounds_begins_no_value():
+    bounds = "template <int D> __global__ void __launch_bounds__(128, D == 64 ? 3 : 2) k(int* a)"
+    for end in (" {}", ";"):
+        assert [f.name for f in Source(f"{bounds}{end}\nint host() {{}}").functions] == [
+            "k",
+            "host",
+        ]
+
+
 def test_host_functions_made_by_macros():
     source = """
 #define UNARY(name, op) \\
