@@ -7,8 +7,8 @@
 // each tensor once, keys and values once per block of queries; no scratch memory. Half
 // types with D 64 or 128 on sm_80 and later use tensor cores, all else does not.
 // NaN and infinity of q and k as in PyTorch; those of v may show where they are masked.
-// Notebook: 08b_flash_attention. Own code; algorithm: Dao, FlashAttention-2 (2023), and
-// the taking of turns: Shah et al., FlashAttention-3 (2024); both BSD 3-Clause.
+// Notebook: 08b_flash_attention. Own code; algorithm: Dao, FlashAttention-2 (2023),
+// BSD 3-Clause.
 //
 // from pathlib import Path
 // from torch.utils.cpp_extension import load_inline
@@ -129,7 +129,8 @@ __device__ float power_of_2(float x) {
     return y;
 }
 
-constexpr int ROWS = 256;  // queries per block: eight warps of 32
+constexpr int THREADS = 128, ROWS = 128;  // per block; 32 queries per warp
+constexpr int KEYS = 64;                  // per tile
 
 // where 16 bytes of a row begin in a tile of rows of D: swizzled, so that neither a row
 // nor a column of eight such pieces meets a bank twice
@@ -144,18 +145,18 @@ __device__ void copy_rows(unsigned to, const T* from, int left) {
     int row = threadIdx.x / PIECES, piece = threadIdx.x % PIECES;
     to += place<D>(row, piece);
     from += row * D + piece * 8;
+    constexpr int STEP = THREADS / PIECES;  // a multiple of 8: one swizzle for all
 #pragma unroll
-    for (int r = 0; r < COUNT; r += ROWS / PIECES)  // a multiple of 8: one swizzle
+    for (int r = 0; r < COUNT; r += STEP)
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                      :: "r"(to + r * D * 2), "l"(from + r * D),
                         "r"(row + r < left ? 16 : 0));
 }
 
-__device__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 __device__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // s: 32 × KEYS = 32 rows of Q times KEYS rows of K; addresses of the lane's first piece
-template <typename T, int D, int KEYS>
+template <typename T, int D>
 __device__ void multiply_qk(float (&s)[2][KEYS / 8][4], unsigned q_at, unsigned k_at) {
 #pragma unroll
     for (int n = 0; n < KEYS / 8; n++)
@@ -177,7 +178,7 @@ __device__ void multiply_qk(float (&s)[2][KEYS / 8][4], unsigned q_at, unsigned 
 }
 
 // o: 32 × (D + 8) += p: 32 × KEYS times V: KEYS × D, with columns of ones behind it
-template <typename T, int D, int KEYS>
+template <typename T, int D>
 __device__ void multiply_pv(float (&o)[2][D / 8 + 1][4],
                             const unsigned (&p)[2][KEYS / 16][4], unsigned v_at) {
     constexpr unsigned ONES = std::is_same_v<T, at::Half> ? 0x3c003c00 : 0x3f803f80;
@@ -198,7 +199,6 @@ __device__ void multiply_pv(float (&o)[2][D / 8 + 1][4],
 }
 
 // takes out what a row must not see: keys from S_kv on, and if causal, behind the query
-template <int KEYS>
 __device__ void mask(float (&s)[2][KEYS / 8][4], int row, int key, int S_kv,
                      bool causal) {
 #pragma unroll
@@ -211,7 +211,7 @@ __device__ void mask(float (&s)[2][KEYS / 8][4], int row, int key, int S_kv,
 }
 
 // p = 2^(scale s - scale max), packed as a left factor; shrinks o as the maximum grows
-template <typename T, int D, int KEYS>
+template <typename T, int D>
 __device__ void softmax(unsigned (&p)[2][KEYS / 16][4], float (&o)[2][D / 8 + 1][4],
                         float (&row_max)[4], float (&s)[2][KEYS / 8][4], float scale) {
 #pragma unroll
@@ -255,58 +255,47 @@ __device__ void store_rows(T* out, const float (&o)[2][D / 8 + 1][4], int rows) 
     }
 }
 
-// out, q: (heads, S_q, D), k, v: (heads, S_kv, D). 32 rows a warp; the warps take
-// turns: while one half has its softmax, the other half multiplies
-template <typename T, int D, int KEYS>
-__global__ void __launch_bounds__(ROWS)
+// out, q: (heads, S_q, D), k, v: (heads, S_kv, D); 32 queries per warp
+template <typename T, int D>
+__global__ void __launch_bounds__(THREADS, D == 64 ? 3 : 2)
 attention_mma_kernel(T* out, const T* q, const T* k, const T* v, int S_q, int S_kv,
                      bool causal) {
 #if __CUDA_ARCH__ >= 800
     extern __shared__ __align__(1024) unsigned char tiles[];
-    constexpr unsigned TILE = KEYS * D * 2;  // bytes; two of K, then two of V
     int blocks = (S_q - 1) / ROWS + 1, lane = threadIdx.x % 32;
     int block = causal ? blocks - 1 - blockIdx.x % blocks : blockIdx.x % blocks;
     int64_t head = blockIdx.x / blocks, first = int64_t(block) * ROWS;
-    int row = first + threadIdx.x / 32 * 32;  // the warp's first
+    int warp_row = threadIdx.x / 32 * 32, row = first + warp_row;
     q += (head * S_q + first) * D;
     k += head * S_kv * D;
     v += head * S_kv * D;
     unsigned q_tile = __cvta_generic_to_shared(tiles), k_tile = q_tile + ROWS * D * 2;
-    unsigned v_tile = k_tile + 2 * TILE;
-    unsigned q_at = q_tile + place<D>(threadIdx.x / 32 * 32 + lane % 16, lane / 16);
+    unsigned v_tile = k_tile + KEYS * D * 2;
+    unsigned q_at = q_tile + place<D>(warp_row + lane % 16, lane / 16);
     unsigned k_at = k_tile + place<D>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
     unsigned v_at = v_tile + place<D>(lane % 16, lane / 16);
-    int end = causal ? min(S_kv, int(first) + ROWS) : S_kv, turn = 0;
-    auto next_turn = [&] {  // in even turns the next tile of K and this of V set out
-        wait_for_copies();
-        __syncthreads();  // what was copied is there, what is overwritten was read
-        int64_t key = turn / 2 * KEYS;
-        unsigned odd = turn / 2 % 2 * TILE;
-        if (turn % 2 == 0 && key + KEYS < end)
-            copy_rows<KEYS, D>(k_tile + TILE - odd, k + (key + KEYS) * D,
-                               S_kv - key - KEYS);
-        if (turn % 2 == 0 && key < end)
-            copy_rows<KEYS, D>(v_tile + odd, v + key * D, S_kv - key);
-        turn++;
-    };
     copy_rows<ROWS, D>(q_tile, q, S_q - first);
     copy_rows<KEYS, D>(k_tile, k, S_kv);
-    float s[2][KEYS / 8][4], o[2][D / 8 + 1][4] = {};
+    int end = causal ? min(S_kv, int(first) + ROWS) : S_kv;
+    float o[2][D / 8 + 1][4] = {};
     float row_max[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
-    unsigned p[2][KEYS / 16][4], odd = 0;
-    bool late = threadIdx.x >= ROWS / 2;
-    if (late) next_turn();  // one turn behind
-    for (int key = 0;; key += KEYS, odd = TILE - odd) {
-        next_turn();
-        if (key > 0) multiply_pv<T, D, KEYS>(o, p, v_at + TILE - odd);
-        if (key >= end) break;
-        multiply_qk<T, D, KEYS>(s, q_at, k_at + odd);
-        next_turn();
+    for (int key = 0; key < end; key += KEYS) {
+        wait_for_copies();
+        __syncthreads();  // the tile of K has come; all are done with the last of V
+        copy_rows<KEYS, D>(v_tile, v, S_kv - key);
+        float s[2][KEYS / 8][4];
+        multiply_qk<T, D>(s, q_at, k_at);
+        wait_for_copies();
+        __syncthreads();  // the tile of V has come; all are done with this one of K
+        k += KEYS * D;
+        v += KEYS * D;
+        if (key + KEYS < end) copy_rows<KEYS, D>(k_tile, k, S_kv - key - KEYS);
         if (key + KEYS > S_kv || (causal && key + KEYS > row + 1))
-            mask<KEYS>(s, row, key, S_kv, causal);
-        softmax<T, D, KEYS>(p, o, row_max, s, 1.44269504f * rsqrtf(D));
+            mask(s, row, key, S_kv, causal);
+        unsigned p[2][KEYS / 16][4];
+        softmax<T, D>(p, o, row_max, s, 1.44269504f * rsqrtf(D));
+        multiply_pv<T, D>(o, p, v_at);
     }
-    if (!late) next_turn();
     store_rows<T, D>(out + (head * S_q + row) * D, o, S_q - row);
 #endif
 }
@@ -327,16 +316,16 @@ static void check_input(const char* name, Tensor x, Tensor q, bool is_key) {
                 x.device(), ", strides ", x.strides());
 }
 
-template <typename T, int D, int KEYS>
+template <typename T, int D>
 static void launch_mma(Tensor out, Tensor q, Tensor k, Tensor v, bool causal) {
-    int bytes = (ROWS + 4 * KEYS) * D * 2, S_q = q.size(2);
+    int bytes = (ROWS + 2 * KEYS) * D * 2, S_q = q.size(2);
     int64_t grid = q.size(0) * q.size(1) * ((S_q - 1) / ROWS + 1);
     TORCH_CHECK(grid <= INT_MAX, "attention_forward: expected up to 2^31 blocks of ",
                 ROWS, " queries, got ", grid);
-    auto kernel = attention_mma_kernel<T, D, KEYS>;
+    auto kernel = attention_mma_kernel<T, D>;
     C10_CUDA_CHECK(cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    kernel<<<grid, ROWS, bytes, getCurrentCUDAStream()>>>(
+    kernel<<<grid, THREADS, bytes, getCurrentCUDAStream()>>>(
         out.data_ptr<T>(), q.data_ptr<T>(), k.data_ptr<T>(), v.data_ptr<T>(), S_q,
         k.size(2), causal);
 }
@@ -362,11 +351,9 @@ static void launch(Tensor out, Tensor q, Tensor k, Tensor v, bool causal) {
         for (const Tensor& x : {q, k, v})
             aligned = aligned && reinterpret_cast<uintptr_t>(x.data_ptr<T>()) % 16 == 0;
         if (gpu->major >= 8 && aligned && D == 64)
-            return launch_mma<T, 64, 64>(out, q, k, v, causal);
+            return launch_mma<T, 64>(out, q, k, v, causal);
         if (gpu->major >= 8 && aligned && D == 128)
-            return gpu->sharedMemPerBlockOptin >= 128 * 1024
-                       ? launch_mma<T, 128, 64>(out, q, k, v, causal)
-                       : launch_mma<T, 128, 32>(out, q, k, v, causal);
+            return launch_mma<T, 128>(out, q, k, v, causal);
     }
     if (D <= 64) launch_plain<64, T>(out, q, k, v, causal);
     else launch_plain<128, T>(out, q, k, v, causal);

@@ -18,7 +18,6 @@ from helpers.plots.ideas import (
     draw_route,
     draw_shares,
     draw_stream,
-    draw_turns,
 )
 from helpers.plots.live import LiveTraining
 from helpers.plots.measurements import (
@@ -54,7 +53,6 @@ __all__ = [
     "draw_route",
     "draw_shares",
     "draw_stream",
-    "draw_turns",
     "plot_blocks",
     "plot_confusion",
     "plot_curves",

@@ -485,31 +485,6 @@ def draw_mma(owners: Mapping[str, torch.Tensor], lane: int) -> Axes:
     return ax
 
 
-def draw_turns(names: Sequence[str], multiply: float, softmax: float, tiles: int = 3) -> Axes:
-    """Draw two groups of warps that take turns: one multiplies while the other has its softmax.
-
-    `multiply` and `softmax` are how long a tile's two parts take, in any unit.
-    """
-    step = max(multiply, softmax)
-    end = (2 * tiles + 1) * step
-    ax = _canvas(9, 1.9, (-0.1 * end, 1.01 * end), (-0.6, 2.1))
-    for group, name in enumerate(names):
-        y = 1.2 - group
-        _label(ax, -0.01 * end, y + 0.35, name)
-        for tile in range(tiles):
-            start = (2 * tile + group) * step
-            _span(ax, start, multiply, y, "multiply", BLUE, end)
-            _span(ax, start + step, softmax, y, "softmax", ORANGE, end)
-    for turn in range(2 * tiles + 2):
-        ax.plot([turn * step] * 2, [0.05, 2.0], ":", color=INK, lw=1)
-    ax.text(end / 2, -0.4, "a dotted line: a barrier of all warps; time →", ha="center", fontsize=9)
-    ax.figure.set_label(
-        f"{' and '.join(names)} take turns over {tiles} tiles: while one multiplies, the other "
-        "has its softmax; a barrier between two turns"
-    )
-    return ax
-
-
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(filter(None, names)) or "nothing"
 

@@ -184,12 +184,3 @@ def test_mma_marks_what_a_lane_holds():
     assert sum(colour == orange for colour in cells(ax).values()) == 8 + 4 + 4
     assert cells(ax)[(8, 14)] == orange and cells(ax)[(7, 14)] != orange  # row 1 of A
     assert "of B (1, 4) (1, 5) (1, 6) (1, 7)" in ax.figure.get_label()
-
-
-def test_turns_never_multiply_at_once():
-    ax = plots.draw_turns(("one", "other"), multiply=3.0, softmax=2.0, tiles=4)
-    spans = [(p.get_x(), p.get_x() + p.get_width(), p.get_y()) for p in ax.patches]
-    longer = [span for span in spans if span[1] - span[0] == 3.0]
-    assert len(spans) == 16 and len(longer) == 8
-    for i, (start, end, _) in enumerate(longer):
-        assert all(end <= a or b <= start for a, b, _ in longer[:i])

@@ -83,8 +83,10 @@ def test_views_that_start_anywhere_give_the_same(attention, dtype, D):
 @pytest.mark.parametrize("dtype", (torch.float32, *HALF_TYPES))
 @pytest.mark.parametrize("D", [64, 128])
 def test_large_scores_do_not_overflow(attention, dtype, D):
-    q, k, v = (100 * x for x in half_inputs(dtype, 1, 1, 40, 90, D))
-    check_close(attention(q, k, v, True), attention_ref(q, k, v, True))
+    """Scores of some 10^4, whose last bit in float32 is worth a thousandth of a weight."""
+    q, k, v = half_inputs(dtype, 1, 1, 40, 90, D)
+    q, k = 100 * q, 100 * k
+    check_close(attention(q, k, v, True), attention_ref(q, k, v, True), rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, *HALF_TYPES))
