@@ -35,17 +35,18 @@ static void note_call(int64_t kind, int64_t line, const void* stream, const void
                                          int64_t(source), int64_t(bytes)});
 }
 static cudaError_t noted_copy(int line, void* to, const void* from, size_t bytes,
-                              cudaMemcpyKind kind, cudaStream_t stream) {
+                              cudaMemcpyKind kind, cudaStream_t stream = 0) {
     note_call(kind != cudaMemcpyHostToDevice, line, stream, to, from, bytes);
     return cudaMemcpyAsync(to, from, bytes, kind, stream);
 }
-static cudaError_t noted_record(int line, cudaEvent_t event, cudaStream_t stream) {
+static cudaError_t noted_record(int line, cudaEvent_t event, cudaStream_t stream = 0) {
     note_call(3, line, stream, event, nullptr, 0);
     return cudaEventRecord(event, stream);
 }
-static cudaError_t noted_wait(int line, cudaStream_t stream, cudaEvent_t event) {
+static cudaError_t noted_wait(int line, cudaStream_t stream, cudaEvent_t event,
+                              unsigned flags = 0) {
     note_call(4, line, stream, event, nullptr, 0);
-    return cudaStreamWaitEvent(stream, event);
+    return cudaStreamWaitEvent(stream, event, flags);
 }
 std::vector<int64_t> take_log() {
     std::vector<int64_t> log;

@@ -163,7 +163,7 @@ std::vector<int64_t> both(torch::Tensor out, torch::Tensor inp, torch::Tensor de
     cudaStreamCreate(&a), cudaStreamCreate(&b), cudaEventCreate(&event);
     cudaMemcpyAsync(d, i, bytes, cudaMemcpyHostToDevice, a);
     note_call(2, __LINE__, a, d, d, bytes);
-    if (ordered) cudaEventRecord(event, a), cudaStreamWaitEvent(b, event);
+    if (ordered) cudaEventRecord(event, a), cudaStreamWaitEvent(b, event, 0);
     cudaMemcpyAsync(o, d, bytes, cudaMemcpyDeviceToHost, b);
     cudaDeviceSynchronize();
     return take_log();
