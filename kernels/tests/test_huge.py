@@ -161,3 +161,92 @@ def test_cross_entropy(kernel):
     exact = ends(logits).softmax(1)
     exact[torch.arange(4), torch.cat([labels[:2], labels[-2:]])] -= 1
     check_close(ends(dlogits), exact / ROWS, rtol=1e-4)
+
+
+def test_vector_add(kernel):
+    a, b = bits(ROWS, COLS), bits(ROWS, COLS)
+    out = kernel("vector_add").vector_add(a, b)
+    exactly(out, a.add_(b))
+
+
+def test_max_pool2d_by_four_windows(kernel):
+    module, inp = kernel("max_pool2d"), images()
+    out, index = module.max_pool2d_forward(inp, 2)
+    expected, places = torch.nn.functional.max_pool2d(ends(inp), 2, return_indices=True)
+    exactly(ends(out), expected)
+    exactly(ends(index), places)
+    dinp = module.max_pool2d_backward(out, index, 2, SIDE, SIDE)
+    exactly(
+        ends(dinp),
+        torch.where(
+            ends(inp) == expected.repeat_interleave(2, 2).repeat_interleave(2, 3), ends(inp), 0
+        ),
+    )
+
+
+def test_sum(kernel):
+    inp = bits(ROWS * COLS)
+    inp[:-COLS] = 0  # the last weigh as much as all the rest
+    exactly(kernel("sum").sum(inp), inp.sum())
+
+
+def test_argmax(kernel):
+    inp = bits(ROWS * COLS)
+    inp[-3] = 2
+    assert kernel("argmax").argmax(inp).item() == inp.numel() - 3
+
+
+def test_scan(kernel):
+    inp = torch.zeros(ROWS * COLS, device=DEVICE)
+    inp[:: 2**20] = 1
+    inp[-5] = 1
+    out = kernel("scan").scan(inp)
+    places = torch.tensor([0, 2**20 - 1, 2**20, 2**31 - 1, 2**31, inp.numel() - 6, inp.numel() - 1])
+    expected = [1, 1, 2, 2**11, 2**11 + 1, 2**11 + 1, 2**11 + 2]
+    assert out[places.to(DEVICE)].tolist() == expected
+
+
+def test_histogram(kernel):
+    inp = torch.full((ROWS * COLS,), 7, dtype=torch.uint8, device=DEVICE)
+    inp[-5:] = 200
+    counts = kernel("histogram").histogram(inp).tolist()
+    assert (counts[7], counts[200], sum(counts)) == (inp.numel() - 5, 5, inp.numel())
+
+
+def test_softmax(kernel):
+    module, inp = kernel("softmax"), torch.randn(ROWS, COLS, device=DEVICE)
+    out = module.softmax_forward(inp)
+    check_close(ends(out), ends(inp).softmax(1), rtol=1e-4, atol=1e-9)
+    dinp = module.softmax_backward(inp, out)
+    expected = ends(out) * (ends(inp) - (ends(inp) * ends(out)).sum(1, keepdim=True))
+    check_close(ends(dinp), expected, rtol=1e-3, atol=1e-8)
+
+
+@pytest.mark.parametrize("op", ["layer_norm", "rms_norm"])
+def test_norms(kernel, op):
+    module, inp = kernel(op), torch.randn(ROWS, COLS, device=DEVICE)
+    weight, bias = torch.randn(2, COLS, device=DEVICE)
+    by = (weight, bias) if op == "layer_norm" else (weight,)
+    out, *stats = getattr(module, f"{op}_forward")(inp, *by, 1e-5)
+    exact = ends(inp).requires_grad_()
+    normed = getattr(torch.nn.functional, op)(exact, (COLS,), *(t.double() for t in by), eps=1e-5)
+    check_close(ends(out), normed.detach(), rtol=1e-4, atol=1e-4)
+    del out
+    normed.backward(ends(inp))
+    dinp, *_ = getattr(module, f"{op}_backward")(inp, inp, weight, *stats)
+    check_close(ends(dinp), exact.grad, rtol=1e-3, atol=1e-3)
+
+
+def test_transpose(kernel):
+    inp = bits(ROWS, COLS)
+    exactly(kernel("transpose").transpose(inp), inp.t())
+
+
+def test_attention(kernel):
+    heads, S, D = 65600, 256, 128  # 2^31 and some elements each
+    q, k, v = (torch.randn(1, heads, S, D, device=DEVICE, dtype=torch.bfloat16) for _ in range(3))
+    out = kernel("attention").attention_forward(q, k, v, False)
+    out = out[0] if isinstance(out, tuple) else out
+    exact = [tensor[:, -2:].double() for tensor in (q, k, v)]
+    expected = torch.nn.functional.scaled_dot_product_attention(*exact)
+    check_close(out[:, -2:].double(), expected, rtol=0.02, atol=0.02)
