@@ -186,3 +186,11 @@ def test_a_strings_calls_are_noted():
         "it: nothing orders them"
         for line, what in ((9, "copy to device"), (10, "kernel"))
     ]
+
+
+def test_a_noted_kernel_may_write_both_of_its_arrays():
+    log = [2, 5, 100, 4000, 8000, 40, 2, 6, 200, 6000, 8000, 40]
+    assert from_log(log, {}, kernel_us=50).hazards == [
+        "line 5 (kernel, stream A) writes the same memory, line 6 (kernel, stream B) writes it: "
+        "nothing orders them"
+    ]
