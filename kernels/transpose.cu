@@ -38,8 +38,8 @@ __global__ void transpose_kernel(T* out, const T* inp, int64_t M, int64_t N) {
             out[(col0 + y) * M + row0 + x] = tile[x][y ^ x];
 }
 
-constexpr int SIDE = 16;    // threads, and packs, per side of a tile
-constexpr int STREAMS = 2;  // tiles are taken from as many parts of the matrix in turn
+constexpr int SIDE = 16;        // threads, and packs, per side of a tile
+constexpr int PITCH = 1 << 17;  // bytes: rows so far apart share parts of the memory
 
 template <typename T> struct alignas(16) Pack {  // neighbours, moved by one instruction
     static constexpr int WIDTH = 16 / sizeof(T);
@@ -52,10 +52,11 @@ __global__ void transpose_packs_kernel(T* out, const T* inp, int64_t M, int64_t 
     constexpr int WIDTH = Pack<T>::WIDTH, TALL = SIDE * WIDTH;  // elements per side
     __shared__ Pack<T> tile[TALL][SIDE];  // rows of out
     unsigned tiles_m = (M + TALL - 1) / TALL;
-    unsigned stream = blockIdx.x % STREAMS, turn = blockIdx.x / STREAMS;
-    unsigned columns = gridDim.x / STREAMS / tiles_m;  // of tiles, in a stream
-    int64_t row0 = int64_t(turn % tiles_m) * TALL;
-    int64_t col0 = int64_t(stream * columns + turn / tiles_m) * TALL;
+    unsigned column = blockIdx.x / tiles_m;  // of tiles: blocks go down them
+    if (N * sizeof(T) % PITCH == 0)          // 0, 64, 1, 65 … of each 128
+        column = column / 128 * 128 + column % 2 * 64 + column % 128 / 2;
+    int64_t row0 = int64_t(blockIdx.x % tiles_m) * TALL;
+    int64_t col0 = int64_t(column) * TALL;
     int x = threadIdx.x, y = threadIdx.y;
     const T* mine = inp + (row0 + y * WIDTH) * N + col0 + x * WIDTH;
     if (row0 + y * WIDTH < M && col0 + x * WIDTH < N) {
@@ -87,8 +88,7 @@ template <typename T> static void launch_transpose(Tensor out, Tensor inp) {
     auto stream = getCurrentCUDAStream();
     bool is_aligned = reinterpret_cast<uintptr_t>(from) % 16 == 0;
     if (M % WIDTH == 0 && N % WIDTH == 0 && is_aligned) {
-        unsigned columns = cdiv(cdiv(N, SIDE * WIDTH), STREAMS);
-        unsigned grid = STREAMS * columns * cdiv(M, SIDE * WIDTH);
+        unsigned grid = cdiv(M, SIDE * WIDTH) * cdiv(N, SIDE * WIDTH);
         transpose_packs_kernel<<<grid, dim3(SIDE, SIDE), 0, stream>>>(to, from, M, N);
     } else {
         unsigned grid = cdiv(M, TILE) * cdiv(N, TILE);

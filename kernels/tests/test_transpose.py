@@ -47,6 +47,14 @@ def test_every_type_at_sizes_about_a_tile(transpose, dtype, shape):
     assert out.dtype == dtype and out.is_contiguous() and torch.equal(out, inp.t())
 
 
+@pytest.mark.parametrize("dtype, columns", [(torch.float32, 2**15), (torch.bfloat16, 2**16)])
+def test_every_tile_has_its_turn_where_the_order_is_another(transpose, dtype, columns):
+    """Rows of a multiple of 128 KB: tiles are taken 64 columns of tiles apart."""
+    inp = torch.randn(72, columns, device=DEVICE).to(dtype)
+    with poisoned():
+        assert torch.equal(transpose(inp), inp.t())
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 def test_views_that_start_anywhere(transpose, dtype):
     memory = torch.randn(40 * 72 + 8, device=DEVICE).to(dtype)
