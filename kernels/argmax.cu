@@ -113,9 +113,11 @@ __global__ void __launch_bounds__(BLOCK_SIZE) argmax_kernel(
 
 template <typename T> static void launch(Tensor out, Tensor inp) {
     int64_t n = inp.numel(), per_block = BLOCK_SIZE * UNROLL * Pack<T>::WIDTH;
-    int sms;
+    int sms, alive;  // blocks of an SM
     cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, inp.get_device());
-    int blocks = std::min<int64_t>((n + per_block - 1) / per_block, 4 * sms);
+    C10_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        &alive, argmax_kernel<T>, BLOCK_SIZE, 0));
+    int blocks = std::min<int64_t>((n + per_block - 1) / per_block, alive * sms);
     Tensor indices = torch::empty({blocks}, out.options());
     Tensor scratch = torch::zeros({blocks + 1}, inp.options().dtype(torch::kFloat32));
     float* values = scratch.data_ptr<float>();

@@ -14,6 +14,7 @@
 // scan = load_inline("scan", cuda_sources=Path("scan.cu").read_text(),
 //     cpp_sources="torch::Tensor scan(torch::Tensor inp);", functions=["scan"])
 #include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
+#include <cuda/atomic>
 #include <cuda_pipeline_primitives.h>
 #include <torch/types.h>
 
@@ -47,40 +48,52 @@ template <int UNROLL> __device__ float scan_packs(float4 (&v)[UNROLL]) {
     return sum;
 }
 
-// out[i] to out[i + 3] = v + before, as far as they are among the n
-static __device__ void store_pack(float* out, float4 v, float before, int64_t i,
-                                  int64_t n) {
-    v.x += before, v.y += before, v.z += before, v.w += before;
-    if (i + 4 <= n) *reinterpret_cast<float4*>(out + i) = v;
-    else {
-        if (i < n) out[i] = v.x;
-        if (i + 1 < n) out[i + 1] = v.y;
-        if (i + 2 < n) out[i + 2] = v.z;
+// out[i] … = v + before: the packs begin at element i, and 128 further each
+template <int UNROLL> __device__ void store_packs(
+        float* out, const float4 (&v)[UNROLL], float before, int64_t i, int64_t n) {
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++, i += 128) {
+        float4 x = v[u];
+        x.x += before, x.y += before, x.z += before, x.w += before;
+        if (i + 4 <= n) *reinterpret_cast<float4*>(out + i) = x;
+        else {
+            if (i < n) out[i] = x.x;
+            if (i + 1 < n) out[i + 1] = x.y;
+            if (i + 2 < n) out[i + 2] = x.z;
+        }
     }
 }
 
 constexpr int BLOCK_SIZE = 1024, WARPS = BLOCK_SIZE / 32;  // per block
-constexpr int STAGES = 3;  // tiles that a block has in shared memory
+constexpr int STAGES = 3;  // tiles of a block in shared memory
 
-// *to = inp[i] to inp[i + 3], as far as they are among the n, then 0; asynchronous
-static __device__ void copy_pack(float4* to, const float* inp, int64_t i, int64_t n) {
+// *to … = inp[i] …: UNROLL packs, 32 packs apart; from n on 0. Asynchronous.
+template <int UNROLL> __device__ void copy_packs(float4* to, const float* inp,
+                                                 int64_t i, int64_t n) {
     bool aligned = reinterpret_cast<uintptr_t>(inp) % 16 == 0;
-    if (aligned && i + 4 <= n) return __pipeline_memcpy_async(to, inp + i, 16);
+    if (aligned && i + 128 * (UNROLL - 1) + 4 <= n) {
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++)
+            __pipeline_memcpy_async(to + 32 * u, inp + i + 128 * u, 16);
+        return;
+    }
     float* each = reinterpret_cast<float*>(to);
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 128 * UNROLL; k += k % 4 == 3 ? 125 : 1) {
         if (i + k < n) __pipeline_memcpy_async(each + k, inp + i + k, 4);
         else each[k] = 0.0f;
     }
 }
 
 // A sum, and that it is there: one word, written and read at once.
-static __device__ void post(volatile unsigned long long* word, float sum) {
-    *word = 1ull << 32 | __float_as_uint(sum);
+using Word = cuda::atomic_ref<unsigned long long, cuda::thread_scope_device>;
+
+static __device__ void post(unsigned long long* word, float sum) {
+    Word(*word).store(1ull << 32 | __float_as_uint(sum), cuda::memory_order_relaxed);
 }
 
-static __device__ float wait_for(volatile unsigned long long* word) {
+static __device__ float wait_for(unsigned long long* word) {
     unsigned long long seen;
-    do seen = *word; while (seen >> 32 == 0);
+    do seen = Word(*word).load(cuda::memory_order_relaxed); while (seen >> 32 == 0);
     return __uint_as_float(unsigned(seen));
 }
 
@@ -94,13 +107,12 @@ template <int UNROLL> __global__ void __launch_bounds__(BLOCK_SIZE) scan_kernel(
     auto stage = [&](int wave) {
         return stages + wave % STAGES * BLOCK_SIZE * UNROLL + mine;
     };
-    auto element = [&](int64_t tile, int u) {
-        return (tile * BLOCK_SIZE * UNROLL + mine + u * 32) * 4;
+    auto element = [&](int64_t tile) {  // the first of that pack
+        return 4 * (tile * BLOCK_SIZE * UNROLL + mine);
     };
     auto load = [&](int wave) {
         int tile = wave * blocks + blockIdx.x;
-        for (int u = 0; u < UNROLL && tile < tiles; u++)
-            copy_pack(stage(wave) + u * 32, inp, element(tile, u), n);
+        if (tile < tiles) copy_packs<UNROLL>(stage(wave), inp, element(tile), n);
         __pipeline_commit();
     };
     for (int wave = 0; wave < STAGES - 1; wave++) load(wave);
@@ -137,8 +149,7 @@ template <int UNROLL> __global__ void __launch_bounds__(BLOCK_SIZE) scan_kernel(
         if (last >= 0) {
             before += warp_sum(wave_sums[now][lane_id]);
             float sum = warp_sum(lane_id < warp_id ? warp_sums[now][lane_id] : 0.0f);
-            for (int u = 0; u < UNROLL; u++)
-                store_pack(out, v[u], before + sum, element(last, u), n);
+            store_packs(out, v, before + sum, element(last), n);
         }
     }
 }

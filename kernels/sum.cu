@@ -90,9 +90,11 @@ __global__ void __launch_bounds__(BLOCK_SIZE) sum_kernel(
 
 template <typename T> static void launch(Tensor out, Tensor inp) {
     int64_t n = inp.numel(), per_block = BLOCK_SIZE * UNROLL * Pack<T>::WIDTH;
-    int sms;
+    int sms, alive;  // blocks of an SM
     cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, inp.get_device());
-    int blocks = std::min<int64_t>((n + per_block - 1) / per_block, 4 * sms);
+    C10_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        &alive, sum_kernel<T>, BLOCK_SIZE, 0));
+    int blocks = std::min<int64_t>((n + per_block - 1) / per_block, alive * sms);
     blocks = std::max(blocks, 1);  // for no elements too: somebody has to write 0
     Tensor scratch = torch::zeros({blocks + 1}, inp.options().dtype(torch::kFloat32));
     float* partial = scratch.data_ptr<float>();
