@@ -18,54 +18,58 @@
 
 constexpr int BINS = 256, LANES = 32;
 constexpr int BLOCK_SIZE = 1024;  // threads per block
-constexpr int LOADS = 4;          // of 16 bytes, on their way at once
+constexpr int LOADS = 3;          // of 16 bytes for a thread, LANES apart
 
-// mine: (BINS, LANES), from a lane's column on
-__device__ void count_bytes(unsigned* mine, unsigned word) {
+// left: how many packs of 16 bytes there are from a thread's first one on
+__device__ void load_packs(uint4* packs, const uint4* from, int64_t left) {
 #pragma unroll
-    for (int shift = 0; shift < 32; shift += 8)
-        atomicAdd(mine + (word >> shift & 255) * LANES, 1);
+    for (int k = 0; k < LOADS; k++)
+        if (k * LANES < left) packs[k] = from[k * LANES];
 }
 
-// out: (BINS), zeros; inp: (n); TABLES * BINS * LANES counters of dynamic shared memory
-template <int TABLES>
+// mine: (BINS, LANES), from a lane's column on
+__device__ void count_packs(unsigned* mine, const uint4* packs, int64_t left) {
+#pragma unroll
+    for (int k = 0; k < LOADS; k++)
+        if (k * LANES < left)
+            for (unsigned word : {packs[k].x, packs[k].y, packs[k].z, packs[k].w})
+#pragma unroll
+                for (int shift = 0; shift < 32; shift += 8)
+                    atomicAdd(mine + (word >> shift & 255) * LANES, 1);
+}
+
+// out: (BINS), zeros; inp: (n)
 __global__ void __launch_bounds__(BLOCK_SIZE)
 histogram_kernel(unsigned long long* out, const uint8_t* inp, int64_t n) {
-    extern __shared__ unsigned counters[];  // (TABLES, BINS, LANES)
-    for (int c = threadIdx.x; c < TABLES * BINS * LANES; c += BLOCK_SIZE)
-        counters[c] = 0;
-    __syncthreads();  // all are 0 before one is raised
-    int lane = threadIdx.x % LANES, table = threadIdx.x / LANES % TABLES;
-    unsigned* mine = counters + table * BINS * LANES + lane;
+    __shared__ unsigned counters[BINS * LANES];
+    for (int c = threadIdx.x; c < BINS * LANES; c += BLOCK_SIZE) counters[c] = 0;
     int64_t head = -reinterpret_cast<intptr_t>(inp) & 15;  // bytes to a multiple of 16
     if (head > n) head = n;
-    int64_t packs = (n - head) / 16, tail = head + 16 * packs;
-    if (blockIdx.x == 0) {
-        if (threadIdx.x < head) atomicAdd(mine + inp[threadIdx.x] * LANES, 1);
-        int64_t last = tail + threadIdx.x;
-        if (last < n) atomicAdd(mine + inp[last] * LANES, 1);
-    }
     const uint4* wide = reinterpret_cast<const uint4*>(inp + head);
     int64_t step = int64_t(gridDim.x) * BLOCK_SIZE * LOADS;
-    int64_t first = int64_t(blockIdx.x) * BLOCK_SIZE * LOADS + threadIdx.x;
-    for (int64_t i = first; i < packs; i += step) {
-        uint4 v[LOADS];
+    int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+    int64_t first = (int64_t(warp) * gridDim.x + blockIdx.x) * LANES * LOADS + lane;
+    uint4 packs[LOADS], next[LOADS];
+    load_packs(packs, wide + first, (n - head) / 16 - first);
+    unsigned* mine = counters + lane;
+    __syncthreads();  // all are 0 before one is raised
+    for (int64_t left = (n - head) / 16 - first; left > 0; left -= step) {
+        wide += step;
+        load_packs(next, wide + first, left - step);  // on their way meanwhile
+        count_packs(mine, packs, left);
 #pragma unroll
-        for (int k = 0; k < LOADS; k++)
-            if (i + k * BLOCK_SIZE < packs) v[k] = wide[i + k * BLOCK_SIZE];
-#pragma unroll
-        for (int k = 0; k < LOADS; k++)
-            if (i + k * BLOCK_SIZE < packs)
-                for (unsigned word : {v[k].x, v[k].y, v[k].z, v[k].w})
-                    count_bytes(mine, word);
+        for (int k = 0; k < LOADS; k++) packs[k] = next[k];
+    }
+    if (blockIdx.x == 0) {  // the bytes outside of packs, at most 15 at each end
+        if (threadIdx.x < head) atomicAdd(mine + inp[threadIdx.x] * LANES, 1);
+        int64_t last = n - (n - head) % 16 + threadIdx.x;
+        if (last < n) atomicAdd(mine + inp[last] * LANES, 1);
     }
     __syncthreads();  // all have counted
     if (threadIdx.x >= BINS) return;
     unsigned total = 0;
-    for (int c = 0; c < TABLES * LANES; c++) {  // from a bank of the lane's own on
-        int row = c / LANES * BINS + threadIdx.x;
-        total += counters[row * LANES + (lane + c) % LANES];
-    }
+    for (int k = 0; k < LANES; k++)  // from the lane's own bank on
+        total += counters[threadIdx.x * LANES + (lane + k) % LANES];
     if (total > 0) atomicAdd(out + threadIdx.x, total);
 }
 
@@ -78,17 +82,10 @@ torch::Tensor histogram(torch::Tensor inp) {
     torch::Tensor out = torch::zeros({BINS}, inp.options().dtype(torch::kInt64));
     int64_t n = inp.numel(), per_block = BLOCK_SIZE * LOADS * 16;
     if (n == 0) return out;
-    int sms = 0, most = 0, device = inp.get_device();
-    cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
-    cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    constexpr int TABLE_BYTES = BINS * LANES * sizeof(unsigned);
-    bool two = most >= 2 * TABLE_BYTES;
-    auto kernel = two ? histogram_kernel<2> : histogram_kernel<1>;
-    int shared_bytes = two ? 2 * TABLE_BYTES : TABLE_BYTES;
-    C10_CUDA_CHECK(cudaFuncSetAttribute(
-        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
+    int sms = 0;
+    cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, inp.get_device());
     int grid = std::min<int64_t>(sms, (n + per_block - 1) / per_block);
-    kernel<<<grid, BLOCK_SIZE, shared_bytes, c10::cuda::getCurrentCUDAStream()>>>(
+    histogram_kernel<<<grid, BLOCK_SIZE, 0, c10::cuda::getCurrentCUDAStream()>>>(
         reinterpret_cast<unsigned long long*>(out.data_ptr<int64_t>()),
         inp.data_ptr<uint8_t>(), n);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
