@@ -18,7 +18,7 @@ checked.py and include/cuda_on_cpu/check.h are what it adds, runtime/hooks.cpp i
 checker.cpp and shadow.h find out what is wrong, counter.cpp what a GPU would do for the accesses.
 """
 
-from .build import INCLUDE, INCLUDE_TORCH, CpuBackend
+from .build import INCLUDE, INCLUDE_TORCH, RUNTIME, CpuBackend
 from .cache import Cache, digest
 from .error import TranslateError
 from .refused import find_remarks
@@ -27,6 +27,7 @@ from .translate import translate
 __all__ = [
     "INCLUDE",
     "INCLUDE_TORCH",
+    "RUNTIME",
     "Cache",
     "CpuBackend",
     "TranslateError",

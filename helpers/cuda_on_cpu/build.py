@@ -1,10 +1,12 @@
 """The CPU backend as one C++ compiler builds it: flags, the runtime library, guarded tensors."""
 
 import ctypes
+import os
 import platform
 import shlex
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +18,7 @@ from .cache import Cache, digest
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = HERE / "include"  # CUDA's headers
+RUNTIME = [HERE / "runtime" / name for name in ("running.cpp", "checking.cpp")]
 INCLUDE_TORCH = HERE / "include_torch"  # the few of PyTorch that are about CUDA
 _SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
 
@@ -168,25 +171,34 @@ class CpuBackend:
         options = [f"-I{home / 'include'}", f"-D_GLIBCXX_USE_CXX11_ABI={abi}"]
         linked = [str(runtime), f"-Wl,-rpath,{runtime.parent}"]
         linked += [f"-L{home / 'lib'}", "-lc10", f"-Wl,-rpath,{home / 'lib'}"]
-        return self.build("libtorch_allocator", main, [main], options, linked, torch.__version__)
+        return self.build("libtorch_allocator", [main], [main], options, linked, torch.__version__)
 
     def build(
-        self, name: str, main: Path, sources: list[Path], options=(), linked=(), version: str = ""
+        self, name: str, mains: list[Path], sources: list[Path], options=(), linked=(), version=""
     ) -> Path:
-        """Compile `main` to a library, once for its content, the compiler and the options."""
-        command = [*shlex.split(self.compiler), "-O2", "-g1", "-std=c++17", "-fPIC", "-shared"]
+        """Compile `mains` to a library, once for their content, the compiler and the options."""
+        command = [*shlex.split(self.compiler), "-O2", "-g1", "-std=c++17", "-fPIC"]
         command += ["-pthread", "-fvisibility=hidden", *options]
         content = [path.read_text() for path in sorted(sources)]
         key = digest(repr((command, linked, version, platform.machine())), *content)
         directory, file = f"{name}_{key}", name + _SUFFIX
 
         def make(private: Path) -> None:
-            link = [str(main), "-o", str(private / file), *linked]
+            objects = [str(private / f"{main.stem}.o") for main in mains]
+            compiles = [
+                [*command, "-c", str(main), "-o", made]
+                for main, made in zip(mains, objects, strict=True)
+            ]
+            link = [*command, "-shared", *objects, "-o", str(private / file), *linked]
             if sys.platform == "darwin":  # the path that users of it look up
                 link.append(f"-Wl,-install_name,{self.cache.folder / directory / file}")
-            done = subprocess.run([*command, *link], capture_output=True, text=True)
-            if done.returncode:
-                raise RuntimeError(f"{file} of the CPU backend does not build:\n{done.stderr}")
+            with ThreadPoolExecutor() as pool:
+                done = [*pool.map(_run, compiles)]
+            errors = "".join(done) or _run(link)
+            if errors:
+                raise RuntimeError(f"{file} of the CPU backend does not build:\n{errors}")
+            for made in objects:
+                os.remove(made)
 
         announce = f"Building {file} of the CPU backend, once on this machine"
         return self.cache.get(directory, make, announce) / file
@@ -231,8 +243,13 @@ def _runtime_library(backend: CpuBackend) -> Path:
     if sys.platform.startswith("linux"):
         # Its std::string is its own, not a checked string's, which would tell of each access.
         linked = ["-ldl", "-Wl,-Bsymbolic-functions"]
-    main = HERE / "runtime" / "runtime.cpp"
-    return backend.build("libcuda_on_cpu", main, sources, linked=linked)
+    return backend.build("libcuda_on_cpu", RUNTIME, sources, linked=linked)
+
+
+def _run(command: list[str]) -> str:
+    """Run a compiler; return what it complains about, if it fails."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    return (done.stderr or f"{command[0]} fails") if done.returncode else ""
 
 
 @lru_cache

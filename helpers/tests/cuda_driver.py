@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from helpers.compiler.tools import BUILDS, cpu_backend
-from helpers.cuda_on_cpu import INCLUDE, INCLUDE_TORCH, CpuBackend, translate
+from helpers.cuda_on_cpu import INCLUDE_TORCH, RUNTIME, CpuBackend, translate
 
 PRELUDE = r"""
 #include <cuda_runtime.h>
@@ -126,8 +126,7 @@ def run_program(src: str, folder: Path, check: bool = False) -> subprocess.Compl
 def build_portable_runtime(folder: Path) -> Path:
     """Build the runtime with ucontext, as for a processor that it has no assembly for."""
     library = folder / "libcuda_on_cpu_portable.so"
-    main = INCLUDE.parent / "runtime" / "runtime.cpp"
-    command = [need("g++"), "-O2", "-std=c++17", "-fPIC", "-shared", "-pthread", str(main)]
+    command = [need("g++"), "-O2", "-std=c++17", "-fPIC", "-shared", "-pthread", *map(str, RUNTIME)]
     command += ["-fvisibility=hidden", "-DCUDA_ON_CPU_UCONTEXT", "-ldl", "-o", str(library)]
     subprocess.run(command, check=True)
     return library

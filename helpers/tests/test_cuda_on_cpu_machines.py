@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from helpers.cuda_on_cpu import INCLUDE, Cache, translate
+from helpers.cuda_on_cpu import INCLUDE, RUNTIME, Cache, translate
 from helpers.tests.cuda_driver import PRELUDE, compile_string, need
 
 PROGRAM = r"""
@@ -79,9 +79,8 @@ def test_aarch64(tmp_path):
     cxx, qemu = need("aarch64-linux-gnu-g++"), need("qemu-aarch64")
     source, program = tmp_path / "cell.cpp", tmp_path / "program"
     source.write_text(PRELUDE + translate(PROGRAM))
-    runtime = INCLUDE.parent / "runtime" / "runtime.cpp"
     command = [cxx, "-std=c++17", "-O2", "-static", "-pthread", "-fstack-clash-protection", "-w"]
-    command += [f"-I{INCLUDE}", str(source), str(runtime), "-o", str(program)]
+    command += [f"-I{INCLUDE}", str(source), *map(str, RUNTIME), "-o", str(program)]
     subprocess.run(command, check=True)
     done = subprocess.run([qemu, str(program)], capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr

@@ -1,0 +1,12 @@
+// What looks after memory and accesses, in one translation unit: see running.cpp.
+#include "checker.cpp"
+#include "checks.cpp"
+#include "counter.cpp"
+#include "heap.cpp"
+#include "hooks.cpp"
+#include "host_memory.cpp"
+#include "locals.cpp"
+#include "memory.cpp"
+#include "request_cost.cpp"
+#include "shadow.cpp"
+#include "xorwow.cpp"
