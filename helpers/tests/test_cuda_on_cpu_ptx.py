@@ -259,6 +259,7 @@ _SHAPES = {  # name: shape, types of D A B C, registers of A B C D
     "half_8": ("m16n8k8", ("f32", "f16", "f16", "f32"), (2, 1, 4, 4)),
     "half_half": ("m16n8k16", ("f16", "f16", "f16", "f16"), (4, 2, 2, 2)),
     "bfloat": ("m16n8k16", ("f32", "bf16", "bf16", "f32"), (4, 2, 4, 4)),
+    "bfloat_8": ("m16n8k8", ("f32", "bf16", "bf16", "f32"), (2, 1, 4, 4)),
     "tf32_8": ("m16n8k8", ("f32", "tf32", "tf32", "f32"), (4, 2, 4, 4)),
     "tf32_4": ("m16n8k4", ("f32", "tf32", "tf32", "f32"), (2, 1, 4, 4)),
     "byte_32": ("m16n8k32", ("s32", "s8", "s8", "s32"), (4, 2, 4, 4)),
@@ -383,6 +384,53 @@ def test_ldmatrix_transposes(lib):
     out = np.zeros((8, 8), np.float16)
     lib.run("run_transposes", a, out)
     np.testing.assert_array_equal(out, a.T)
+
+
+# Tiles come by cp.async, and go by ldmatrix to the other warp.
+_RING = """
+template <int STAGES, bool WAITS, bool MEETS>
+__global__ void ring(const uint4* in, unsigned* out) {
+    __shared__ uint4 tile[STAGES][64];
+    unsigned at = (unsigned)__cvta_generic_to_shared(tile), sum = 0;
+    auto copy = [&](int t) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                     :: "r"(at + (t % STAGES * 64 + threadIdx.x) * 16),
+                        "l"(in + t * 64 + threadIdx.x));
+    };
+    copy(0);
+    for (int t = 0; t < 5; t++) {
+        if (WAITS) asm volatile("cp.async.wait_all;" ::: "memory");
+        if (MEETS) __syncthreads();
+        if (t + 1 < 5) copy(t + 1);
+        unsigned r[4], row = at + (t % STAGES * 64 + (threadIdx.x + 32) % 64) * 16;
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row));
+        for (int i = 0; i < 4; i++) sum += r[i] * (t + 1) * (i + 1);
+    }
+    out[threadIdx.x] = sum;
+}
+"""
+
+
+@pytest.mark.parametrize("kind, said", [
+    ("2, true, true", None),
+    ("1, true, true", "line 7: writes tile[0][32], read by thread (0,0,0)"),
+    ("2, true, false", "line 17: reads tile[0][32] before any thread of the block has written it"),
+    ("2, false, true", "wrong"),
+])  # fmt: skip
+def test_a_ring_of_tiles_needs_a_wait_a_barrier_and_a_second_tile(tmp_path, kind, said):
+    launch = f"EXPORT run(const Arrays& a) {{ ring<{kind}><<<1, 64>>>(a.at<uint4>(0), "
+    lib = compile_string(_RING + launch + "a.at<unsigned>(1)); }\n", tmp_path, check=True)
+    tiles = np.random.default_rng(5).integers(0, 2**32, (5, 2, 4, 8, 4), dtype=np.uint32)
+    out = np.zeros((2, 8, 4), np.uint32)
+    if said not in (None, "wrong"):
+        with pytest.raises(RuntimeError, match=re.escape(said)):
+            lib.run("run", tiles, out)
+        return
+    lib.run("run", tiles, out)
+    t, i = np.arange(1, 6, dtype=np.uint32), np.arange(1, 5, dtype=np.uint32)
+    expected = np.einsum("twirc,t,i->wrc", tiles, t, i)[::-1]  # lane 4 r + c has pair c of row r
+    assert np.array_equal(out, expected) == (said is None)
 
 
 _NUMPY = {"f16": np.float16, "f32": np.float32, "f64": np.float64, "s32": np.int32, "s8": np.int8,
