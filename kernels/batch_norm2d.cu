@@ -5,7 +5,7 @@
 // float32, contiguous, at most 65535 * 256 pixels a plane. Bytes an element: statistics
 // 4, out 8; both at once, train, 8 where two channels fit into the SMs' shared memory
 // and planes are whole float4, else 12; gradients 20. Scratch memory: 8 N C bytes for
-// statistics and gradients, 16 C bytes an SM for train.
+// statistics and gradients, 8 C bytes an SM for train.
 // Notebook: 07c_normalization. Algorithm: Ioffe and Szegedy 2015; own code.
 //
 // from pathlib import Path
@@ -149,25 +149,6 @@ __global__ void batch_norm2d_forward_kernel(
     out[at] = (inp[at] - mean[c]) * rsqrtf(var[c] + eps) * weight[c] + bias[c];
 }
 
-Tensor batch_norm2d_forward(Tensor inp, Tensor mean, Tensor var, Tensor weight,
-                            Tensor bias, double eps) {
-    check_input("inp", inp, {-1, -1, -1, -1}, inp);
-    int64_t C = inp.size(1), pixels = inp.size(2) * inp.size(3);
-    check_input("mean", mean, {C}, inp);
-    check_input("var", var, {C}, inp);
-    check_input("weight", weight, {C}, inp);
-    check_input("bias", bias, {C}, inp);
-    CUDAGuard guard(inp.device());
-    Tensor out = torch::empty_like(inp);
-    if (out.numel() == 0) return out;
-    dim3 grid = plane_grid(inp);
-    batch_norm2d_forward_kernel<<<grid, BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(
-        data(out), data(inp), data(mean), data(var), data(weight), data(bias), C,
-        pixels, eps);
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
-    return out;
-}
-
 // A warp per plane: the sums of dout * normalised inp and of dout.
 __global__ void batch_norm2d_plane_grads_kernel(
     float* plane_dweight,  // (N, C)
@@ -265,37 +246,37 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm2d_backward(
 
 struct Moments { float count, mean, squares; };  // squares: of distances from the mean
 
-// Those of all lanes together: sums about the mean of the first lane that has numbers.
-static __device__ Moments warp_merge(Moments a) {
-    int first = __ffs(__ballot_sync(0xffffffff, a.count > 0.0f));
-    float about = __shfl_sync(0xffffffff, a.mean, first > 0 ? first - 1 : 0);
-    float distance = a.count > 0.0f ? a.mean - about : 0.0f;
-    float count = warp_sum(a.count), sum = warp_sum(a.count * distance);
-    float squares = warp_sum(a.squares + a.count * distance * distance);
-    float shift = count > 0.0f ? sum / count : 0.0f;
-    return {count, about + shift, squares - sum * shift};
+// Sums of distances from one number near all means may simply be added up.
+static __device__ float3 sums_about(float near, Moments a) {
+    float distance = a.mean - near;
+    return {a.count, a.count * distance, a.squares + a.count * distance * distance};
 }
 
-// Those of the block, for every thread. The next call takes other `of_warps`.
-static __device__ Moments block_merge(Moments a, Moments* of_warps) {
-    int lane_id = threadIdx.x % WARP_SIZE;
-    a = warp_merge(a);
-    if (lane_id == 0) of_warps[threadIdx.x / WARP_SIZE] = a;
-    __syncthreads();  // all warps' moments are there
-    return warp_merge(lane_id < blockDim.x / WARP_SIZE ? of_warps[lane_id] : Moments());
+static __device__ Moments moments_of(float near, float3 sums) {
+    float shift = sums.y / sums.x, squares = sums.z - sums.y * shift;
+    return {sums.x, near + shift, squares < 0.0f ? 0.0f : squares};  // NaN stays NaN
 }
 
-// What a block tells the others: its count + 1, 0 until then, beside another number.
+// Those of the first `parts` lanes together, for all of them
+static __device__ Moments warp_merge(Moments a, int parts) {
+    float near = __shfl_sync(0xffffffff, a.mean, 0);
+    float3 sums = {0.0f, 0.0f, 0.0f};
+    if (threadIdx.x % WARP_SIZE < parts) sums = sums_about(near, a);
+    return moments_of(near, {warp_sum(sums.x), warp_sum(sums.y), warp_sum(sums.z)});
+}
+
+// A message: mean and squares in one word; the sign of squares says that it is there.
 typedef unsigned long long Word;
+constexpr Word HERE = 0x80000000;
 
-static __device__ void tell(volatile Word* word, float count, float number) {
-    *word = Word(count + 1.0f) << 32 | __float_as_uint(number);
+static __device__ void tell(volatile Word* word, Moments a) {
+    *word = Word(__float_as_uint(a.mean)) << 32 | __float_as_uint(a.squares) | HERE;
 }
 
-static __device__ Word hear(volatile Word* word) {
+static __device__ Moments hear(volatile Word* word, float count) {
     Word heard = 0;
-    while (heard >> 32 == 0) heard = *word;
-    return heard;
+    while (!(heard & HERE)) heard = *word;
+    return {count, __uint_as_float(heard >> 32), __uint_as_float(heard & ~HERE)};
 }
 
 constexpr int SHARE_THREADS = 448;  // of a block that holds a share of a channel
@@ -303,85 +284,93 @@ constexpr int SETS = 2;   // of blocks, one on even channels, one on odd ones
 constexpr int PARTS = 4;  // of a share, which arrive one after the other
 
 struct Share {  // of a channel of (images, C, plane4) float4
-    float4* held;  // (shares, SHARE_THREADS), shared memory
+    float4* held;  // (…, SHARE_THREADS), shared memory; `part` rows of it are a part
     int images, C, plane4, blocks, me, part;
 
-    // where the k-th float4 of this thread lies, or -1; the longest shares go around
-    __device__ int64_t place(int c, int k) const {
-        int turned = (me + c / SETS * 37) % blocks;
-        int64_t i = (int64_t(k) * blocks + turned) * SHARE_THREADS + threadIdx.x;
-        if (c >= C || i >= int64_t(images) * plane4) return -1;
-        int image = int(i) / plane4;
-        return (int64_t(image) * C + c) * plane4 + (int(i) - image * plane4);
+    __device__ int first(int c, int block) const {  // the longest shares go around
+        return (block + c / SETS * 37) % blocks * SHARE_THREADS;
     }
-    __device__ float4* at(int k) const {
-        return held + k * SHARE_THREADS + threadIdx.x;
+    __device__ float count(int c, int block) const {  // of the numbers in it
+        int total = images * plane4, step = blocks * SHARE_THREADS;
+        int rest = min(max(total % step - first(c, block), 0), SHARE_THREADS);
+        return 4.0f * (total / step * SHARE_THREADS + rest);
+    }
+    // f(place in shared memory, place in the tensor) for this thread's float4 of part p
+    template <typename F> __device__ void each(int c, int p, F f) const {
+        int step = blocks * SHARE_THREADS, at = p * part * SHARE_THREADS + threadIdx.x;
+        int i = first(c, me) + threadIdx.x + p * part * step;
+        for (int k = 0; k < part && i < images * plane4; k++, i += step)
+            f(at + k * SHARE_THREADS, i + (i / plane4 * int64_t(C - 1) + c) * plane4);
     }
 
-    __device__ void ask(const float4* inp, int c, int p) const {  // for the p-th part
-        for (int k = p * part; k < (p + 1) * part && place(c, k) >= 0; k++)
-            __pipeline_memcpy_async(at(k), inp + place(c, k), 16);
+    __device__ void ask(const float4* inp, int c, int p) const {
+        if (c < C)
+            each(c, p, [&](int at, int64_t from) {
+                __pipeline_memcpy_async(held + at, inp + from, 16);
+            });
         __pipeline_commit();
     }
-
-    __device__ Moments moments(int c) const {  // about this thread's first number
-        float first = 0.0f, count = 0.0f, sum = 0.0f, squares = 0.0f;
+    __device__ Moments moments(int c) const {  // of this thread's numbers, by its first
+        float near = 0.0f;
+        float3 sums = {0.0f, 0.0f, 0.0f};
 #pragma unroll
         for (int p = 0; p < PARTS; p++) {
             __pipeline_wait_prior(PARTS - 1 - p);
             __syncwarp();  // no load moves to before that
-            for (int k = p * part; k < (p + 1) * part && place(c, k) >= 0; k++) {
-                float4 x = *at(k);
-                if (k == 0) first = x.x;
-                x = {x.x - first, x.y - first, x.z - first, x.w - first};
-                sum += x.x + x.y + x.z + x.w;
-                squares += x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
-                count += 4.0f;
-            }
+            if (p == 0) near = held[threadIdx.x].x;
+            each(c, p, [&](int at, int64_t) {
+                float4 x = held[at];
+                x = {x.x - near, x.y - near, x.z - near, x.w - near};
+                sums = {sums.x + 4.0f, sums.y + x.x + x.y + x.z + x.w,
+                        sums.z + x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w};
+            });
         }
-        float shift = count > 0.0f ? sum / count : 0.0f;
-        return {count, first + shift, squares - sum * shift};
+        return moments_of(near, sums);
     }
-
     __device__ void write(float4* out, int c, int p, float mean, float scale,
                           float bias) const {
-        for (int k = p * part; k < (p + 1) * part && place(c, k) >= 0; k++) {
-            float4 x = *at(k);
-            x = {x.x - mean, x.y - mean, x.z - mean, x.w - mean};
-            out[place(c, k)] = {x.x * scale + bias, x.y * scale + bias,
-                                x.z * scale + bias, x.w * scale + bias};
-        }
+        each(c, p, [&](int at, int64_t to) {
+            float4 x = held[at];
+            out[to] = {(x.x - mean) * scale + bias, (x.y - mean) * scale + bias,
+                       (x.z - mean) * scale + bias, (x.w - mean) * scale + bias};
+        });
     }
 };
 
 // All blocks run at once. A block holds its share of a channel in shared memory, tells
 // the others its moments, hears theirs, and writes its share of out; meanwhile the SM's
-// other block works on another channel. words: (C, blocks, 2), 0 before; others: (C)
+// other block works on another channel. words: (C, blocks), 0 before; others: (C)
 __global__ void __launch_bounds__(SHARE_THREADS, SETS) batch_norm2d_train_kernel(
     float4* out, float* mean, float* var, float* running_mean, float* running_var,
     Word* words, const float4* inp, const float* weight, const float* bias, int images,
     int C, int plane4, int part, float momentum, float eps) {
     extern __shared__ float4 held[];
-    __shared__ Moments of_warps[2][2][WARP_SIZE];
-    int blocks = gridDim.x / SETS, set = blockIdx.x / blocks, turn = 0;
-    int me = blockIdx.x % blocks;
+    __shared__ Moments of_warps[2][WARP_SIZE], of_blocks[2][WARP_SIZE];
+    constexpr int WARPS = SHARE_THREADS / WARP_SIZE;
+    int blocks = gridDim.x / SETS, set = blockIdx.x / blocks, me = blockIdx.x % blocks;
+    int lane_id = threadIdx.x % WARP_SIZE, warp_id = threadIdx.x / WARP_SIZE, turn = 0;
     Share share = {held, images, C, plane4, blocks, me, part};
     for (int p = 0; p < PARTS; p++) share.ask(inp, set, p);
     for (int c = set; c < C; c += SETS, turn ^= 1) {
         float w = weight[c], b = bias[c];
-        Moments all = block_merge(share.moments(c), of_warps[turn][0]);
-        Word* channel = words + int64_t(c) * blocks * 2;
-        if (threadIdx.x == 0) tell(channel + me * 2, all.count, all.mean);
-        if (threadIdx.x == 1) tell(channel + me * 2 + 1, all.count, all.squares);
-        __syncthreads();  // nobody waits for others before this block has spoken
-        all = Moments();
-        if (threadIdx.x < blocks) {
-            Word first = hear(channel + threadIdx.x * 2);
-            Word second = hear(channel + threadIdx.x * 2 + 1);
-            all = {float(first >> 32) - 1.0f, __uint_as_float(unsigned(first)),
-                   __uint_as_float(unsigned(second))};
+        Moments all = warp_merge(share.moments(c), WARP_SIZE);
+        if (lane_id == 0) of_warps[turn][warp_id] = all;
+        __syncthreads();  // the warps' moments are there
+        Word* channel = words + int64_t(c) * blocks;
+        if (warp_id == WARPS - 1) {
+            all = warp_merge(of_warps[turn][min(lane_id, WARPS - 1)], WARPS);
+            if (lane_id == 0) tell(channel + me, all);
         }
-        all = block_merge(all, of_warps[turn][1]);
+        int before = warp_id * WARP_SIZE;  // blocks that other warps hear
+        if (before < blocks) {
+            int block = min(int(threadIdx.x), blocks - 1);
+            all = hear(channel + block, share.count(c, block));
+            all = warp_merge(all, blocks - before);
+            if (lane_id == 0) of_blocks[turn][warp_id] = all;
+        }
+        __syncthreads();  // the blocks' moments are there
+        int parts = (blocks + WARP_SIZE - 1) / WARP_SIZE;
+        all = warp_merge(of_blocks[turn][min(lane_id, parts - 1)], parts);
         float v = all.squares / all.count, scale = rsqrtf(v + eps) * w;
         for (int p = 0; p < PARTS; p++) {
             share.write(out, c, p, all.mean, scale, b);
@@ -395,6 +384,25 @@ __global__ void __launch_bounds__(SHARE_THREADS, SETS) batch_norm2d_train_kernel
                 momentum * (all.squares / (all.count - 1.0f) - running_var[c]);
         }
     }
+}
+
+Tensor batch_norm2d_forward(Tensor inp, Tensor mean, Tensor var, Tensor weight,
+                            Tensor bias, double eps) {
+    check_input("inp", inp, {-1, -1, -1, -1}, inp);
+    int64_t C = inp.size(1), pixels = inp.size(2) * inp.size(3);
+    check_input("mean", mean, {C}, inp);
+    check_input("var", var, {C}, inp);
+    check_input("weight", weight, {C}, inp);
+    check_input("bias", bias, {C}, inp);
+    CUDAGuard guard(inp.device());
+    Tensor out = torch::empty_like(inp);
+    if (out.numel() == 0) return out;
+    dim3 grid = plane_grid(inp);
+    batch_norm2d_forward_kernel<<<grid, BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(
+        data(out), data(inp), data(mean), data(var), data(weight), data(bias), C,
+        pixels, eps);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    return out;
 }
 
 static int attribute(cudaDeviceAttr which) {  // of the current device
@@ -439,7 +447,7 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm2d_train(
     }
     Tensor out = torch::empty_like(inp), mean = torch::empty_like(weight);
     Tensor var = torch::empty_like(weight);
-    Tensor words = torch::zeros({C, sms, 2}, inp.options().dtype(torch::kInt64));
+    Tensor words = torch::zeros({C, sms}, inp.options().dtype(torch::kInt64));
     cudaLaunchAttribute together = {};
     together.id = cudaLaunchAttributeCooperative;
     together.val.cooperative = 1;

@@ -104,30 +104,6 @@ __global__ void __launch_bounds__(1024) layer_norm_forward_kernel(
         }
 }
 
-// Any row: it is read three times, most often from cache. Arguments as above.
-template <typename T>
-__global__ void layer_norm_forward_long_kernel(
-    T* out, float* mean, float* rstd, const T* inp, const T* weight, const T* bias,
-    int64_t cols, float eps) {
-    __shared__ float sums[2][WARP_SIZE];
-    inp += blockIdx.x * cols;
-    out += blockIdx.x * cols;
-    float sum = 0.0f, squares = 0.0f;
-    for (int64_t col = threadIdx.x; col < cols; col += blockDim.x)
-        sum += float(inp[col]);
-    float m = block_sum(sum, sums[0]) / cols;
-    for (int64_t col = threadIdx.x; col < cols; col += blockDim.x)
-        squares += (float(inp[col]) - m) * (float(inp[col]) - m);
-    float r = rsqrtf(block_sum(squares, sums[1]) / cols + eps);
-    if (threadIdx.x == 0) {
-        mean[blockIdx.x] = m;
-        rstd[blockIdx.x] = r;
-    }
-    for (int64_t col = threadIdx.x; col < cols; col += blockDim.x)
-        out[col] =
-            T((float(inp[col]) - m) * r * float(weight[col]) + float(bias[col]));
-}
-
 // x has to be contiguous, of this type and shape, on the GPU of `like`
 static void check_input(const char* name, Tensor x, torch::ScalarType type,
                         torch::IntArrayRef shape, Tensor like) {
@@ -166,6 +142,30 @@ static bool in_packs(std::initializer_list<Tensor> tensors) {
 static int threads_for(int64_t cols, int64_t most) {
     int64_t warps = (cols + WARP_SIZE * ELEMENTS - 1) / (WARP_SIZE * ELEMENTS);
     return std::min(most, warps * WARP_SIZE);
+}
+
+// Any row: it is read three times, most often from cache. Arguments as above.
+template <typename T>
+__global__ void layer_norm_forward_long_kernel(
+    T* out, float* mean, float* rstd, const T* inp, const T* weight, const T* bias,
+    int64_t cols, float eps) {
+    __shared__ float sums[2][WARP_SIZE];
+    inp += blockIdx.x * cols;
+    out += blockIdx.x * cols;
+    float sum = 0.0f, squares = 0.0f;
+    for (int64_t col = threadIdx.x; col < cols; col += blockDim.x)
+        sum += float(inp[col]);
+    float m = block_sum(sum, sums[0]) / cols;
+    for (int64_t col = threadIdx.x; col < cols; col += blockDim.x)
+        squares += (float(inp[col]) - m) * (float(inp[col]) - m);
+    float r = rsqrtf(block_sum(squares, sums[1]) / cols + eps);
+    if (threadIdx.x == 0) {
+        mean[blockIdx.x] = m;
+        rstd[blockIdx.x] = r;
+    }
+    for (int64_t col = threadIdx.x; col < cols; col += blockDim.x)
+        out[col] =
+            T((float(inp[col]) - m) * r * float(weight[col]) + float(bias[col]));
 }
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm_forward(Tensor inp, Tensor weight,
@@ -249,12 +249,13 @@ __global__ void __launch_bounds__(512) layer_norm_backward_kernel(
             }
         ask_for_row(stage, inp, dout, row + int64_t(STAGES) * gridDim.x, rows, cols);
         sum = block_sum(sum, sums[turn % 2]);
+        float along = sum.x / cols, across = sum.y / cols;
 #pragma unroll
         for (int p = 0, col = first; p < ELEMENTS; p += WIDTH, col += step)
             if (col < cols) {
 #pragma unroll
                 for (int e = p; e < p + WIDTH; e++)
-                    d[e] = r * (d[e] - (sum.x + normed[e] * sum.y) / cols);
+                    d[e] = r * (d[e] - along - normed[e] * across);
                 store(dinp + row * cols + col, d + p);
             }
     }
@@ -284,10 +285,11 @@ __global__ void layer_norm_backward_long_kernel(
             sum.y += d * (float(inp[row * cols + col]) - m) * r;
         }
         sum = block_sum(sum, sums[turn % 2]);
+        float along = sum.x / cols, across = sum.y / cols;
         for (int64_t col = threadIdx.x; col < cols; col += blockDim.x) {
             float normed = (float(inp[row * cols + col]) - m) * r;
             float grad = float(dout[row * cols + col]), d = grad * float(weight[col]);
-            dinp[row * cols + col] = T(r * (d - (sum.x + normed * sum.y) / cols));
+            dinp[row * cols + col] = T(r * (d - along - normed * across));
             dweight[col] += grad * normed;  // this thread's alone
             dbias[col] += grad;
         }

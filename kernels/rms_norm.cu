@@ -62,6 +62,22 @@ __device__ float block_sum(float value, float* sums) {
     return warp_sum(lane_id < blockDim.x / WARP_SIZE ? sums[lane_id] : 0.0f);
 }
 
+constexpr int STAGES = 2;  // rows of inp and dout on their way to a block
+
+// Asks for this thread's packs of a row of inp and dout; stage: (2, cols), in shared
+// memory
+template <typename T>
+__device__ void ask_for_row(T* stage, const T* inp, const T* dout, int64_t row,
+                            int64_t rows, int64_t cols) {
+    constexpr int WIDTH = Pack<T>::WIDTH;
+    int64_t end = row < rows ? cols : 0;
+    for (int64_t col = threadIdx.x * WIDTH; col < end; col += blockDim.x * WIDTH) {
+        __pipeline_memcpy_async(stage + col, inp + row * cols + col, 16);
+        __pipeline_memcpy_async(stage + cols + col, dout + row * cols + col, 16);
+    }
+    __pipeline_commit();
+}
+
 // A block per row, which stays in registers; a thread has every blockDim.x-th pack.
 // out, inp: (rows, cols); rstd: (rows); weight: (cols)
 template <typename T>
@@ -107,22 +123,6 @@ __global__ void rms_norm_forward_long_kernel(T* out, float* rstd, const T* inp,
         out[col] = T(float(inp[col]) * r * float(weight[col]));
 }
 
-constexpr int STAGES = 2;  // rows of inp and dout on their way to a block
-
-// Asks for this thread's packs of a row of inp and dout; stage: (2, cols), in shared
-// memory
-template <typename T>
-__device__ void ask_for_row(T* stage, const T* inp, const T* dout, int64_t row,
-                            int64_t rows, int64_t cols) {
-    constexpr int WIDTH = Pack<T>::WIDTH;
-    int64_t end = row < rows ? cols : 0;
-    for (int64_t col = threadIdx.x * WIDTH; col < end; col += blockDim.x * WIDTH) {
-        __pipeline_memcpy_async(stage + col, inp + row * cols + col, 16);
-        __pipeline_memcpy_async(stage + cols + col, dout + row * cols + col, 16);
-    }
-    __pipeline_commit();
-}
-
 // A block walks over every gridDim.x-th row and keeps its share of dweight, parts:
 // (gridDim.x, cols); dinp, dout, inp: (rows, cols)
 template <typename T>
@@ -159,13 +159,13 @@ __global__ void __launch_bounds__(512) rms_norm_backward_kernel(
                 }
             }
         ask_for_row(stage, inp, dout, row + int64_t(STAGES) * gridDim.x, rows, cols);
-        sum = block_sum(sum, sums[turn % 2]);
+        float across = block_sum(sum, sums[turn % 2]) / cols;
 #pragma unroll
         for (int p = 0, col = first; p < ELEMENTS; p += WIDTH, col += step)
             if (col < cols) {
 #pragma unroll
                 for (int e = p; e < p + WIDTH; e++)
-                    d[e] = r * (d[e] - normed[e] * sum / cols);
+                    d[e] = r * (d[e] - normed[e] * across);
                 store(dinp + row * cols + col, d + p);
             }
     }
@@ -187,11 +187,11 @@ __global__ void rms_norm_backward_long_kernel(
         for (int64_t i = threadIdx.x; i < cols; i += blockDim.x)
             sum += float(dout[row * cols + i]) * float(weight[i]) *
                    float(inp[row * cols + i]) * r;
-        sum = block_sum(sum, sums[turn % 2]);
+        float across = block_sum(sum, sums[turn % 2]) / cols;
         for (int64_t i = threadIdx.x; i < cols; i += blockDim.x) {
             float normed = float(inp[row * cols + i]) * r;
             float grad = float(dout[row * cols + i]), d = grad * float(weight[i]);
-            dinp[row * cols + i] = T(r * (d - normed * sum / cols));
+            dinp[row * cols + i] = T(r * (d - normed * across));
             dweight[i] += grad * normed;  // this thread's alone
         }
     }
