@@ -113,6 +113,7 @@ __global__ void cross_entropy_forward_kernel(float* losses,          // (N)
 __global__ void cross_entropy_mean_kernel(float* loss, const float* losses, int N) {
     __shared__ float warp_sums[WARP_SIZE];
     float sum = 0.0f;
+#pragma unroll 8
     for (int64_t n = threadIdx.x; n < N; n += blockDim.x) sum += losses[n];
     for (int offset = WARP_SIZE / 2; offset > 0; offset /= 2)
         sum += __shfl_xor_sync(ALL_LANES, sum, offset);
@@ -173,8 +174,11 @@ static void check_inputs(Tensor logits, Tensor labels) {
                 "classes, less than 2^31 rows, got shape ", logits.sizes());
 }
 
-static dim3 block_for(int64_t C) {  // few classes: a warp a row, eight rows a block
-    return C <= 1024 ? dim3(WARP_SIZE, 8) : dim3(512);
+// The threads of a row, about `each` of its logits for each; the rows of a block.
+static dim3 block_for(int64_t C, int each, int most) {
+    int64_t threads = (C + each * WARP_SIZE - 1) / (each * WARP_SIZE) * WARP_SIZE;
+    if (threads == WARP_SIZE) return dim3(WARP_SIZE, 8);
+    return dim3(std::min(threads, int64_t(most)));
 }
 
 Tensor cross_entropy_forward(Tensor logits, Tensor labels) {
@@ -184,12 +188,12 @@ Tensor cross_entropy_forward(Tensor logits, Tensor labels) {
     Tensor losses = torch::empty({N}, logits.options());
     Tensor loss = torch::empty({}, logits.options());
     auto stream = getCurrentCUDAStream();
-    dim3 block = block_for(C), grid((N + block.y - 1) / block.y);
+    dim3 block = block_for(C, 32, 512), grid((N + block.y - 1) / block.y);
     if (N > 0)
         cross_entropy_forward_kernel<<<grid, block, 0, stream>>>(
             losses.data_ptr<float>(), logits.data_ptr<float>(),
             labels.data_ptr<int64_t>(), N, C);
-    cross_entropy_mean_kernel<<<1, 512, 0, stream>>>(
+    cross_entropy_mean_kernel<<<1, 1024, 0, stream>>>(
         loss.data_ptr<float>(), losses.data_ptr<float>(), N);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return loss;
@@ -204,7 +208,7 @@ Tensor cross_entropy_backward(Tensor dloss, Tensor logits, Tensor labels) {
     if (N == 0) return dlogits;
     // so that 16 bytes of the logits belong to 16 bytes of the gradient
     if (reinterpret_cast<uintptr_t>(logits.data_ptr()) % 16) logits = logits.clone();
-    dim3 block = block_for(C), grid((N + block.y - 1) / block.y);
+    dim3 block = block_for(C, 16, 1024), grid((N + block.y - 1) / block.y);
     cross_entropy_backward_kernel<<<grid, block, 0, getCurrentCUDAStream()>>>(
         dlogits.data_ptr<float>(), dloss.data_ptr<float>(), logits.data_ptr<float>(),
         labels.data_ptr<int64_t>(), N, C);

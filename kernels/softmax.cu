@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: MIT
 // Softmax over the last dimension, out = exp(inp - max) / sum of exp(inp - max), and
 // its gradient. (..., C), contiguous, rows and C below 2^31; float32, float16 or
-// bfloat16, computed in float32. Each element is read once and written once, up to
-// C = 32768, backward 16384; longer rows are read twice. A view that does not start at
-// a multiple of 16 bytes is copied first; no other scratch memory. NaN and infinity as
-// PyTorch: a row with NaN, +infinity or nothing but -infinity becomes NaN.
+// bfloat16, computed in float32. Moves 8 bytes an element of float32, backward 12, half
+// types half of it; above C = 32768, backward 16384, and half of that for half types,
+// the front of a row is read twice.
+// A view that does not start at a multiple of 16 bytes is copied first; no other
+// scratch memory. NaN and infinity as PyTorch: a row with NaN, with +infinity or with
+// nothing but -infinity becomes NaN.
 // Notebook: 07b_softmax. Own code; long rows by the online recurrence of Milakov and
 // Gimelshein, "Online normalizer calculation for softmax" (2018).
 //
@@ -54,12 +56,14 @@ struct Sum {
     __device__ float operator()(float a, float b) const { return a + b; }
 };
 
-// The values of all threads of a row, combined; every thread gets the result.
+// The values of all threads of a row, combined; every thread gets the result. They are
+// 8, 16 or 32 lanes of a warp, or whole warps.
 template <typename Op> static __device__ float over_row(float value, float neutral,
                                                         float* warp_values, Op op) {
     for (int offset = WARP_SIZE / 2; offset > 0; offset /= 2)
-        value = op(value, __shfl_xor_sync(ALL_LANES, value, offset));
-    if (blockDim.x == WARP_SIZE) return value;
+        if (offset < blockDim.x)
+            value = op(value, __shfl_xor_sync(ALL_LANES, value, offset));
+    if (blockDim.x <= WARP_SIZE) return value;
     int lane_id = threadIdx.x % WARP_SIZE, warps = blockDim.x / WARP_SIZE;
     if (lane_id == 0) warp_values[threadIdx.x / WARP_SIZE] = value;
     __syncthreads();  // every warp's value is written before one is read
@@ -70,105 +74,64 @@ template <typename Op> static __device__ float over_row(float value, float neutr
 }
 
 // out, inp: (N, C); threadIdx.x: the threads of a row, threadIdx.y: rows of a block.
-// A thread keeps its part of the row, up to HELD + 1 elements, in registers.
+// A thread takes HELD elements a turn, and keeps those of the last one in registers.
 template <typename T, int HELD>
 __global__ void __launch_bounds__(1024)  // so that registers suffice for 1,024 threads
 softmax_forward_kernel(T* out, const T* inp, int64_t N, int C) {
-    constexpr int WIDTH = Pack<T>::WIDTH;
+    constexpr int WIDTH = Pack<T>::WIDTH, PACKS = HELD / WIDTH;
     __shared__ float maxima[WARP_SIZE], sums[WARP_SIZE];
     int64_t n = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
     if (n >= N) C = 0;  // a row too many has no elements
-    const T* row = inp + n * C;
-    T* out_row = out + n * C;
-    Parts<T> parts(row, C);
-    auto* packs = reinterpret_cast<const Pack<T>*>(row + parts.first);
-    auto* out_packs = reinterpret_cast<Pack<T>*>(out_row + parts.first);
+    Parts<T> parts(inp + n * C, C);
+    auto* packs = reinterpret_cast<const Pack<T>*>(inp + n * C + parts.first);
+    auto* out_packs = reinterpret_cast<Pack<T>*>(out + n * C + parts.first);
 
-    Pack<T> x[HELD / WIDTH];
+    float extra = parts.extra < 0 ? -INFINITY : float(inp[n * C + parts.extra]);
+    float mine = fmaxf(extra, -FLT_MAX), sum = exp_of(extra - mine), held[HELD];
+    int start = 0, step = PACKS * blockDim.x;  // the first pack of a turn
+    auto load = [&] {
+        Pack<T> x[PACKS];
+        int i = start + threadIdx.x;
 #pragma unroll
-    for (int p = 0; p < HELD / WIDTH; p++) {
-        int i = p * blockDim.x + threadIdx.x;
-        x[p].fill(-INFINITY);  // first: a choice after the load would wait for it
-        if (i < parts.packs) x[p] = packs[i];
-    }
-    float extra = parts.extra < 0 ? -INFINITY : float(row[parts.extra]);
-
-    float held[HELD], largest = extra, sum = 0.0f;
-    for (int h = 0; h < HELD; h++) {
-        held[h] = float(x[h / WIDTH].at[h % WIDTH]);
-        largest = fmaxf(largest, held[h]);
-    }
-    largest = over_row(largest, -INFINITY, maxima, Larger());
-
-    for (int h = 0; h < HELD; h++) sum += held[h] = exp_of(held[h] - largest);
-    sum += extra = exp_of(extra - largest);
-    float scale = 1.0f / over_row(sum, 0.0f, sums, Sum());
-
-#pragma unroll
-    for (int p = 0; p < HELD / WIDTH; p++) {
-        int i = p * blockDim.x + threadIdx.x;
-        for (int k = 0; k < WIDTH; k++) x[p].at[k] = T(held[p * WIDTH + k] * scale);
-        if (i < parts.packs) out_packs[i] = x[p];
-    }
-    if (parts.extra >= 0) out_row[parts.extra] = T(extra * scale);
-}
-
-struct MaxSum { float largest, sum; };  // of some numbers: the sum of exp(x - largest)
-
-static __device__ MaxSum merge(MaxSum a, MaxSum b) {
-    float largest = fmaxf(a.largest, b.largest);
-    return {largest, a.sum * exp_of(a.largest - largest) +
-                     b.sum * exp_of(b.largest - largest)};
-}
-
-// out, inp: (N, C), a block per row, which it reads twice
-template <typename T>
-__global__ void softmax_forward_long_kernel(T* out, const T* inp, int C) {
-    constexpr int WIDTH = Pack<T>::WIDTH, FLIGHT = 4;  // packs on their way at a time
-    __shared__ float maxima[WARP_SIZE], sums[WARP_SIZE];
-    const T* row = inp + int64_t(blockIdx.x) * C;
-    T* out_row = out + int64_t(blockIdx.x) * C;
-    Parts<T> parts(row, C);
-    auto* packs = reinterpret_cast<const Pack<T>*>(row + parts.first);
-    auto* out_packs = reinterpret_cast<Pack<T>*>(out_row + parts.first);
-
-    // not -infinity, which is no number to subtract from itself
-    MaxSum mine = {-FLT_MAX, 0.0f};
-    if (parts.extra >= 0) mine = merge(mine, {float(row[parts.extra]), 1.0f});
-    for (int i = threadIdx.x; i < parts.packs; i += FLIGHT * blockDim.x) {
-        Pack<T> x[FLIGHT];
-        float largest = mine.largest;
-#pragma unroll
-        for (int f = 0; f < FLIGHT; f++) {
-            x[f].fill(-INFINITY);
-            if (i + f * blockDim.x < parts.packs) x[f] = packs[i + f * blockDim.x];
+        for (int p = 0; p < PACKS; p++, i += blockDim.x) {
+            x[p].fill(-INFINITY);  // first: a choice after the load would wait for it
+            if (i < parts.packs) x[p] = packs[i];
         }
-#pragma unroll
-        for (int f = 0; f < FLIGHT; f++)
-            for (int k = 0; k < WIDTH; k++) largest = fmaxf(largest, float(x[f].at[k]));
-        mine = {largest, mine.sum * exp_of(mine.largest - largest)};
-#pragma unroll
-        for (int f = 0; f < FLIGHT; f++)
-            for (int k = 0; k < WIDTH; k++)
-                mine.sum += exp_of(float(x[f].at[k]) - largest);
+        for (int h = 0; h < HELD; h++) held[h] = float(x[h / WIDTH].at[h % WIDTH]);
+    };
+    while (true) {
+        load();
+        float before = mine;
+        for (int h = 0; h < HELD; h++) mine = fmaxf(mine, held[h]);
+        sum *= exp_of(before - mine);
+        for (int h = 0; h < HELD; h++) sum += held[h] = exp_of(held[h] - mine);
+        if (start + step >= parts.packs) break;
+        start += step;
     }
-    float largest = over_row(mine.largest, -FLT_MAX, maxima, Larger());
-    mine.sum *= exp_of(mine.largest - largest);
-    float scale = 1.0f / over_row(mine.sum, 0.0f, sums, Sum());
+    float largest = over_row(mine, -FLT_MAX, maxima, Larger());
+    float factor = exp_of(mine - largest);
+    float scale = 1.0f / over_row(sum * factor, 0.0f, sums, Sum());
 
-    for (int i = threadIdx.x; i < parts.packs; i += blockDim.x) {
-        Pack<T> x = packs[i];
-        for (int k = 0; k < WIDTH; k++)
-            x.at[k] = T(exp_of(float(x.at[k]) - largest) * scale);
-        out_packs[i] = x;
+    factor *= scale;  // of the exponentials held
+    while (true) {
+        int i = start + threadIdx.x;
+#pragma unroll
+        for (int p = 0; p < PACKS; p++, i += blockDim.x) {
+            Pack<T> x;
+            for (int k = 0; k < WIDTH; k++) x.at[k] = T(held[p * WIDTH + k] * factor);
+            if (i < parts.packs) out_packs[i] = x;
+        }
+        if (start == 0) break;
+        start -= step;
+        load();
+        for (int h = 0; h < HELD; h++) held[h] = exp_of(held[h] - largest);
+        factor = scale;
     }
-    if (parts.extra >= 0)
-        out_row[parts.extra] = T(exp_of(float(row[parts.extra]) - largest) * scale);
+    if (parts.extra >= 0) out[n * C + parts.extra] = T(exp_of(extra - largest) * scale);
 }
 
-// dinp = out * (dout - sum of dout * out); all (N, C); threads as in forward. IN_ONE:
-// up to HELD elements a thread, which it keeps; otherwise the row is read twice.
-template <typename T, int HELD, bool IN_ONE>
+// dinp = out * (dout - sum of dout * out); all (N, C); threads and turns as in forward
+template <typename T, int HELD>
 __global__ void __launch_bounds__(1024)
 softmax_backward_kernel(T* dinp, const T* dout, const T* out, int64_t N, int C) {
     constexpr int WIDTH = Pack<T>::WIDTH, PACKS = HELD / WIDTH;
@@ -183,33 +146,38 @@ softmax_backward_kernel(T* dinp, const T* dout, const T* out, int64_t N, int C) 
 
     float y_extra = parts.extra < 0 ? 0.0f : float(out[extra]);
     float dy_extra = parts.extra < 0 ? 0.0f : float(dout[extra]);
-    Pack<T> y[PACKS], dy[PACKS];
     float sum = y_extra * dy_extra;
-    auto load = [&](int start) {
+    Pack<T> y[PACKS], dy[PACKS];
+    int start = 0, step = PACKS * blockDim.x;
+    auto load = [&] {
+        int i = start + threadIdx.x;
 #pragma unroll
-        for (int p = 0; p < PACKS; p++) {
-            int i = start + p * blockDim.x;
+        for (int p = 0; p < PACKS; p++, i += blockDim.x) {
             y[p].fill(0.0f), dy[p].fill(0.0f);
             if (i < parts.packs) y[p] = y_packs[i], dy[p] = dy_packs[i];
         }
     };
-    for (int start = threadIdx.x; start < parts.packs; start += PACKS * blockDim.x) {
-        load(start);
+    while (true) {
+        load();
         for (int p = 0; p < PACKS; p++)
             for (int k = 0; k < WIDTH; k++)
                 sum += float(y[p].at[k]) * float(dy[p].at[k]);
+        if (start + step >= parts.packs) break;
+        start += step;
     }
     sum = over_row(sum, 0.0f, sums, Sum());
 
-    for (int start = threadIdx.x; start < parts.packs; start += PACKS * blockDim.x) {
-        if (!IN_ONE) load(start);
+    while (true) {
+        int i = start + threadIdx.x;
 #pragma unroll
-        for (int p = 0; p < PACKS; p++) {
-            int i = start + p * blockDim.x;
+        for (int p = 0; p < PACKS; p++, i += blockDim.x) {
             for (int k = 0; k < WIDTH; k++)
                 y[p].at[k] = T(float(y[p].at[k]) * (float(dy[p].at[k]) - sum));
             if (i < parts.packs) dinp_packs[i] = y[p];
         }
+        if (start == 0) break;
+        start -= step;
+        load();
     }
     if (parts.extra >= 0) dinp[extra] = T(y_extra * (dy_extra - sum));
 }
@@ -239,10 +207,16 @@ static Tensor aligned(Tensor x) {  // all rows then start as the rows of a new t
     return reinterpret_cast<uintptr_t>(x.data_ptr()) % 16 ? x.clone() : x;
 }
 
-// The threads of a row, each with up to `held` of its C elements; the rows of a block.
-static dim3 block_for(int64_t C, int held) {
+// The threads of a row of C elements, up to `held` each a turn; the rows of a block.
+// A row's first and last few, fewer than two packs, take a thread each.
+template <typename T> static dim3 block_for(int64_t C, int held) {
+    int lanes = 2 * Pack<T>::WIDTH;
+    while (lanes < WARP_SIZE && lanes * held < C) lanes *= 2;
+    if (lanes * held >= C) return dim3(lanes, 128 / lanes);
     int64_t warps = (C + held * WARP_SIZE - 1) / (held * WARP_SIZE);
-    return warps <= 1 ? dim3(WARP_SIZE, 4) : dim3(WARP_SIZE * warps);
+    // at most 32, of half types 16: then an SM has two blocks, and one loads while the
+    // other computes
+    return dim3(WARP_SIZE * std::min(warps, int64_t(128 / Pack<T>::WIDTH)));
 }
 
 Tensor softmax_forward(Tensor inp) {
@@ -252,16 +226,13 @@ Tensor softmax_forward(Tensor inp) {
     if (inp.numel() == 0) return out;
     inp = aligned(inp);
     int64_t C = inp.dim() ? inp.size(-1) : 1, N = inp.numel() / C;
-    dim3 block = block_for(C, 32), grid((N + block.y - 1) / block.y);
-    auto stream = getCurrentCUDAStream();
     with_type(inp, [&](auto zero) { using T = decltype(zero);
-        T *y = out.data_ptr<T>(), *x = inp.data_ptr<T>();
-        if (C <= 8 * WARP_SIZE)
-            softmax_forward_kernel<T, 8><<<grid, block, 0, stream>>>(y, x, N, C);
-        else if (C <= 32 * 1024)
-            softmax_forward_kernel<T, 32><<<grid, block, 0, stream>>>(y, x, N, C);
-        else
-            softmax_forward_long_kernel<T><<<N, 512, 0, stream>>>(y, x, C);
+        bool is_short = C <= 8 * WARP_SIZE;
+        auto kernel = is_short ? softmax_forward_kernel<T, 8>
+                               : softmax_forward_kernel<T, 32>;
+        dim3 block = block_for<T>(C, is_short ? 8 : 32);
+        kernel<<<(N + block.y - 1) / block.y, block, 0, getCurrentCUDAStream()>>>(
+            out.data_ptr<T>(), inp.data_ptr<T>(), N, C);
     });
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return out;
@@ -275,16 +246,13 @@ Tensor softmax_backward(Tensor dout, Tensor out) {
     if (out.numel() == 0) return dinp;
     dout = aligned(dout), out = aligned(out);
     int64_t C = out.dim() ? out.size(-1) : 1, N = out.numel() / C;
-    dim3 block = block_for(C, 16), grid((N + block.y - 1) / block.y);
-    auto stream = getCurrentCUDAStream();
     with_type(out, [&](auto zero) { using T = decltype(zero);
-        T *dx = dinp.data_ptr<T>(), *dy = dout.data_ptr<T>(), *y = out.data_ptr<T>();
-        if (C <= 16 * 1024)
-            softmax_backward_kernel<T, 16, true>
-                <<<grid, block, 0, stream>>>(dx, dy, y, N, C);
-        else
-            softmax_backward_kernel<T, 16, false>
-                <<<N, 512, 0, stream>>>(dx, dy, y, N, C);
+        bool is_short = C <= 8 * WARP_SIZE;
+        auto kernel = is_short ? softmax_backward_kernel<T, 8>
+                               : softmax_backward_kernel<T, 16>;
+        dim3 block = block_for<T>(C, is_short ? 8 : 16);
+        kernel<<<(N + block.y - 1) / block.y, block, 0, getCurrentCUDAStream()>>>(
+            dinp.data_ptr<T>(), dout.data_ptr<T>(), out.data_ptr<T>(), N, C);
     });
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return dinp;

@@ -11,8 +11,9 @@ from helpers.trace import trace
 from kernels.tests.contract import Case, floats, wrong
 
 HALF_TYPES = (torch.float16, torch.bfloat16)
-# a warp a row, a block a row, longer than registers hold; forward and backward differ there
-SHAPES = [(6, 8), (1,), (3,), (5, 1), (4, 256), (3, 257), (7, 1024), (2, 1025), (3, 1823)]
+# a part of a warp a row, a warp, a block, several turns; forward and backward differ there
+SHAPES = [(6, 8), (1,), (3,), (5, 1), (33, 10), (17, 64), (9, 65), (5, 129), (4, 256), (3, 257)]
+SHAPES += [(7, 512), (3, 513), (7, 1024), (2, 1025), (3, 1823)]
 SHAPES += [(1, 16385), (1, 32768), (1, 32769), (2, 40001), (2, 3, 5, 7), ()]
 SHAPES += [(0,), (0, 5), (3, 0, 2), (3, 0)]
 
