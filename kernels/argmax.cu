@@ -68,7 +68,8 @@ template <typename T> __device__ Best thread_best(const T* inp, int64_t n) {
     Best best;
     if (at_ends && threadIdx.x < head) best.take_later(inp[threadIdx.x], threadIdx.x);
     int64_t p = int64_t(blockIdx.x) * BLOCK_SIZE * UNROLL + threadIdx.x;
-    for (; p < packs; p += int64_t(gridDim.x) * BLOCK_SIZE * UNROLL) {
+    int64_t step = int64_t(gridDim.x) * BLOCK_SIZE * UNROLL;
+    for (; p < packs && best.value == best.value; p += step) {  // until the first NaN
         Pack<T> x[UNROLL] = {};
 #pragma unroll
         for (int u = 0; u < UNROLL; u++)

@@ -51,15 +51,17 @@ template <int UNROLL> __device__ float scan_packs(float4 (&v)[UNROLL]) {
 // out[i] … = v + before: the packs begin at element i, and 128 further each
 template <int UNROLL> __device__ void store_packs(
         float* out, const float4 (&v)[UNROLL], float before, int64_t i, int64_t n) {
+    bool whole = i + 128 * (UNROLL - 1) + 4 <= n;
 #pragma unroll
     for (int u = 0; u < UNROLL; u++, i += 128) {
         float4 x = v[u];
         x.x += before, x.y += before, x.z += before, x.w += before;
-        if (i + 4 <= n) *reinterpret_cast<float4*>(out + i) = x;
+        if (whole) *reinterpret_cast<float4*>(out + i) = x;
         else {
             if (i < n) out[i] = x.x;
             if (i + 1 < n) out[i + 1] = x.y;
             if (i + 2 < n) out[i + 2] = x.z;
+            if (i + 3 < n) out[i + 3] = x.w;
         }
     }
 }
@@ -78,6 +80,7 @@ template <int UNROLL> __device__ void copy_packs(float4* to, const float* inp,
         return;
     }
     float* each = reinterpret_cast<float*>(to);
+#pragma unroll 1
     for (int k = 0; k < 128 * UNROLL; k += k % 4 == 3 ? 125 : 1) {
         if (i + k < n) __pipeline_memcpy_async(each + k, inp + i + k, 4);
         else each[k] = 0.0f;

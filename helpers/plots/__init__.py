@@ -18,6 +18,7 @@ from helpers.plots.ideas import (
     draw_route,
     draw_shares,
     draw_stream,
+    draw_waves,
 )
 from helpers.plots.live import LiveTraining
 from helpers.plots.measurements import (
@@ -53,6 +54,7 @@ __all__ = [
     "draw_route",
     "draw_shares",
     "draw_stream",
+    "draw_waves",
     "plot_blocks",
     "plot_confusion",
     "plot_curves",

@@ -256,6 +256,34 @@ def draw_rounds(numbers: Sequence[float], rounds: Sequence[Sequence[tuple[int, i
     return ax
 
 
+def draw_waves(blocks: int, waves: int) -> Axes:
+    """Draw what happens to each tile of a scan in waves, a row for each wave, a colour a block.
+
+    Tile t belongs to block t % blocks and to wave t // blocks, in which its sum is published. It is
+    loaded in the wave before, and scanned in the one after.
+    """
+    tiles, colours = blocks * waves, (BLUE, ORANGE, GREEN, PINK, YELLOW)
+    ax = _canvas(max(7, 0.75 * tiles), 0.62 * waves + 1.5, (-1.6, tiles + 0.1), (-waves - 1.3, 1.9))
+    _label(ax, -0.1, 1.45, "tile")
+    for tile in range(tiles):
+        _cell(ax, tile, 1, str(tile), colours[tile % blocks % 5])
+    said = []
+    for wave in range(waves + 1):
+        _label(ax, -0.1, 0.45 - wave, f"wave {wave}")
+        for name, of in (("scan", wave - 1), ("sum", wave), ("load", wave + 1)):
+            shown = range(of * blocks, (of + 1) * blocks) if 0 <= of < waves else ()
+            for tile in shown:
+                _cell(
+                    ax, tile, -wave, name, "white" if name == "load" else colours[tile % blocks % 5]
+                )
+            if shown:
+                said.append(f"wave {wave}: {name} of tiles {shown[0]} to {shown[-1]}")
+    words = f"{blocks} blocks, a colour each; sums published in a wave are used in the next"
+    ax.text(tiles / 2, -waves - 0.8, words, ha="center", va="center", fontsize=9)
+    ax.figure.set_label(f"{words}; {'; '.join(said)}")
+    return ax
+
+
 def draw_host_and_device() -> Axes:
     """Draw a CPU beside a GPU, each with its memory, and the links between them and other GPUs."""
     ax = _canvas(11, 4.4, (0, 22), (-0.3, 8.6))

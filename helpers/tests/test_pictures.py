@@ -143,6 +143,19 @@ def test_rounds_show_what_each_changes_and_from_where():
     assert [(a.xyann[0], a.xy[0]) for a in arrows] == [(0.5, 1.5), (0.5, 2.5), (1.5, 2.5)]
 
 
+def test_waves_show_each_tile_loaded_summed_and_scanned():
+    ax = plots.draw_waves(2, 3)
+    drawn, white = cells(ax), (1, 1, 1, 1)
+    steps = {(round(x), round(y)) for x, y in drawn if y != 1}
+    for tile in range(6):
+        rows = [wave for wave in range(4) if (tile, -wave) in steps]
+        assert rows == [wave for wave in range(4) if abs(wave - tile // 2) <= 1]
+        colour = drawn[(tile, 1)]
+        assert colour == drawn[(tile % 2, 1)] and drawn[(tile, -(tile // 2))] == colour
+        assert drawn[(tile, -(tile // 2) - 1)] == colour
+    assert drawn[(2, 0)] == white and texts(ax).count("scan") == texts(ax).count("sum") == 6
+
+
 def test_host_and_device_are_joined_by_their_links():
     ax = plots.draw_host_and_device()
     assert {"PCIe", "NVLink", "host memory", "device memory (VRAM)"} <= set(texts(ax))
