@@ -102,8 +102,16 @@ static void* code_of_kernel(const Multiprocessor& here) {
 static void handle(int number, siginfo_t* info, void* context) {
     Multiprocessor* here = Multiprocessor::running();
     if (number == STOP_SIGNAL) {
+        // It may stand between two threads, where no line can be told: the watchdog comes again.
+        constexpr int TRIES = 8;
+        static thread_local int tries;
         if (!here || !here->is_expelled()) return;
-        if (const char* why = here->why_expelled()) here->fail_at(0, code_of_kernel(*here), why);
+        if (const char* why = here->why_expelled()) {
+            void* code = code_of_kernel(*here);
+            if (!code && ++tries < TRIES) return;
+            tries = 0;
+            here->fail_at(0, code, why);
+        }
         here->abandon();
     }
     if (here)
