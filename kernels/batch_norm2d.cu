@@ -257,12 +257,22 @@ static __device__ Moments moments_of(float near, float3 sums) {
     return {sums.x, near + shift, squares < 0.0f ? 0.0f : squares};  // NaN stays NaN
 }
 
-// Those of the first `parts` lanes together, for all of them
-static __device__ Moments warp_merge(Moments a, int parts) {
+// Those of a warp's lanes together, for all of them; lane 0 has numbers.
+static __device__ Moments warp_merge(Moments a) {
     float near = __shfl_sync(0xffffffff, a.mean, 0);
-    float3 sums = {0.0f, 0.0f, 0.0f};
-    if (threadIdx.x % WARP_SIZE < parts) sums = sums_about(near, a);
+    float3 sums = sums_about(near, a);
     return moments_of(near, {warp_sum(sums.x), warp_sum(sums.y), warp_sum(sums.z)});
+}
+
+// Those of `n` parts together, by one thread
+static __device__ Moments merge_all(const Moments* parts, int n) {
+    float near = parts[0].mean;
+    float3 sums = {0.0f, 0.0f, 0.0f};
+    for (int p = 0; p < n; p++) {
+        float3 more = sums_about(near, parts[p]);
+        sums = {sums.x + more.x, sums.y + more.y, sums.z + more.z};
+    }
+    return moments_of(near, sums);
 }
 
 // A message: mean and squares in one word; the sign of squares says that it is there.
@@ -346,31 +356,27 @@ __global__ void __launch_bounds__(SHARE_THREADS, SETS) batch_norm2d_train_kernel
     int C, int plane4, int part, float momentum, float eps) {
     extern __shared__ float4 held[];
     __shared__ Moments of_warps[2][WARP_SIZE], of_blocks[2][WARP_SIZE];
-    constexpr int WARPS = SHARE_THREADS / WARP_SIZE;
     int blocks = gridDim.x / SETS, set = blockIdx.x / blocks, me = blockIdx.x % blocks;
     int lane_id = threadIdx.x % WARP_SIZE, warp_id = threadIdx.x / WARP_SIZE, turn = 0;
     Share share = {held, images, C, plane4, blocks, me, part};
     for (int p = 0; p < PARTS; p++) share.ask(inp, set, p);
     for (int c = set; c < C; c += SETS, turn ^= 1) {
         float w = weight[c], b = bias[c];
-        Moments all = warp_merge(share.moments(c), WARP_SIZE);
-        if (lane_id == 0) of_warps[turn][warp_id] = all;
-        __syncthreads();  // the warps' moments are there
         Word* channel = words + int64_t(c) * blocks;
-        if (warp_id == WARPS - 1) {
-            all = warp_merge(of_warps[turn][min(lane_id, WARPS - 1)], WARPS);
-            if (lane_id == 0) tell(channel + me, all);
-        }
-        int before = warp_id * WARP_SIZE;  // blocks that other warps hear
-        if (before < blocks) {
-            int block = min(int(threadIdx.x), blocks - 1);
-            all = hear(channel + block, share.count(c, block));
-            all = warp_merge(all, blocks - before);
-            if (lane_id == 0) of_blocks[turn][warp_id] = all;
+        Moments mine = warp_merge(share.moments(c));
+        if (lane_id == 0) of_warps[turn][warp_id] = mine;
+        __syncthreads();  // the warps' moments are there
+        if (threadIdx.x == SHARE_THREADS - 1)
+            tell(channel + me, merge_all(of_warps[turn], SHARE_THREADS / WARP_SIZE));
+        if (warp_id * WARP_SIZE < blocks) {
+            Moments theirs = {0.0f, 0.0f, 0.0f};
+            if (threadIdx.x < blocks)
+                theirs = hear(channel + threadIdx.x, share.count(c, threadIdx.x));
+            theirs = warp_merge(theirs);
+            if (lane_id == 0) of_blocks[turn][warp_id] = theirs;
         }
         __syncthreads();  // the blocks' moments are there
-        int parts = (blocks + WARP_SIZE - 1) / WARP_SIZE;
-        all = warp_merge(of_blocks[turn][min(lane_id, parts - 1)], parts);
+        Moments all = merge_all(of_blocks[turn], (blocks + WARP_SIZE - 1) / WARP_SIZE);
         float v = all.squares / all.count, scale = rsqrtf(v + eps) * w;
         for (int p = 0; p < PARTS; p++) {
             share.write(out, c, p, all.mean, scale, b);

@@ -34,8 +34,12 @@ template <typename T> struct alignas(16) Pack {  // neighbours, moved by one ins
     T at[WIDTH];
 };
 
+template <typename T> __device__ Pack<T> pack_at(const T* from) {
+    return *reinterpret_cast<const Pack<T>*>(from);
+}
+
 template <typename T> __device__ void load(float* x, const T* from) {
-    Pack<T> pack = *reinterpret_cast<const Pack<T>*>(from);
+    Pack<T> pack = pack_at(from);
 #pragma unroll
     for (int k = 0; k < Pack<T>::WIDTH; k++) x[k] = float(pack.at[k]);
 }
@@ -62,49 +66,41 @@ __device__ float block_sum(float value, float* sums) {
     return warp_sum(lane_id < blockDim.x / WARP_SIZE ? sums[lane_id] : 0.0f);
 }
 
-constexpr int STAGES = 2;  // rows of inp and dout on their way to a block
-
-// Asks for this thread's packs of a row of inp and dout; stage: (2, cols), in shared
-// memory
-template <typename T>
-__device__ void ask_for_row(T* stage, const T* inp, const T* dout, int64_t row,
-                            int64_t rows, int64_t cols) {
-    constexpr int WIDTH = Pack<T>::WIDTH;
-    int64_t end = row < rows ? cols : 0;
-    for (int64_t col = threadIdx.x * WIDTH; col < end; col += blockDim.x * WIDTH) {
-        __pipeline_memcpy_async(stage + col, inp + row * cols + col, 16);
-        __pipeline_memcpy_async(stage + cols + col, dout + row * cols + col, 16);
-    }
-    __pipeline_commit();
+// The first of a thread's columns: a warp has 512 neighbours, a lane of them every 32nd
+// pack, so that its other packs are 32 WIDTH columns apart.
+template <typename T> __device__ int first_column() {
+    int warp_id = threadIdx.x / WARP_SIZE, lane_id = threadIdx.x % WARP_SIZE;
+    return warp_id * WARP_SIZE * ELEMENTS + lane_id * Pack<T>::WIDTH;
 }
 
-// A block per row, which stays in registers; a thread has every blockDim.x-th pack.
-// out, inp: (rows, cols); rstd: (rows); weight: (cols)
+// A block per row, which stays in registers. out, inp: (rows, cols); rstd: (rows);
+// weight: (cols)
 template <typename T>
 __global__ void __launch_bounds__(1024) rms_norm_forward_kernel(
     T* out, float* rstd, const T* inp, const T* weight, int64_t cols, float eps) {
     constexpr int WIDTH = Pack<T>::WIDTH;
     __shared__ float sums[WARP_SIZE];
-    int64_t begin = blockIdx.x * cols;
-    int first = threadIdx.x * WIDTH, step = blockDim.x * WIDTH;
-    float x[ELEMENTS] = {}, w[ELEMENTS], squares = 0.0f;
+    int first = first_column<T>(), left = cols - first;
+    inp += blockIdx.x * cols + first;
+    out += blockIdx.x * cols + first;
+    float x[ELEMENTS] = {}, squares = 0.0f;
+    Pack<T> w[ELEMENTS / WIDTH];
 #pragma unroll
-    for (int p = 0, col = first; p < ELEMENTS; p += WIDTH, col += step)
-        if (col < cols) load(x + p, inp + begin + col);
+    for (int p = 0; p < ELEMENTS; p += WIDTH)
+        if (WARP_SIZE * p < left) load(x + p, inp + WARP_SIZE * p);
 #pragma unroll
-    for (int p = 0, col = first; p < ELEMENTS; p += WIDTH, col += step)
-        if (col < cols) load(w + p, weight + col);  // while x is on its way
+    for (int p = 0; p < ELEMENTS; p += WIDTH)  // while x is on its way
+        if (WARP_SIZE * p < left)
+            w[p / WIDTH] = pack_at(weight + first + WARP_SIZE * p);
 #pragma unroll
     for (int e = 0; e < ELEMENTS; e++) squares += x[e] * x[e];
     float r = rsqrtf(block_sum(squares, sums) / cols + eps);
     if (threadIdx.x == 0) rstd[blockIdx.x] = r;
 #pragma unroll
-    for (int p = 0, col = first; p < ELEMENTS; p += WIDTH, col += step)
-        if (col < cols) {
+    for (int e = 0; e < ELEMENTS; e++) x[e] *= r * float(w[e / WIDTH].at[e % WIDTH]);
 #pragma unroll
-            for (int e = p; e < p + WIDTH; e++) x[e] = x[e] * r * w[e];
-            store(out + begin + col, x + p);
-        }
+    for (int p = 0; p < ELEMENTS; p += WIDTH)
+        if (WARP_SIZE * p < left) store(out + WARP_SIZE * p, x + p);
 }
 
 // Any row: it is read twice, most often the second time from cache. Arguments as above.
@@ -123,56 +119,22 @@ __global__ void rms_norm_forward_long_kernel(T* out, float* rstd, const T* inp,
         out[col] = T(float(inp[col]) * r * float(weight[col]));
 }
 
-// A block walks over every gridDim.x-th row and keeps its share of dweight, parts:
-// (gridDim.x, cols); dinp, dout, inp: (rows, cols)
+constexpr int STAGES = 2;  // rows of inp and dout on their way to a block
+
+// Asks for this thread's packs of a row of inp and dout, to (2, cols) in shared memory.
 template <typename T>
-__global__ void __launch_bounds__(512) rms_norm_backward_kernel(
-    T* dinp, float* parts, const T* dout, const T* inp, const T* weight,
-    const float* rstd, int64_t rows, int64_t cols) {
-    constexpr int WIDTH = Pack<T>::WIDTH;
-    extern __shared__ __align__(16) unsigned char shared[];
-    __shared__ float sums[2][WARP_SIZE];
-    int first = threadIdx.x * WIDTH, step = blockDim.x * WIDTH, turn = 0;
-    float dw[ELEMENTS] = {};
-    T* stages = reinterpret_cast<T*>(shared);  // (STAGES, 2, cols)
-    for (int s = 0; s < STAGES; s++)
-        ask_for_row(stages + s * 2 * cols, inp, dout,
-                    blockIdx.x + int64_t(s) * gridDim.x, rows, cols);
-    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x, turn++) {
-        float normed[ELEMENTS], d[ELEMENTS], r = rstd[row], sum = 0.0f;
-        T* stage = stages + turn % STAGES * 2 * cols;
-        __pipeline_wait_prior(STAGES - 1);  // what this thread asked for is there,
-        __syncwarp();                       // and no load moves to before that
+__device__ void ask_for_row(T* stage, const T* inp, const T* dout, int64_t row,
+                            int64_t rows, int64_t cols) {
+    int first = first_column<T>(), left = row < rows ? cols - first : 0;
+    inp += row * cols + first;
+    dout += row * cols + first;
 #pragma unroll
-        for (int p = 0, col = first; p < ELEMENTS; p += WIDTH, col += step)
-            if (col < cols) {
-                float w[WIDTH];
-                load(normed + p, stage + col);
-                load(d + p, stage + cols + col);
-                load(w, weight + col);
-#pragma unroll
-                for (int k = 0, e = p; k < WIDTH; k++, e++) {
-                    normed[e] *= r;
-                    dw[e] += d[e] * normed[e];
-                    d[e] *= w[k];
-                    sum += d[e] * normed[e];
-                }
-            }
-        ask_for_row(stage, inp, dout, row + int64_t(STAGES) * gridDim.x, rows, cols);
-        float across = block_sum(sum, sums[turn % 2]) / cols;
-#pragma unroll
-        for (int p = 0, col = first; p < ELEMENTS; p += WIDTH, col += step)
-            if (col < cols) {
-#pragma unroll
-                for (int e = p; e < p + WIDTH; e++)
-                    d[e] = r * (d[e] - normed[e] * across);
-                store(dinp + row * cols + col, d + p);
-            }
-    }
-    for (int e = 0; e < ELEMENTS; e++) {
-        int col = first + e / WIDTH * step + e % WIDTH;
-        if (col < cols) parts[blockIdx.x * cols + col] = dw[e];
-    }
+    for (int at = 0; at < WARP_SIZE * ELEMENTS; at += WARP_SIZE * Pack<T>::WIDTH)
+        if (at < left) {
+            __pipeline_memcpy_async(stage + first + at, inp + at, 16);
+            __pipeline_memcpy_async(stage + cols + first + at, dout + at, 16);
+        }
+    __pipeline_commit();
 }
 
 // Any row: it is read twice, and the shares in `parts`, 0 before, are in memory.
@@ -213,6 +175,58 @@ __global__ void rms_norm_grads_kernel(T* dweight, const float* parts, int blocks
     if (threadIdx.y > 0 || col >= cols) return;
     for (int g = 1; g < GROUPS; g++) sum += sums[g][threadIdx.x];
     dweight[col] = T(sum);
+}
+
+// A block walks over every gridDim.x-th row and keeps its share of dweight, parts:
+// (gridDim.x, cols); dinp, dout, inp: (rows, cols)
+template <typename T>
+__global__ void __launch_bounds__(512) rms_norm_backward_kernel(
+    T* dinp, float* parts, const T* dout, const T* inp, const T* weight,
+    const float* rstd, int64_t rows, int64_t cols) {
+    constexpr int WIDTH = Pack<T>::WIDTH;
+    extern __shared__ __align__(16) unsigned char shared[];
+    __shared__ float sums[2][WARP_SIZE];
+    T* stages = reinterpret_cast<T*>(shared);  // (STAGES, 2, cols)
+    int first = first_column<T>(), left = cols - first, turn = 0;
+    float w[ELEMENTS] = {}, dw[ELEMENTS] = {};
+#pragma unroll
+    for (int p = 0; p < ELEMENTS; p += WIDTH)
+        if (WARP_SIZE * p < left) load(w + p, weight + first + WARP_SIZE * p);
+    for (int s = 0; s < STAGES; s++)
+        ask_for_row(stages + s * 2 * cols, inp, dout,
+                    blockIdx.x + int64_t(s) * gridDim.x, rows, cols);
+    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x, turn++) {
+        float normed[ELEMENTS] = {}, d[ELEMENTS] = {}, r = rstd[row], sum = 0.0f;
+        T* stage = stages + turn % STAGES * 2 * cols;
+        __pipeline_wait_prior(STAGES - 1);  // what this thread asked for is there,
+        __syncwarp();                       // and no load moves to before that
+#pragma unroll
+        for (int p = 0; p < ELEMENTS; p += WIDTH)
+            if (WARP_SIZE * p < left) {
+                load(normed + p, stage + first + WARP_SIZE * p);
+                load(d + p, stage + cols + first + WARP_SIZE * p);
+            }
+        ask_for_row(stage, inp, dout, row + int64_t(STAGES) * gridDim.x, rows, cols);
+#pragma unroll
+        for (int e = 0; e < ELEMENTS; e++) {  // beyond the row d is 0
+            normed[e] *= r;
+            dw[e] += d[e] * normed[e];
+            d[e] *= w[e];
+            sum += d[e] * normed[e];
+        }
+        float across = block_sum(sum, sums[turn % 2]) / cols;
+#pragma unroll
+        for (int e = 0; e < ELEMENTS; e++)
+            d[e] = r * (d[e] - normed[e] * across);
+#pragma unroll
+        for (int p = 0; p < ELEMENTS; p += WIDTH)
+            if (WARP_SIZE * p < left)
+                store(dinp + row * cols + first + WARP_SIZE * p, d + p);
+    }
+    for (int e = 0; e < ELEMENTS; e++) {
+        int at = WARP_SIZE * (e / WIDTH * WIDTH) + e % WIDTH;
+        if (at < left) parts[blockIdx.x * cols + first + at] = dw[e];
+    }
 }
 
 // x has to be contiguous, of this type and shape, on the GPU of `like`
