@@ -130,7 +130,7 @@ __device__ float power_of_2(float x) {
 }
 
 constexpr int THREADS = 128, ROWS = 128;  // per block; 32 queries per warp
-constexpr int KEYS = 64;                  // per tile
+template <int D> constexpr int KEYS = 8192 / D;  // per tile, which is 16 KB then
 
 // where 16 bytes of a row begin in a tile of rows of D: swizzled, so that neither a row
 // nor a column of eight such pieces meets a bank twice
@@ -157,9 +157,10 @@ __device__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memor
 
 // s: 32 × KEYS = 32 rows of Q times KEYS rows of K; addresses of the lane's first piece
 template <typename T, int D>
-__device__ void multiply_qk(float (&s)[2][KEYS / 8][4], unsigned q_at, unsigned k_at) {
+__device__ void multiply_qk(float (&s)[2][KEYS<D> / 8][4], unsigned q_at,
+                            unsigned k_at) {
 #pragma unroll
-    for (int n = 0; n < KEYS / 8; n++)
+    for (int n = 0; n < KEYS<D> / 8; n++)
         for (int e = 0; e < 4; e++) s[0][n][e] = s[1][n][e] = 0.0f;
 #pragma unroll
     for (int k = 0; k < D / 16; k++) {
@@ -167,7 +168,7 @@ __device__ void multiply_qk(float (&s)[2][KEYS / 8][4], unsigned q_at, unsigned 
         ldmatrix(a[0], q_at ^ k * 32);
         ldmatrix(a[1], (q_at ^ k * 32) + 16 * D * 2);
 #pragma unroll
-        for (int n = 0; n < KEYS / 16; n++) {
+        for (int n = 0; n < KEYS<D> / 16; n++) {
             ldmatrix(b, (k_at ^ k * 32) + n * 16 * D * 2);
             for (int m = 0; m < 2; m++) {
                 mma<T>(s[m][2 * n], a[m], b[0], b[1]);
@@ -180,10 +181,10 @@ __device__ void multiply_qk(float (&s)[2][KEYS / 8][4], unsigned q_at, unsigned 
 // o: 32 × (D + 8) += p: 32 × KEYS times V: KEYS × D, with columns of ones behind it
 template <typename T, int D>
 __device__ void multiply_pv(float (&o)[2][D / 8 + 1][4],
-                            const unsigned (&p)[2][KEYS / 16][4], unsigned v_at) {
+                            const unsigned (&p)[2][KEYS<D> / 16][4], unsigned v_at) {
     constexpr unsigned ONES = std::is_same_v<T, at::Half> ? 0x3c003c00 : 0x3f803f80;
 #pragma unroll
-    for (int k = 0; k < KEYS / 16; k++) {
+    for (int k = 0; k < KEYS<D> / 16; k++) {
         mma<T>(o[0][D / 8], p[0][k], ONES, ONES);
         mma<T>(o[1][D / 8], p[1][k], ONES, ONES);
 #pragma unroll
@@ -199,11 +200,12 @@ __device__ void multiply_pv(float (&o)[2][D / 8 + 1][4],
 }
 
 // takes out what a row must not see: keys from S_kv on, and if causal, behind the query
-__device__ void mask(float (&s)[2][KEYS / 8][4], int row, int key, int S_kv,
+template <int D>
+__device__ void mask(float (&s)[2][KEYS<D> / 8][4], int row, int key, int S_kv,
                      bool causal) {
 #pragma unroll
-    for (int i = 0; i < 2 * (KEYS / 8) * 4; i++) {
-        int m = i / 4 / (KEYS / 8), n = i / 4 % (KEYS / 8), e = i % 4;
+    for (int i = 0; i < KEYS<D>; i++) {
+        int m = i / 4 / (KEYS<D> / 8), n = i / 4 % (KEYS<D> / 8), e = i % 4;
         int r = row + threadIdx.x % 32 / 4 + m * 16 + e / 2 * 8;
         int col = key + threadIdx.x % 4 * 2 + n * 8 + e % 2;
         if (col >= S_kv || (causal && col > r)) s[m][n][e] = -INFINITY;
@@ -212,14 +214,15 @@ __device__ void mask(float (&s)[2][KEYS / 8][4], int row, int key, int S_kv,
 
 // p = 2^(scale s - scale max), packed as a left factor; shrinks o as the maximum grows
 template <typename T, int D>
-__device__ void softmax(unsigned (&p)[2][KEYS / 16][4], float (&o)[2][D / 8 + 1][4],
-                        float (&row_max)[4], float (&s)[2][KEYS / 8][4], float scale) {
+__device__ void softmax(unsigned (&p)[2][KEYS<D> / 16][4],
+                        float (&o)[2][D / 8 + 1][4], float (&row_max)[4],
+                        float (&s)[2][KEYS<D> / 8][4], float scale) {
 #pragma unroll
     for (int r = 0; r < 4; r++) {  // the lane's rows: lane / 4 + 8 r
         int m = r / 2, e = r % 2 * 2;
         float high = row_max[r];
 #pragma unroll
-        for (int n = 0; n < KEYS / 8; n++)
+        for (int n = 0; n < KEYS<D> / 8; n++)
             high = fmaxf(high, fmaxf(s[m][n][e], s[m][n][e + 1]));
         high = fmaxf(high, __shfl_xor_sync(ALL_LANES, high, 1));
         high = fmaxf(high, __shfl_xor_sync(ALL_LANES, high, 2));
@@ -230,7 +233,7 @@ __device__ void softmax(unsigned (&p)[2][KEYS / 16][4], float (&o)[2][D / 8 + 1]
         for (int n = 0; n <= D / 8; n++)
             for (int i = 0; i < 2; i++) o[m][n][e + i] *= shrink;
 #pragma unroll
-        for (int n = 0; n < KEYS / 8; n++) {
+        for (int n = 0; n < KEYS<D> / 8; n++) {
             s[m][n][e] = power_of_2(fmaf(s[m][n][e], scale, -shift));
             s[m][n][e + 1] = power_of_2(fmaf(s[m][n][e + 1], scale, -shift));
             p[m][n / 2][n % 2 * 2 + r % 2] = pack<T>(s[m][n][e], s[m][n][e + 1]);
@@ -257,7 +260,7 @@ __device__ void store_rows(T* out, const float (&o)[2][D / 8 + 1][4], int rows) 
 
 // out, q: (heads, S_q, D), k, v: (heads, S_kv, D); 32 queries per warp
 template <typename T, int D>
-__global__ void __launch_bounds__(THREADS, D == 64 ? 3 : 2)
+__global__ void __launch_bounds__(THREADS, 2)
 attention_mma_kernel(T* out, const T* q, const T* k, const T* v, int S_q, int S_kv,
                      bool causal) {
 #if __CUDA_ARCH__ >= 800
@@ -270,29 +273,30 @@ attention_mma_kernel(T* out, const T* q, const T* k, const T* v, int S_q, int S_
     k += head * S_kv * D;
     v += head * S_kv * D;
     unsigned q_tile = __cvta_generic_to_shared(tiles), k_tile = q_tile + ROWS * D * 2;
-    unsigned v_tile = k_tile + KEYS * D * 2;
+    unsigned v_tile = k_tile + KEYS<D> * D * 2;
     unsigned q_at = q_tile + place<D>(warp_row + lane % 16, lane / 16);
     unsigned k_at = k_tile + place<D>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
     unsigned v_at = v_tile + place<D>(lane % 16, lane / 16);
     copy_rows<ROWS, D>(q_tile, q, S_q - first);
-    copy_rows<KEYS, D>(k_tile, k, S_kv);
-    int end = causal ? min(S_kv, int(first) + ROWS) : S_kv;
+    copy_rows<KEYS<D>, D>(k_tile, k, S_kv);
+    int end = causal ? min(S_kv, int(first) + ROWS) : S_kv;  // what some row sees
+    int seen = causal ? min(S_kv, row + 1) : S_kv;           // what all of the warp see
     float o[2][D / 8 + 1][4] = {};
     float row_max[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
-    for (int key = 0; key < end; key += KEYS) {
+    for (int key = 0; key < end; key += KEYS<D>) {
         wait_for_copies();
         __syncthreads();  // the tile of K has come; all are done with the last of V
-        copy_rows<KEYS, D>(v_tile, v, S_kv - key);
-        float s[2][KEYS / 8][4];
+        copy_rows<KEYS<D>, D>(v_tile, v, S_kv - key);
+        float s[2][KEYS<D> / 8][4];
         multiply_qk<T, D>(s, q_at, k_at);
         wait_for_copies();
         __syncthreads();  // the tile of V has come; all are done with this one of K
-        k += KEYS * D;
-        v += KEYS * D;
-        if (key + KEYS < end) copy_rows<KEYS, D>(k_tile, k, S_kv - key - KEYS);
-        if (key + KEYS > S_kv || (causal && key + KEYS > row + 1))
-            mask(s, row, key, S_kv, causal);
-        unsigned p[2][KEYS / 16][4];
+        k += KEYS<D> * D;
+        v += KEYS<D> * D;
+        if (end - key > KEYS<D>)
+            copy_rows<KEYS<D>, D>(k_tile, k, S_kv - key - KEYS<D>);
+        if (seen - key < KEYS<D>) mask<D>(s, row, key, S_kv, causal);
+        unsigned p[2][KEYS<D> / 16][4];
         softmax<T, D>(p, o, row_max, s, 1.44269504f * rsqrtf(D));
         multiply_pv<T, D>(o, p, v_at);
     }
@@ -318,7 +322,7 @@ static void check_input(const char* name, Tensor x, Tensor q, bool is_key) {
 
 template <typename T, int D>
 static void launch_mma(Tensor out, Tensor q, Tensor k, Tensor v, bool causal) {
-    int bytes = (ROWS + 2 * KEYS) * D * 2, S_q = q.size(2);
+    int bytes = (ROWS + 2 * KEYS<D>) * D * 2, S_q = q.size(2);
     int64_t grid = q.size(0) * q.size(1) * ((S_q - 1) / ROWS + 1);
     TORCH_CHECK(grid <= INT_MAX, "attention_forward: expected up to 2^31 blocks of ",
                 ROWS, " queries, got ", grid);
