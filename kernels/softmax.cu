@@ -239,6 +239,8 @@ Tensor softmax_forward(Tensor inp) {
 }
 
 Tensor softmax_backward(Tensor dout, Tensor out) {
+    TORCH_CHECK(dout.scalar_type() == out.scalar_type(), "softmax_backward: expected "
+        "dout and out of one type, got ", dout.scalar_type(), ", ", out.scalar_type());
     check_input("out", out, out);
     check_input("dout", dout, out);
     CUDAGuard guard(out.device());
