@@ -4,7 +4,7 @@
 // a, b, out: the same shape, any number of elements, contiguous; float32, float16 or
 // bfloat16. float32 moves 12 bytes an element for 1 FLOP, half types half of it; no
 // scratch memory.
-// Notebook: 04b_fusion_and_roofline, begun in 02_grids_blocks_threads. Own code.
+// Notebook: 04b_fusion_and_roofline. Own code.
 //
 // from pathlib import Path
 // from torch.utils.cpp_extension import load_inline
