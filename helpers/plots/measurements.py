@@ -104,7 +104,7 @@ def plot_roofline(
     slope = (left * 1.3, 1.3e-3 * peak_gbps * left)
     ax.annotate(f"{peak_gbps:,.0f} GB/s", slope, xytext=(10, 0), va="center", **above)
     flat = (right / 1.2, peak_tflops)
-    ax.annotate(f"{peak_tflops:g} TFLOP/s", flat, xytext=(0, 5), ha="right", **above)
+    ax.annotate(f"{peak_tflops:.3g} TFLOP/s", flat, xytext=(0, 5), ha="right", **above)
     low = min([1e-3 * peak_gbps * left, *(speed for _, speed in points.values())]) / 2
     foot = (ridge, low)
     ax.annotate(f"{ridge:.1f} FLOP/byte", foot, xytext=(4, 5), **above)
@@ -118,7 +118,7 @@ def plot_roofline(
     speeds = ", ".join(f"{name} {s:.3g} at {i:.3g} FLOP/byte" for name, (i, s) in points.items())
     ax.figure.set_label(
         f"roofline of {caption}: TFLOP/s of {speeds}; the roof is {peak_gbps:,.0f} "
-        f"GB/s up to {ridge:.1f} FLOP/byte, then {peak_tflops:g} TFLOP/s"
+        f"GB/s up to {ridge:.1f} FLOP/byte, then {peak_tflops:.3g} TFLOP/s"
     )
     return ax
 

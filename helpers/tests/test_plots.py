@@ -97,10 +97,10 @@ def test_small_cells_have_no_text():
 
 def test_roofline_has_its_ridge_where_both_bounds_meet():
     points = {"vector add": (0.1, 0.3), "matmul": (100.0, 40.0)}
-    ax = plot_roofline(points, peak_gbps=4000, peak_tflops=60, caption="NVIDIA H200")
+    ax = plot_roofline(points, peak_gbps=4000, peak_tflops=60.0123, caption="NVIDIA H200")
     intensity, speed = ax.lines[0].get_data()
-    assert speed == pytest.approx(np.minimum(4 * intensity, 60))
-    assert ax.lines[1].get_xdata()[0] == pytest.approx(15)
+    assert speed == pytest.approx(np.minimum(4 * intensity, 60.0123))
+    assert ax.lines[1].get_xdata()[0] == pytest.approx(15.003, abs=1e-3)
     marks = {tuple(np.ravel(line.get_data())) for line in ax.lines[2:]}
     assert marks == set(points.values())
     texts = [t.get_text() for t in ax.texts]
