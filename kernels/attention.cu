@@ -15,8 +15,7 @@
 // attention = load_inline("attention", cuda_sources=Path("attention.cu").read_text(),
 //     cpp_sources="torch::Tensor attention_forward(torch::Tensor q, torch::Tensor k, "
 //         "torch::Tensor v, bool causal);", functions=["attention_forward"])
-#include <ATen/cuda/CUDAContext.h>
-#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
 #include <torch/types.h>
 using c10::cuda::getCurrentCUDAStream, torch::Tensor;
 constexpr unsigned ALL_LANES = 0xffffffff;
@@ -350,13 +349,16 @@ template <typename T>
 static void launch(Tensor out, Tensor q, Tensor k, Tensor v, bool causal) {
     int64_t D = q.size(3);
     if constexpr (sizeof(T) == 2) {
-        auto* gpu = at::cuda::getCurrentDeviceProperties();
+        int device = 0, major = 0;
+        C10_CUDA_CHECK(cudaGetDevice(&device));
+        C10_CUDA_CHECK(cudaDeviceGetAttribute(
+            &major, cudaDevAttrComputeCapabilityMajor, device));
         bool aligned = true;  // to 16 bytes, as the copies want it
         for (const Tensor& x : {q, k, v})
             aligned = aligned && reinterpret_cast<uintptr_t>(x.data_ptr<T>()) % 16 == 0;
-        if (gpu->major >= 8 && aligned && D == 64)
+        if (major >= 8 && aligned && D == 64)
             return launch_mma<T, 64>(out, q, k, v, causal);
-        if (gpu->major >= 8 && aligned && D == 128)
+        if (major >= 8 && aligned && D == 128)
             return launch_mma<T, 128>(out, q, k, v, causal);
     }
     if (D <= 64) launch_plain<64, T>(out, q, k, v, causal);
