@@ -51,17 +51,18 @@ template <int UNROLL> __device__ float scan_packs(float4 (&v)[UNROLL]) {
 // out[i] … = v + before: the packs begin at element i, and 128 further each
 template <int UNROLL> __device__ void store_packs(
         float* out, const float4 (&v)[UNROLL], float before, int64_t i, int64_t n) {
-    bool whole = i + 128 * (UNROLL - 1) + 4 <= n;
+    if (i + 128 * (UNROLL - 1) + 4 <= n) {
 #pragma unroll
-    for (int u = 0; u < UNROLL; u++, i += 128) {
-        float4 x = v[u];
-        x.x += before, x.y += before, x.z += before, x.w += before;
-        if (whole) *reinterpret_cast<float4*>(out + i) = x;
-        else {
-            if (i < n) out[i] = x.x;
-            if (i + 1 < n) out[i + 1] = x.y;
-            if (i + 2 < n) out[i + 2] = x.z;
-            if (i + 3 < n) out[i + 3] = x.w;
+        for (int u = 0; u < UNROLL; u++)
+            *reinterpret_cast<float4*>(out + i + 128 * u) = make_float4(
+                v[u].x + before, v[u].y + before, v[u].z + before, v[u].w + before);
+    } else {
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++, i += 128) {
+            if (i < n) out[i] = v[u].x + before;
+            if (i + 1 < n) out[i + 1] = v[u].y + before;
+            if (i + 2 < n) out[i + 2] = v[u].z + before;
+            if (i + 3 < n) out[i + 3] = v[u].w + before;
         }
     }
 }
@@ -107,43 +108,41 @@ template <int UNROLL> __global__ void __launch_bounds__(BLOCK_SIZE) scan_kernel(
     __shared__ float tile_sums[2][WARPS], wave_sums[2][WARPS], warp_sums[2][WARPS];
     int lane_id = threadIdx.x % 32, warp_id = threadIdx.x / 32, blocks = gridDim.x;
     int mine = warp_id * UNROLL * 32 + lane_id;  // the thread's first pack in a tile
-    auto stage = [&](int wave) {
-        return stages + wave % STAGES * BLOCK_SIZE * UNROLL + mine;
-    };
+    auto stage = [&](int slot) { return stages + slot * BLOCK_SIZE * UNROLL + mine; };
     auto element = [&](int64_t tile) {  // the first of that pack
         return 4 * (tile * BLOCK_SIZE * UNROLL + mine);
     };
-    auto load = [&](int wave) {
-        int tile = wave * blocks + blockIdx.x;
-        if (tile < tiles) copy_packs<UNROLL>(stage(wave), inp, element(tile), n);
+    auto load = [&](int tile, int slot) {
+        if (tile < tiles) copy_packs<UNROLL>(stage(slot), inp, element(tile), n);
         __pipeline_commit();
     };
-    for (int wave = 0; wave < STAGES - 1; wave++) load(wave);
+    for (int k = 0; k < STAGES - 1; k++) load(k * blocks + blockIdx.x, k);
     float before = 0.0f;  // the sum of all tiles before the one that is scanned
-    for (int wave = 0; (wave - 1) * blocks + int(blockIdx.x) < tiles; wave++) {
-        int tile = wave * blocks + blockIdx.x, last = tile - blocks, now = wave % 2;
+    int tile = blockIdx.x, last = tile - blocks;  // of this wave, and of the last one
+    int slot = 0, last_slot = STAGES - 1;         // where they are
+    for (int now = 0; last < tiles; now = 1 - now) {
         float4 v[UNROLL];
-        if (tile < tiles) {  // the sum of this wave's tile
-            __pipeline_wait_prior(STAGES - 2);
+        for (int u = 0; u < UNROLL && last >= 0; u++) v[u] = stage(last_slot)[u * 32];
+        load(tile + (STAGES - 1) * blocks, last_slot);  // where v was until now
+        if (tile < tiles) {
+            __pipeline_wait_prior(STAGES - 1);
             float sum = 0.0f;
             for (int u = 0; u < UNROLL; u++) {
-                float4 x = stage(wave)[u * 32];
+                float4 x = stage(slot)[u * 32];
                 sum += (x.x + x.y) + (x.z + x.w);
             }
             sum = warp_sum(sum);
             if (lane_id == 0) tile_sums[now][warp_id] = sum;
         }
-        if (last >= 0) {  // the last wave's: what came before it, and its scan
+        if (last >= 0) {
             float sum = 0.0f;
             for (int k = threadIdx.x; k < blocks && k < last; k += BLOCK_SIZE)
                 sum += wait_for(words + last - 1 - k);
             sum = warp_sum(sum);
-            for (int u = 0; u < UNROLL; u++) v[u] = stage(wave - 1)[u * 32];
             float own = scan_packs(v);
             if (lane_id == 0) wave_sums[now][warp_id] = sum;
             if (lane_id == 0) warp_sums[now][warp_id] = own;
         }
-        load(wave + STAGES - 1);  // where the last wave's tile was: it is in registers
         __syncthreads();  // before the warps' sums are read, all must be written
         if (tile < tiles && warp_id == 0) {
             float sum = warp_sum(tile_sums[now][lane_id]);
@@ -154,6 +153,7 @@ template <int UNROLL> __global__ void __launch_bounds__(BLOCK_SIZE) scan_kernel(
             float sum = warp_sum(lane_id < warp_id ? warp_sums[now][lane_id] : 0.0f);
             store_packs(out, v, before + sum, element(last), n);
         }
+        last = tile, last_slot = slot, tile += blocks, slot = (slot + 1) % STAGES;
     }
 }
 
