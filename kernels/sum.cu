@@ -3,8 +3,8 @@
 // The sum of all elements. Any shape and number of elements, contiguous; float32,
 // float16 or bfloat16, added up in float32, rounded once. out: (), 0 if inp is empty.
 // The order of the additions depends on the number of elements, where they start within
-// 16 bytes, and the number of SMs alone, so that results repeat to the bit. Reads each
-// element once; scratch memory: 4 bytes a block and 4 more. Gradient: dout, expanded.
+// 16 bytes, and the GPU alone, so that results repeat to the bit. Reads each element
+// once; scratch memory: 4 bytes a block and 4 more. Gradient: dout, expanded.
 // Notebook: 07_reductions. Own code, after M. Harris, "Optimizing Parallel Reduction in
 // CUDA", and the threadFenceReduction sample of the CUDA samples (BSD-3-Clause).
 //
