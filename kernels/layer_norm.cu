@@ -51,6 +51,14 @@ template <typename T> __device__ void store(T* to, const float* x) {
     *reinterpret_cast<Pack<T>*>(to) = pack;
 }
 
+// In four chains of additions, of which the last links are joined
+__device__ float sum_of(const float* x) {
+    float sums[4] = {};
+#pragma unroll
+    for (int e = 0; e < ELEMENTS; e++) sums[e % 4] += x[e];
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
 __device__ float warp_sum(float value) {
     for (int offset = WARP_SIZE / 2; offset > 0; offset /= 2)
         value += __shfl_xor_sync(0xffffffff, value, offset);
@@ -86,8 +94,8 @@ __global__ void __launch_bounds__(1024) layer_norm_forward_kernel(
     int first = first_column<T>(), left = cols - first;
     inp += blockIdx.x * cols + first;
     out += blockIdx.x * cols + first;
-    float x[ELEMENTS] = {}, sum = 0.0f, squares = 0.0f;
-    Pack<T> w[ELEMENTS / WIDTH], b[ELEMENTS / WIDTH];
+    float x[ELEMENTS] = {}, squares[ELEMENTS];
+    Pack<T> w[ELEMENTS / WIDTH] = {}, b[ELEMENTS / WIDTH] = {};
 #pragma unroll
     for (int p = 0; p < ELEMENTS; p += WIDTH)
         if (WARP_SIZE * p < left) load(x + p, inp + WARP_SIZE * p);
@@ -97,20 +105,20 @@ __global__ void __launch_bounds__(1024) layer_norm_forward_kernel(
             w[p / WIDTH] = pack_at(weight + first + WARP_SIZE * p);
             b[p / WIDTH] = pack_at(bias + first + WARP_SIZE * p);
         }
+    float m = block_sum(sum_of(x), sums[0]) / cols;
 #pragma unroll
-    for (int e = 0; e < ELEMENTS; e++) sum += x[e];
-    float m = block_sum(sum, sums[0]) / cols;
-#pragma unroll
-    for (int e = 0; e < ELEMENTS; e++)
-        if (WARP_SIZE * (e / WIDTH * WIDTH) < left) squares += (x[e] - m) * (x[e] - m);
-    float r = rsqrtf(block_sum(squares, sums[1]) / cols + eps);
+    for (int e = 0; e < ELEMENTS; e++) {
+        x[e] = WARP_SIZE * (e / WIDTH * WIDTH) < left ? x[e] - m : 0.0f;
+        squares[e] = x[e] * x[e];
+    }
+    float r = rsqrtf(block_sum(sum_of(squares), sums[1]) / cols + eps);
     if (threadIdx.x == 0) {
         mean[blockIdx.x] = m;
         rstd[blockIdx.x] = r;
     }
 #pragma unroll
     for (int e = 0; e < ELEMENTS; e++)
-        x[e] = (x[e] - m) * r * float(w[e / WIDTH].at[e % WIDTH]) +
+        x[e] = x[e] * r * float(w[e / WIDTH].at[e % WIDTH]) +
                float(b[e / WIDTH].at[e % WIDTH]);
 #pragma unroll
     for (int p = 0; p < ELEMENTS; p += WIDTH)

@@ -51,6 +51,14 @@ template <typename T> __device__ void store(T* to, const float* x) {
     *reinterpret_cast<Pack<T>*>(to) = pack;
 }
 
+// In four chains of additions, of which the last links are joined
+__device__ float sum_of(const float* x) {
+    float sums[4] = {};
+#pragma unroll
+    for (int e = 0; e < ELEMENTS; e++) sums[e % 4] += x[e];
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
 __device__ float warp_sum(float value) {
     for (int offset = WARP_SIZE / 2; offset > 0; offset /= 2)
         value += __shfl_xor_sync(0xffffffff, value, offset);
@@ -83,8 +91,8 @@ __global__ void __launch_bounds__(1024) rms_norm_forward_kernel(
     int first = first_column<T>(), left = cols - first;
     inp += blockIdx.x * cols + first;
     out += blockIdx.x * cols + first;
-    float x[ELEMENTS] = {}, squares = 0.0f;
-    Pack<T> w[ELEMENTS / WIDTH];
+    float x[ELEMENTS] = {}, squares[ELEMENTS];
+    Pack<T> w[ELEMENTS / WIDTH] = {};
 #pragma unroll
     for (int p = 0; p < ELEMENTS; p += WIDTH)
         if (WARP_SIZE * p < left) load(x + p, inp + WARP_SIZE * p);
@@ -93,8 +101,8 @@ __global__ void __launch_bounds__(1024) rms_norm_forward_kernel(
         if (WARP_SIZE * p < left)
             w[p / WIDTH] = pack_at(weight + first + WARP_SIZE * p);
 #pragma unroll
-    for (int e = 0; e < ELEMENTS; e++) squares += x[e] * x[e];
-    float r = rsqrtf(block_sum(squares, sums) / cols + eps);
+    for (int e = 0; e < ELEMENTS; e++) squares[e] = x[e] * x[e];
+    float r = rsqrtf(block_sum(sum_of(squares), sums) / cols + eps);
     if (threadIdx.x == 0) rstd[blockIdx.x] = r;
 #pragma unroll
     for (int e = 0; e < ELEMENTS; e++) x[e] *= r * float(w[e / WIDTH].at[e % WIDTH]);
