@@ -52,21 +52,21 @@ template <typename T> __device__ void store(T* to, const float* x) {
 }
 
 // In four chains of additions, of which the last links are joined
-__device__ float sum_of(const float* x) {
+static __device__ float sum_of(const float* x) {
     float sums[4] = {};
 #pragma unroll
     for (int e = 0; e < ELEMENTS; e++) sums[e % 4] += x[e];
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-__device__ float warp_sum(float value) {
+static __device__ float warp_sum(float value) {
     for (int offset = WARP_SIZE / 2; offset > 0; offset /= 2)
         value += __shfl_xor_sync(0xffffffff, value, offset);
     return value;
 }
 
 // The sum over the block, for every thread. The next call takes other `sums`.
-__device__ float block_sum(float value, float* sums) {
+static __device__ float block_sum(float value, float* sums) {
     int lane_id = threadIdx.x % WARP_SIZE;
     value = warp_sum(value);
     if (lane_id == 0) sums[threadIdx.x / WARP_SIZE] = value;
