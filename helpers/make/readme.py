@@ -68,7 +68,7 @@ the `load_inline` call. They are written from the notebooks (`make kernels`).
 L2 flushed before each call, results compared before and after. A rate counts the bytes that must be
 moved, or the FLOPs. The floor is a copy of as many bytes, or cuBLAS's product of as many FLOPs,
 timed in turn with them; from 100 % on a kernel is as fast. What is below 1.00 × is slower than the
-rival.
+rival. A file without a row has not been timed since it last changed.
 
 {tables}"""
 
