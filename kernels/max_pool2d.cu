@@ -60,12 +60,48 @@ __global__ void max_pool2d_forward_kernel(float* out,        // (N, C, H_out, W_
     index[at] = best_at;
 }
 
+// Windows of 2 x 2, W a multiple of 8: one thread for four side by side, n in all.
+__global__ void max_pool2d_forward_2x2_kernel(
+    float4* out,        // (N, C, H_out, W / 8)
+    int4* index,        // (N, C, H_out, W / 8)
+    const float4* inp,  // (N, C, H, W / 4)
+    int H, int W, int H_out, int64_t n) {
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    int64_t row = i / (W / 8), plane = row / H_out;
+    int first = 2 * int(row % H_out) * W + 8 * int(i % (W / 8));  // place in its plane
+    const float4* upper = inp + (plane * H * W + first) / 4;
+    const float4* lower = upper + W / 4;
+    float4 a = upper[0], b = upper[1], c = lower[0], d = lower[1];
+    float pixels[2][8] = {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w},
+                          {c.x, c.y, c.z, c.w, d.x, d.y, d.z, d.w}};
+    float best[4];
+    int best_at[4];
+#pragma unroll
+    for (int w = 0; w < 4; w++) {
+        best[w] = pixels[0][2 * w];
+        best_at[w] = first + 2 * w;
+#pragma unroll
+        for (int k = 1; k < 4; k++) {
+            float value = pixels[k / 2][2 * w + k % 2];
+            if (value > best[w] || value != value) {
+                best[w] = value;
+                best_at[w] = first + k / 2 * W + 2 * w + k % 2;
+            }
+        }
+    }
+    out[i] = make_float4(best[0], best[1], best[2], best[3]);
+    index[i] = make_int4(best_at[0], best_at[1], best_at[2], best_at[3]);
+}
+
 // Plane x (one channel of one image), its pixels along y.
 static dim3 plane_grid(int64_t planes, int64_t H, int64_t W) {
     TORCH_CHECK(planes <= INT_MAX && H * W <= 65535 * BLOCK_SIZE, "max_pool2d: expected"
                 " at most 65535 * 256 pixels a plane, got ", H, " x ", W);
     return dim3(planes, (H * W + BLOCK_SIZE - 1) / BLOCK_SIZE);
 }
+
+static bool is_aligned(Tensor x) { return uintptr_t(x.data_ptr()) % 16 == 0; }
 
 std::tuple<Tensor, Tensor> max_pool2d_forward(Tensor inp, int64_t size) {
     check_input("inp", inp, torch::kFloat32, {-1, -1, -1, -1}, inp);
@@ -77,10 +113,19 @@ std::tuple<Tensor, Tensor> max_pool2d_forward(Tensor inp, int64_t size) {
     Tensor index = torch::empty(out.sizes(), inp.options().dtype(torch::kInt32));
     if (out.numel() == 0) return {out, index};
     plane_grid(N * C, H, W);  // refuses what is too large
-    dim3 grid = plane_grid(N * C, H / size, W / size);
-    max_pool2d_forward_kernel<<<grid, BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(
-        out.data_ptr<float>(), index.data_ptr<int>(), inp.data_ptr<float>(), H, W,
-        H / size, W / size, size);
+    float *out_ptr = out.data_ptr<float>(), *inp_ptr = inp.data_ptr<float>();
+    int* index_ptr = index.data_ptr<int>();
+    auto stream = getCurrentCUDAStream();
+    if (size == 2 && W % 8 == 0 && is_aligned(inp)) {
+        int64_t n = out.numel() / 4;
+        max_pool2d_forward_2x2_kernel<<<dim3((n + 127) / 128), 128, 0, stream>>>(
+            reinterpret_cast<float4*>(out_ptr), reinterpret_cast<int4*>(index_ptr),
+            reinterpret_cast<const float4*>(inp_ptr), H, W, H / 2, n);
+    } else {
+        dim3 grid = plane_grid(N * C, H / size, W / size);
+        max_pool2d_forward_kernel<<<grid, BLOCK_SIZE, 0, stream>>>(
+            out_ptr, index_ptr, inp_ptr, H, W, H / size, W / size, size);
+    }
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return {out, index};
 }
@@ -103,6 +148,34 @@ __global__ void max_pool2d_backward_kernel(float* dinp,        // (N, C, H, W)
     dinp[(int64_t)blockIdx.x * H * W + i] = grad;
 }
 
+// As forward: one thread for four windows side by side, n in all.
+__global__ void max_pool2d_backward_2x2_kernel(
+    float4* dinp,        // (N, C, H, W / 4)
+    const float4* dout,  // (N, C, H_out, W / 8)
+    const int4* index,   // (N, C, H_out, W / 8)
+    int H, int W, int H_out, int64_t n) {
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    int64_t row = i / (W / 8), plane = row / H_out;
+    int first = 2 * int(row % H_out) * W + 8 * int(i % (W / 8));  // place in its plane
+    float4 grads = dout[i];
+    int4 places = index[i];
+    float grad[4] = {grads.x, grads.y, grads.z, grads.w};
+    int best_at[4] = {places.x, places.y, places.z, places.w};
+    float pixels[2][8];
+#pragma unroll
+    for (int k = 0; k < 16; k++) {
+        int at = first + k / 8 * W + k % 8, w = k % 8 / 2;  // its window
+        pixels[k / 8][k % 8] = best_at[w] == at ? grad[w] : 0.0f;
+    }
+    float4* upper = dinp + (plane * H * W + first) / 4;
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        upper[k / 2 * (W / 4) + k % 2] = make_float4(
+            pixels[k / 2][k % 2 * 4], pixels[k / 2][k % 2 * 4 + 1],
+            pixels[k / 2][k % 2 * 4 + 2], pixels[k / 2][k % 2 * 4 + 3]);
+}
+
 Tensor max_pool2d_backward(Tensor dout, Tensor index, int64_t size, int64_t H,
                            int64_t W) {
     check_input("dout", dout, torch::kFloat32, {-1, -1, -1, -1}, dout);
@@ -115,9 +188,20 @@ Tensor max_pool2d_backward(Tensor dout, Tensor index, int64_t size, int64_t H,
     Tensor dinp = torch::empty({dout.size(0), dout.size(1), H, W}, dout.options());
     if (dinp.numel() == 0) return dinp;
     dim3 grid = plane_grid(dout.size(0) * dout.size(1), H, W);
-    max_pool2d_backward_kernel<<<grid, BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(
-        dinp.data_ptr<float>(), dout.data_ptr<float>(), index.data_ptr<int>(), H, W,
-        H_out, W_out, size);
+    float *dinp_ptr = dinp.data_ptr<float>(), *dout_ptr = dout.data_ptr<float>();
+    int* index_ptr = index.data_ptr<int>();
+    auto stream = getCurrentCUDAStream();
+    bool is_even = size == 2 && H % 2 == 0 && W % 8 == 0;  // no pixel without a window
+    if (is_even && is_aligned(dout) && is_aligned(index)) {
+        int64_t n = dout.numel() / 4;
+        max_pool2d_backward_2x2_kernel<<<dim3((n + 127) / 128), 128, 0, stream>>>(
+            reinterpret_cast<float4*>(dinp_ptr),
+            reinterpret_cast<const float4*>(dout_ptr),
+            reinterpret_cast<const int4*>(index_ptr), H, W, H_out, n);
+    } else {
+        max_pool2d_backward_kernel<<<grid, BLOCK_SIZE, 0, stream>>>(
+            dinp_ptr, dout_ptr, index_ptr, H, W, H_out, W_out, size);
+    }
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return dinp;
 }
