@@ -112,20 +112,19 @@ template <int UNROLL> __global__ void __launch_bounds__(BLOCK_SIZE) scan_kernel(
     auto element = [&](int64_t tile) {  // the first of that pack
         return 4 * (tile * BLOCK_SIZE * UNROLL + mine);
     };
-    auto load = [&](int tile, int slot) {
+    auto load = [&](int wave, int slot) {
+        int tile = wave * blocks + blockIdx.x;
         if (tile < tiles) copy_packs<UNROLL>(stage(slot), inp, element(tile), n);
         __pipeline_commit();
     };
-    for (int k = 0; k < STAGES - 1; k++) load(k * blocks + blockIdx.x, k);
+    for (int wave = 0; wave < STAGES - 1; wave++) load(wave, wave);
     float before = 0.0f;  // the sum of all tiles before the one that is scanned
-    int tile = blockIdx.x, last = tile - blocks;  // of this wave, and of the last one
-    int slot = 0, last_slot = STAGES - 1;         // where they are
-    for (int now = 0; last < tiles; now = 1 - now) {
+    int slot = 0, last_slot = STAGES - 1;  // where this wave's tile is, and the last's
+    for (int wave = 0; (wave - 1) * blocks + int(blockIdx.x) < tiles; wave++) {
+        int tile = wave * blocks + blockIdx.x, last = tile - blocks, now = wave % 2;
         float4 v[UNROLL];
-        for (int u = 0; u < UNROLL && last >= 0; u++) v[u] = stage(last_slot)[u * 32];
-        load(tile + (STAGES - 1) * blocks, last_slot);  // where v was until now
         if (tile < tiles) {
-            __pipeline_wait_prior(STAGES - 1);
+            __pipeline_wait_prior(STAGES - 2);
             float sum = 0.0f;
             for (int u = 0; u < UNROLL; u++) {
                 float4 x = stage(slot)[u * 32];
@@ -139,10 +138,12 @@ template <int UNROLL> __global__ void __launch_bounds__(BLOCK_SIZE) scan_kernel(
             for (int k = threadIdx.x; k < blocks && k < last; k += BLOCK_SIZE)
                 sum += wait_for(words + last - 1 - k);
             sum = warp_sum(sum);
+            for (int u = 0; u < UNROLL; u++) v[u] = stage(last_slot)[u * 32];
+            load(wave + STAGES - 1, last_slot);  // where v was until now
             float own = scan_packs(v);
             if (lane_id == 0) wave_sums[now][warp_id] = sum;
             if (lane_id == 0) warp_sums[now][warp_id] = own;
-        }
+        } else load(wave + STAGES - 1, last_slot);
         __syncthreads();  // before the warps' sums are read, all must be written
         if (tile < tiles && warp_id == 0) {
             float sum = warp_sum(tile_sums[now][lane_id]);
@@ -153,7 +154,7 @@ template <int UNROLL> __global__ void __launch_bounds__(BLOCK_SIZE) scan_kernel(
             float sum = warp_sum(lane_id < warp_id ? warp_sums[now][lane_id] : 0.0f);
             store_packs(out, v, before + sum, element(last), n);
         }
-        last = tile, last_slot = slot, tile += blocks, slot = (slot + 1) % STAGES;
+        last_slot = slot, slot = (slot + 1) % STAGES;
     }
 }
 
