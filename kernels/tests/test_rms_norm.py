@@ -125,7 +125,9 @@ def test_a_special_value_stays_in_its_row(norm, special, cols):
     inp, weight = floats(3, cols), floats(cols)
     inp[1, 7] = special
     out, _ = norm.rms_norm_forward(inp, weight, EPS)
-    torch.testing.assert_close(out, rms_norm(inp, (cols,), weight, EPS), equal_nan=True)
+    # on the CPU: PyTorch's CUDA kernel makes NaN of a whole row of 63, but not of one of 64
+    want = rms_norm(inp.cpu(), (cols,), weight.cpu(), EPS)
+    torch.testing.assert_close(out.cpu(), want, equal_nan=True)
     assert out[1, 7].isnan() and not out[::2].isnan().any()
 
 

@@ -1,0 +1,148 @@
+"""What the kernel files ask of global memory, counted by Nsight Compute and by the CPU backend.
+
+    python -m kernels.tests.counts      with a GPU and ncu: measures counts.csv
+
+Each row is one call of a host function, the first of its sizes in CASES or the largest that is
+small, with all kernels of the file that the call launches. test_counts.py holds the CPU backend's
+counts to these.
+"""
+
+import csv
+import importlib
+import math
+import re
+import sys
+from pathlib import Path
+from unittest import mock
+
+import torch
+
+from helpers.base.machine import ROOT
+from helpers.compiler import compile_cuda
+from helpers.device import BACKEND, DEVICE
+from helpers.profiling.nvidia_tools import profile
+from helpers.profiling.tool_output import short_name
+from helpers.trace import trace
+from kernels.tests import contract
+
+MEASURED = Path(__file__).with_name("counts.csv")
+SMALL = 30_000  # elements: as many as a trace counts in a moment
+SEED = 0
+
+# operation → Nsight Compute's names; ldgsts: a load that goes to shared memory by itself
+OPERATIONS = {
+    "load": ("ld", "ldgsts_cache_access", "ldgsts_cache_bypass"),
+    "store": ("st",),
+    "atomic": ("atom", "red"),
+}
+WHATS = ("requests", "sectors")
+
+
+def _metric(what: str, suffix: str) -> str:
+    unit = "sm__sass_l1tex_t" if suffix.startswith("ldgsts") else "l1tex__t"
+    return f"{unit}_{what}_pipe_lsu_mem_global_op_{suffix}.sum"
+
+
+METRICS = {
+    f"{operation} {what}": [_metric(what, suffix) for suffix in suffixes]
+    for operation, suffixes in OPERATIONS.items()
+    for what in WHATS
+}
+MARK = "mark_kernel"
+MARK_SOURCE = """
+#include <c10/cuda/CUDAStream.h>
+__global__ void mark_kernel() {}
+void mark() { mark_kernel<<<1, 1, 0, c10::cuda::getCurrentCUDAStream()>>>(); }
+"""
+
+
+def calls():
+    """Yield the file, the function, the size and the arguments of each call, the same anywhere."""
+    for path in sorted((ROOT / "kernels").glob("*.cu")):
+        tests = importlib.import_module(f"kernels.tests.test_{path.stem}")
+        for case in tests.CASES:
+            small = [s for s in case.sizes if 0 < _elements(s) <= SMALL]
+            for size in dict.fromkeys([case.sizes[0], max(small, key=_elements)]):
+                torch.manual_seed(SEED)
+                with mock.patch.object(tests, "DEVICE", "cpu", create=True):
+                    with mock.patch.object(contract, "DEVICE", "cpu"):
+                        arguments = case.arguments(*size)
+                yield path, case.function, size, [_on_device(a) for a in arguments.values()]
+
+
+def _elements(size: tuple) -> int:
+    return math.prod(value for value in size if isinstance(value, int))
+
+
+def _on_device(argument):
+    return argument.to(DEVICE) if isinstance(argument, torch.Tensor) else argument
+
+
+def label(function: str, size: tuple) -> str:
+    return f"{function} {'×'.join(map(str, size))}"
+
+
+def by_cpu_backend() -> dict[str, dict[str, int]]:
+    """Return the counts of each call, by its label."""
+    counts = {}
+    for path, function, size, arguments in calls():
+        report = trace(getattr(compile_cuda(path), function), *arguments)
+        counts[label(function, size)] = {
+            f"{operation} {what}": sum(
+                getattr(access, what)
+                for access in report.accesses
+                if (access.space, access.operation) == ("global", operation)
+            )
+            for operation in OPERATIONS
+            for what in WHATS
+        }
+    return counts
+
+
+def by_nsight_compute() -> dict[str, dict[str, int]]:
+    """Return the counts of each call, by its label, as measured."""
+    with MEASURED.open(newline="") as file:
+        rows = {row.pop("call"): row for row in csv.DictReader(file)}
+    return {call: {k: int(v) for k, v in row.items()} for call, row in rows.items()}
+
+
+def launch_all() -> None:
+    """Make each call once on the GPU, each behind a mark."""
+    mark = compile_cuda(MARK_SOURCE).mark
+    for path, function, _, arguments in calls():
+        mark()
+        getattr(compile_cuda(path), function)(*arguments)
+
+
+def main() -> None:
+    """Write counts.csv."""
+    if BACKEND == "cpu":
+        raise SystemExit("there is no GPU here")
+    launch_all()  # everything is compiled before ncu looks
+    sources = [MARK_SOURCE] + [p.read_text() for p in sorted((ROOT / "kernels").glob("*.cu"))]
+    names = {name for source in sources for name in re.findall(r"\b\w+_kernel\b", source)}
+    metrics = ",".join(name for names in METRICS.values() for name in names)
+    options = ["--kernel-name", f"regex:^({'|'.join(sorted(names))})$", "--metrics", metrics]
+    script = "from kernels.tests.counts import launch_all; launch_all()"
+    found, output = profile([sys.executable, "-c", script], options, "base")
+    if found is None:
+        raise RuntimeError(f"ncu measured nothing:\n{output}")
+    measured: list[dict[str, float]] = []
+    marked = False
+    for row in found["rows"]:
+        if short_name(row["kernel"]) != MARK:
+            counts = measured[-1]
+            counts[row["metric"]] = counts.get(row["metric"], 0) + row["value"]
+        elif not marked:
+            measured.append({})
+        marked = short_name(row["kernel"]) == MARK
+    with MEASURED.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["call", *METRICS])
+        for (_, function, size, _), counts in zip(calls(), measured, strict=True):
+            totals = [sum(int(counts[name]) for name in names) for names in METRICS.values()]
+            writer.writerow([label(function, size), *totals])
+
+
+if __name__ == "__main__":
+    main()
