@@ -81,30 +81,34 @@ static void check_input(const char* name, Tensor x, Tensor like) {
                 " on ", x.device(), ", shape ", x.sizes(), ", strides ", x.strides());
 }
 
-template <typename F> static void with_type(Tensor x, F f) {  // f(an element's zero)
-    if (x.scalar_type() == torch::kFloat32) f(float());
-    else if (x.scalar_type() == torch::kFloat16) f(at::Half());
-    else f(at::BFloat16());
-}
-
 template <typename T> static dim3 grid_for(int64_t n) {
     constexpr int64_t PER_BLOCK = BLOCK_SIZE * Pack<T>::WIDTH;
     return dim3((n + PER_BLOCK - 1) / PER_BLOCK);
+}
+
+template <typename T> static void launch_forward(Tensor out, Tensor inp) {
+    int64_t n = inp.numel();
+    gelu_forward_kernel<T><<<grid_for<T>(n), BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(
+        out.data_ptr<T>(), inp.data_ptr<T>(), n);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
 Tensor gelu_forward(Tensor inp) {
     check_input("inp", inp, inp);
     CUDAGuard guard(inp.device());
     Tensor out = torch::empty_like(inp);
-    int64_t n = inp.numel();
-    if (n == 0) return out;
-    with_type(inp, [&](auto zero) { using T = decltype(zero);
-        gelu_forward_kernel<T>
-            <<<grid_for<T>(n), BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(
-                out.data_ptr<T>(), inp.data_ptr<T>(), n);
-    });
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    if (inp.numel() == 0) return out;
+    if (inp.scalar_type() == torch::kFloat32) launch_forward<float>(out, inp);
+    else if (inp.scalar_type() == torch::kFloat16) launch_forward<at::Half>(out, inp);
+    else launch_forward<at::BFloat16>(out, inp);
     return out;
+}
+
+template <typename T> static void launch_backward(Tensor dinp, Tensor dout, Tensor inp) {
+    int64_t n = inp.numel();
+    gelu_backward_kernel<T><<<grid_for<T>(n), BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(
+        dinp.data_ptr<T>(), dout.data_ptr<T>(), inp.data_ptr<T>(), n);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
 Tensor gelu_backward(Tensor dout, Tensor inp) {
@@ -114,13 +118,10 @@ Tensor gelu_backward(Tensor dout, Tensor inp) {
     check_input("dout", dout, inp);
     CUDAGuard guard(inp.device());
     Tensor dinp = torch::empty_like(inp);
-    int64_t n = inp.numel();
-    if (n == 0) return dinp;
-    with_type(inp, [&](auto zero) { using T = decltype(zero);
-        gelu_backward_kernel<T>
-            <<<grid_for<T>(n), BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(
-                dinp.data_ptr<T>(), dout.data_ptr<T>(), inp.data_ptr<T>(), n);
-    });
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    if (inp.numel() == 0) return dinp;
+    if (inp.scalar_type() == torch::kFloat32) launch_backward<float>(dinp, dout, inp);
+    else if (inp.scalar_type() == torch::kFloat16)
+        launch_backward<at::Half>(dinp, dout, inp);
+    else launch_backward<at::BFloat16>(dinp, dout, inp);
     return dinp;
 }
