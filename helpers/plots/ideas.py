@@ -489,8 +489,8 @@ def draw_mma(owners: Mapping[str, torch.Tensor], lane: int) -> Axes:
     a, b, c = (owners[name] for name in "ABC")
     (M, K), N = a.shape, b.shape[1]
     gap = 1.5
-    size = 0.235 * (K + N + gap)
-    ax = _canvas(size, 0.235 * (M + K + gap), (-0.8, K + N + gap), (-0.2, M + K + gap + 0.8))
+    across, up = K + N + gap, M + K + gap
+    ax = _canvas(0.235 * across, 0.235 * up, (-0.8, across + 0.1), (-0.2, up + 0.8))
     corners = {"A": (0, 0), "B": (K + gap, M + gap), "C": (K + gap, 0)}
     held = []
     for name, matrix in (("A", a), ("B", b), ("C", c)):
