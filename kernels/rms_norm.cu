@@ -27,7 +27,6 @@
 using c10::cuda::CUDAGuard, c10::cuda::getCurrentCUDAStream, torch::Tensor;
 
 constexpr int WARP_SIZE = 32;
-constexpr int ELEMENTS = 16;  // of a row, in the registers of a thread
 
 template <typename T> struct alignas(16) Pack {  // neighbours, moved by one instruction
     static constexpr int WIDTH = 16 / sizeof(T);
@@ -52,7 +51,7 @@ template <typename T> __device__ void store(T* to, const float* x) {
 }
 
 // In four chains of additions, of which the last links are joined
-static __device__ float sum_of(const float* x) {
+template <int ELEMENTS> __device__ float sum_of(const float (&x)[ELEMENTS]) {
     float sums[4] = {};
 #pragma unroll
     for (int e = 0; e < ELEMENTS; e++) sums[e % 4] += x[e];
@@ -74,21 +73,21 @@ static __device__ float block_sum(float value, float* sums) {
     return warp_sum(lane_id < blockDim.x / WARP_SIZE ? sums[lane_id] : 0.0f);
 }
 
-// The first of a thread's columns: a warp has 512 neighbours, a lane of them every 32nd
-// pack, so that its other packs are 32 WIDTH columns apart.
-template <typename T> __device__ int first_column() {
+// The first of a thread's columns: a warp has 32 ELEMENTS neighbours, a lane of them
+// every 32nd pack, so that its other packs are 32 WIDTH columns apart.
+template <typename T, int ELEMENTS> __device__ int first_column() {
     int warp_id = threadIdx.x / WARP_SIZE, lane_id = threadIdx.x % WARP_SIZE;
     return warp_id * WARP_SIZE * ELEMENTS + lane_id * Pack<T>::WIDTH;
 }
 
-// A block per row, which stays in registers. out, inp: (rows, cols); rstd: (rows);
-// weight: (cols)
-template <typename T>
-__global__ void __launch_bounds__(1024) rms_norm_forward_kernel(
+// A block per row, which stays in registers, ELEMENTS in each thread's. out, inp:
+// (rows, cols); rstd: (rows); weight: (cols)
+template <typename T, int ELEMENTS>
+__global__ void __launch_bounds__(1024, 16 / ELEMENTS) rms_norm_forward_kernel(
     T* out, float* rstd, const T* inp, const T* weight, int64_t cols, float eps) {
     constexpr int WIDTH = Pack<T>::WIDTH;
     __shared__ float sums[WARP_SIZE];
-    int first = first_column<T>(), left = cols - first;
+    int first = first_column<T, ELEMENTS>(), left = cols - first;
     inp += blockIdx.x * cols + first;
     out += blockIdx.x * cols + first;
     float x[ELEMENTS] = {}, squares[ELEMENTS];
@@ -127,13 +126,14 @@ __global__ void rms_norm_forward_long_kernel(T* out, float* rstd, const T* inp,
         out[col] = T(float(inp[col]) * r * float(weight[col]));
 }
 
+constexpr int ELEMENTS = 16;  // of a row, in the registers of a thread
 constexpr int STAGES = 2;  // rows of inp and dout on their way to a block
 
 // Asks for this thread's packs of a row of inp and dout, to (2, cols) in shared memory.
 template <typename T>
 __device__ void ask_for_row(T* stage, const T* inp, const T* dout, int64_t row,
                             int64_t rows, int64_t cols) {
-    int first = first_column<T>(), left = row < rows ? cols - first : 0;
+    int first = first_column<T, ELEMENTS>(), left = row < rows ? cols - first : 0;
     inp += row * cols + first;
     dout += row * cols + first;
 #pragma unroll
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(512) rms_norm_backward_kernel(
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ float sums[2][WARP_SIZE];
     T* stages = reinterpret_cast<T*>(shared);  // (STAGES, 2, cols)
-    int first = first_column<T>(), left = cols - first, turn = 0;
+    int first = first_column<T, ELEMENTS>(), left = cols - first, turn = 0;
     float w[ELEMENTS] = {}, dw[ELEMENTS] = {};
 #pragma unroll
     for (int p = 0; p < ELEMENTS; p += WIDTH)
@@ -272,8 +272,8 @@ static bool in_packs(std::initializer_list<Tensor> tensors) {
     return whole;
 }
 
-static int threads_for(int64_t cols, int64_t most) {
-    int64_t warps = (cols + WARP_SIZE * ELEMENTS - 1) / (WARP_SIZE * ELEMENTS);
+static int threads_for(int64_t cols, int64_t elements, int64_t most) {
+    int64_t warps = (cols + WARP_SIZE * elements - 1) / (WARP_SIZE * elements);
     return std::min(most, warps * WARP_SIZE);
 }
 
@@ -286,10 +286,12 @@ std::tuple<Tensor, Tensor> rms_norm_forward(Tensor inp, Tensor weight, double ep
     Tensor rstd = torch::empty(lead, inp.options().dtype(torch::kFloat32));
     if (inp.numel() == 0) return {out, rstd.fill_(NAN)};
     with_type(inp, [&](auto zero) { using T = decltype(zero);
-        int threads = threads_for(cols, 1024);
-        bool fits = cols <= threads * ELEMENTS && in_packs({out, inp, weight});
-        auto kernel = fits ? rms_norm_forward_kernel<T>
-                           : rms_norm_forward_long_kernel<T>;
+        int elements = cols <= 8192 ? 8 : 16;
+        int threads = threads_for(cols, elements, 1024);
+        auto kernel = elements == 8 ? rms_norm_forward_kernel<T, 8>
+                                    : rms_norm_forward_kernel<T, 16>;
+        if (cols > threads * elements || !in_packs({out, inp, weight}))
+            kernel = rms_norm_forward_long_kernel<T>;
         kernel<<<rstd.numel(), threads, 0, getCurrentCUDAStream()>>>(
             out.data_ptr<T>(), rstd.data_ptr<float>(), inp.data_ptr<T>(),
             weight.data_ptr<T>(), cols, eps);
@@ -318,7 +320,7 @@ std::tuple<Tensor, Tensor> rms_norm_backward(Tensor dout, Tensor inp, Tensor wei
     Tensor dinp = torch::empty_like(inp), dweight = torch::empty_like(weight);
     if (inp.numel() == 0) return {dinp, dweight.zero_()};
     with_type(inp, [&](auto zero) { using T = decltype(zero);
-        int threads = threads_for(cols, 512), blocks = 1;
+        int threads = threads_for(cols, ELEMENTS, 512), blocks = 1;
         int64_t shared = STAGES * 2 * cols * sizeof(T);
         bool fits = cols <= threads * ELEMENTS && in_packs({dinp, dout, inp, weight}) &&
                     shared + 1024 <= attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
