@@ -29,22 +29,11 @@ MEASURED = Path(__file__).with_name("counts.csv")
 SMALL = 30_000  # elements: as many as a trace counts in a moment
 SEED = 0
 
-# operation → Nsight Compute's names; ldgsts: a load that goes on to shared memory by itself
-OPERATIONS = {
-    "load": ("ld", "ldgsts"),
-    "store": ("st",),
-    "atomic": ("atom", "red"),
-}
+# operation → Nsight Compute's names; ld: asynchronous copies to shared memory as well
+OPERATIONS = {"load": ("ld",), "store": ("st",), "atomic": ("atom", "red")}
 WHATS = ("requests", "sectors")
-
-
-def _metric(what: str, suffix: str) -> str:
-    unit = "sm__sass_l1tex_t" if suffix == "ldgsts" else "l1tex__t"
-    return f"{unit}_{what}_pipe_lsu_mem_global_op_{suffix}.sum"
-
-
 METRICS = {
-    f"{operation} {what}": [_metric(what, suffix) for suffix in suffixes]
+    f"{operation} {what}": [f"l1tex__t_{what}_pipe_lsu_mem_global_op_{s}.sum" for s in suffixes]
     for operation, suffixes in OPERATIONS.items()
     for what in WHATS
 }
