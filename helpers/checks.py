@@ -76,28 +76,48 @@ def check_grad(fn, ref, *inputs, rtol=None, atol=None):
     print(f"out and the gradients of {of}: float32 agrees with float64")
 
 
-def check_spread(report, elements):
-    """Raise AssertionError unless threads share the work, as far as their stores show it.
+def check_spread(report, elements, operation="store", shared_loads=None):
+    """Raise AssertionError unless threads share the work, as far as their requests show it.
 
-    `report` is what `trace` returned, of four blocks or more that together store `elements`
-    elements, hundreds, in global memory, each up to three times. Refuses one thread that does the
-    work of many, threads that all do all of it, and no launch at all.
+    `report` is what `trace` returned, of four warps or more that together store `elements`
+    elements, hundreds, in global memory, each up to three times; with `operation` "load" they load
+    them from there, for kernels that store little. Refuses one thread, warp or block that does
+    the work of many, threads that all do all of it, and no launch at all. Shared memory may be
+    shared out unevenly, so it has a limit of its own if one is given: the most requests to load
+    from it that a warp may make, one after the other.
     """
     assert report.launches, "right numbers; but no kernel was launched"
-    stores = [a for a in report.accesses if (a.operation, a.space) == ("store", "global")]
-    requests, lanes = sum(a.requests for a in stores), sum(a.lanes for a in stores)
-    warps = sum(
-        math.prod(launch.grid) * math.ceil(math.prod(launch.block) / WARP_SIZE)
-        for launch in report.launches
-    )
+    done = {"store": "stored", "load": "loaded"}[operation]
+    totals = [_totals(launch, operation) for launch in report.launches]
+    lanes, requests, warps = map(sum, zip(*totals, strict=True))
     assert lanes <= 3 * elements, (
-        f"right numbers; but each is stored {lanes // elements:,} times: threads do the work of all"
+        f"right numbers; but each is {done} {lanes // elements:,} times: threads do the work of all"
     )
     # a warp's threads may store in a few branches, one after the other; or have blocks of their own
     assert requests <= max(warps, elements // 8), (
         f"right numbers; but one thread does the work of many: of {elements:,} elements a warp "
-        f"stores {lanes / requests:.3g} at once"
+        f"{operation}s {lanes / requests:.3g} at once"
     )
+    for launch, (_, requests, warps) in zip(report.launches, totals, strict=True):
+        busiest = launch.busiest[operation, "global"]
+        even = max(1, requests / warps, elements / WARP_SIZE / warps)  # wide loads are fewer
+        assert busiest <= 2.5 * even, (
+            f"right numbers; but one warp does the work of many: of {requests:,} requests to "
+            f"{operation}, in {launch.kernel}, it makes {busiest:,}; "
+            f"{warps:,} warps could share them"
+        )
+        slowest = launch.busiest["load", "shared"]
+        assert shared_loads is None or slowest <= shared_loads, (
+            f"right numbers; but in {launch.kernel} a warp loads {slowest:,} times from shared "
+            f"memory, one after the other; {shared_loads:,} times would do"
+        )
+
+
+def _totals(launch, operation):
+    """Return a launch's lanes and requests in global memory, and its warps."""
+    found = [a for a in launch.accesses if (a.operation, a.space) == (operation, "global")]
+    warps = math.prod(launch.grid) * math.ceil(math.prod(launch.block) / WARP_SIZE)
+    return sum(a.lanes for a in found), sum(a.requests for a in found), warps
 
 
 @contextmanager

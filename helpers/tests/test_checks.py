@@ -11,7 +11,9 @@ import torch.nn.functional as F
 
 from helpers import checks
 from helpers.checks import check_close, check_grad, check_spread, expect_error, poisoned
-from helpers.simulator import blockDim, blockIdx, gridDim, threadIdx
+from helpers.compiler import compile_cuda
+from helpers.device import DEVICE
+from helpers.simulator import blockDim, blockIdx, gridDim, shared_array, syncthreads, threadIdx
 from helpers.trace import Trace, trace
 
 
@@ -385,6 +387,41 @@ def every_block(out, n):
         out[i] = i
 
 
+def pairs(out, n):
+    i = blockIdx.x * blockDim.x + threadIdx.x
+    if i < n // 2:
+        out[i] = out[n - 1 - i] = 0
+
+
+def first_warps(out, n):
+    if threadIdx.x < 32:
+        for i in range(threadIdx.x, blockDim.x, 32):
+            out[blockIdx.x * blockDim.x + i] = i
+
+
+def first_threads(out, n):
+    if threadIdx.x == 0:
+        for i in range(blockDim.x):
+            out[blockIdx.x * blockDim.x + i] = i
+
+
+def first_block(out, n):
+    if blockIdx.x == 0:
+        for i in range(threadIdx.x, n, blockDim.x):
+            out[i] = i
+
+
+def last_block(out, n):
+    if blockIdx.x == gridDim.x - 1:
+        for i in range(threadIdx.x, n, blockDim.x):
+            out[i] = i
+
+
+def cells(out, n):
+    i = (blockIdx.y * blockDim.y + threadIdx.y) * 32 + blockIdx.x * blockDim.x + threadIdx.x
+    out[i] = i
+
+
 @pytest.mark.filterwarnings("ignore:.*Both write the same value")
 @pytest.mark.parametrize(
     "kernel, grid, block, complaint",
@@ -394,8 +431,16 @@ def every_block(out, n):
         (one_each, 3, 100, None),
         (strided, 1, 64, None),
         (in_branches, 4, 64, None),
+        (strided, 2, 64, None),
+        (pairs, 2, 128, None),
+        (cells, (2, 1), (16, 8), None),
+        (cells, (4, 8), (8, 1), None),
         (last_thread, 4, 64, "one thread does the work of many: of 256 .* stores 1 at once"),
         (strided, 1, 1, "one thread does the work of many"),
+        (first_threads, 2, 128, "one thread does the work of many"),
+        (first_warps, 2, 128, "8 requests to store, in first_warps, it makes 4; 8 warps could"),
+        (first_block, 4, 64, "8 requests to store, in first_block, it makes 4; 8 warps could"),
+        (last_block, 4, 64, "in last_block, it makes 4"),
         (every_block, 4, 64, "each is stored 4 times: threads do the work of all"),
     ],
 )
@@ -406,6 +451,84 @@ def test_one_thread_cannot_stand_in_for_many(kernel, grid, block, complaint):
     else:
         with pytest.raises(AssertionError, match=complaint):
             check_spread(report, 256)
+
+
+def tree(out, inp, n):
+    block_sums = shared_array(128)
+    t = threadIdx.x
+    block_sums[t] = inp[blockIdx.x * blockDim.x + t]
+    half = 64
+    while half > 0:
+        syncthreads()
+        if t < half:
+            block_sums[t] += block_sums[t + half]
+        half //= 2
+    if t == 0:
+        out[blockIdx.x] = block_sums[0]
+
+
+def one_adds(out, inp, n):
+    block_sums = shared_array(128)
+    block_sums[threadIdx.x] = inp[blockIdx.x * blockDim.x + threadIdx.x]
+    syncthreads()
+    if threadIdx.x == 0:
+        out[blockIdx.x] = sum(block_sums[i] for i in range(128))
+
+
+def warp_loads(out, inp, n):
+    block_sums = shared_array(128)
+    if threadIdx.x < 32:
+        for i in range(threadIdx.x, 128, 32):
+            block_sums[i] = inp[blockIdx.x * blockDim.x + i]
+    syncthreads()
+    if threadIdx.x == 0:
+        out[blockIdx.x] = block_sums[0]
+
+
+def all_load(out, inp, n):
+    total = 0.0
+    for i in range(n):
+        total += inp[i]
+    if threadIdx.x == 0:
+        out[blockIdx.x] = total
+
+
+@pytest.mark.parametrize(
+    "kernel, complaint",
+    [
+        (tree, None),
+        (one_adds, "in one_adds a warp loads 128 times from shared .*; 20 times would do"),
+        (warp_loads, "8 requests to load, in warp_loads, it makes 4; 8 warps could share them"),
+        (all_load, "each is loaded 256 times"),
+    ],
+)
+def test_loads_are_shared_out(kernel, complaint):
+    report = trace(kernel, 2, 128, torch.empty(2), torch.ones(256), 256)
+    if complaint is None:
+        check_spread(report, 256, "load", shared_loads=20)
+    else:
+        with pytest.raises(AssertionError, match=complaint):
+            check_spread(report, 256, "load", shared_loads=20)
+
+
+def test_wide_loads_need_fewer_warps():
+    wide = compile_cuda(
+        """
+        __global__ void wide_kernel(float4* out, const float4* inp, int n) {
+            int i = blockIdx.x * blockDim.x + threadIdx.x;
+            if (i < n) out[i] = inp[i];
+        }
+        torch::Tensor wide(torch::Tensor inp) {
+            auto out = torch::empty_like(inp);
+            wide_kernel<<<8, 128>>>(reinterpret_cast<float4*>(out.data_ptr<float>()),
+                                    reinterpret_cast<float4*>(inp.data_ptr<float>()), 256);
+            return out;
+        }
+        """
+    ).wide
+    report = trace(wide, torch.ones(1024, device=DEVICE))
+    check_spread(report, 1024)
+    check_spread(report, 1024, "load")
 
 
 def test_numbers_without_a_kernel_are_refused():

@@ -3,7 +3,7 @@
 import ctypes
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +23,7 @@ SUMS = [
     "same_address", "joined_requests", "joined_wavefronts",
 ]  # fmt: skip
 OPERATIONS = ["load", "store", "atomic"]  # by AccessKind
+SPACES = ["global", "shared"]
 ARRAY_BITS = 44  # of an offset; above them stands which array it is, if a request reaches several
 
 
@@ -109,6 +110,7 @@ class _Reader:
             [access for _, access in sorted(self.accesses.items())],
             self._lines(),
             [Stage(*stage, requests) for stage, requests in sorted(self.stages.items())],
+            self._busiest(),
         )
 
     def _add_accesses(self, part: dict) -> None:
@@ -124,6 +126,14 @@ class _Reader:
         for stage, warp, number, requests in part["stages"]:
             access = merged[number]
             self.stages[stage, warp, access.line, access.operation, access.space] += requests
+
+    def _busiest(self) -> Counter[tuple[str, str]]:
+        most = Counter()
+        for part in self.counted["counters"]:
+            for space, kinds in zip(SPACES, part["busiest"], strict=True):
+                for operation, requests in zip(OPERATIONS, kinds, strict=True):
+                    most |= Counter({(operation, space): requests})  # the larger one
+        return most
 
     def _access(self, counted: dict) -> Access:
         place = self.code.place(counted["code"] - self.base)

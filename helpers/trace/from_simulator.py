@@ -3,7 +3,7 @@
 import functools
 import itertools
 import linecache
-from collections import defaultdict
+from collections import Counter, defaultdict
 from sys import _getframe
 
 import numpy as np
@@ -42,6 +42,7 @@ def record(kernel, grid, block, *args):
         accesses=list(recorder.accesses.values()),
         lines=recorder.lines(),
         stages=recorder.stages,
+        busiest=recorder.busiest,
     )
 
 
@@ -61,6 +62,7 @@ class _Recorder:
         }
         self.accesses = {}
         self.stages = []
+        self.busiest = Counter()
         self.shared_bytes = 0
         self._executions = defaultdict(lambda: [0, 0])  # (file, line, part of it) → by warps, lanes
         self._flops = defaultdict(int)  # (file, line) → operations
@@ -147,11 +149,12 @@ class _Recorder:
         self.shared_bytes = max(
             self.shared_bytes, sum(a.size * element_bytes(a) for a in current.shared.values())
         )
-        stages = defaultdict(int)
+        stages, of_warp = defaultdict(int), Counter()
         in_order = defaultdict(list)  # warp, …, stage → each request to shared memory, its Access
         for (warp, site, what, stage, _), (requests, came) in self._requests.items():
             file, line, *_ = site
             stages[stage, warp, line, *what[:2]] += len(requests)
+            of_warp[warp, *what[:2]] += len(requests)
             self._execute(file, line, (site, what), len(requests), sum(came))
             access = self._access(file, line, *what)
             for offsets in requests:
@@ -160,6 +163,8 @@ class _Recorder:
                     in_order[warp, what, stage].append((tuple(offsets), access))
                 if block == (0, 0, 0) and len(access.samples) < SAMPLES:
                     access.samples.append(Request(block, warp, tuple(offsets)))
+        for (_, *what), requests in of_warp.items():
+            self.busiest |= Counter({tuple(what): requests})  # the larger one
         for made in in_order.values():
             _count_joined(made)
         for (_, file, line, part, _), executions in self._marked.items():

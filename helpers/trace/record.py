@@ -4,6 +4,7 @@ The terms are those of Nsight Compute. A *request* is one memory instruction of 
 32-byte *sectors* of global memory, or takes *wavefronts* (passes) over the banks of shared memory.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 Dim = tuple[int, int, int]
@@ -82,4 +83,6 @@ class Launch:
     accesses: list[Access]
     lines: list[Line]
     stages: list[Stage]
+    # (operation, space) → requests of the warp that made most, of all blocks
+    busiest: Counter[tuple[str, str]] = field(default_factory=Counter)
     registers: int | None = None  # of a thread, by nvcc for the chip here; None: not known

@@ -214,7 +214,7 @@ class Overview:
 
 
 def _sum(group: list[Launch]) -> Launch:
-    """Return launches that are alike as one; samples and stages are the first one's."""
+    """Return launches that are alike as one; samples, stages and busiest are the first one's."""
     accesses = _totals(access for launch in group for access in launch.accesses)
     lines = _totals(line for launch in group for line in launch.lines)
     return replace(group[0], accesses=accesses, lines=lines)

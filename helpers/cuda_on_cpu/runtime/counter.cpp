@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <mutex>
 
 #include "faults.h"
@@ -100,6 +101,7 @@ void Counter::begin_block(uint3 block) {
     for (auto& log : requests_) log.clear(request_pool_);  // of a block that was abandoned
     for (auto& log : visits_) log.clear(visit_pool_);
     first_block_ = block.x == 0 && block.y == 0 && block.z == 0;
+    std::memset(of_warp_, 0, sizeof of_warp_);
     warp_ = stage_ = 0;
     dynamic_shared_ = reinterpret_cast<std::uintptr_t>(position.dynamic_shared);
 }
@@ -156,6 +158,9 @@ void Counter::count_warp(unsigned warp) {
 void Counter::count(MemoryRequest& request, unsigned warp) {
     unsigned number = site_of(request);
     AccessSite& site = *sites_[number];
+    bool shared = site.array->shared;
+    std::uint64_t& busiest = busiest_[shared][unsigned(site.kind)];
+    busiest = std::max(busiest, ++of_warp_[warp][shared][unsigned(site.kind)]);
     if (first_block_) {
         stages_[{stage_, warp, number}]++;
         if (site.samples++ < SAMPLES) {
@@ -263,11 +268,15 @@ std::string Counter::take() {
         const auto& [stage, warp, site] = entry.first;
         return list({stage, warp, site, entry.second});
     });
+    text += ",\"busiest\":" + list(busiest_, [](const auto& kinds) {
+        return list(kinds, [](std::uint64_t requests) { return number(requests); });
+    });
     sites_.clear();
     sites_of_code_.clear();
     executions_.clear();
     samples_.clear();
     stages_.clear();
+    std::memset(busiest_, 0, sizeof busiest_);
     other_arrays_.clear();
     return text + "}";
 }

@@ -180,6 +180,8 @@ private:
     std::vector<std::vector<Visit>> visit_pool_;
     unsigned times_counted_[MAX_WARPS] = {};
     unsigned warp_ = 0;         // the one that runs
+    std::uint64_t of_warp_[MAX_WARPS][2][3] = {};  // of the block, by shared, kind: its requests
+    std::uint64_t busiest_[2][3] = {};             // of the warp that made most, of all blocks
     bool first_block_ = false;  // block (0,0,0), which the samples and stages are of
     unsigned stage_ = 0;        // barriers that the block has passed
     std::uintptr_t dynamic_shared_ = 0;
