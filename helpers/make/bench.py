@@ -7,6 +7,8 @@ and README's table are written from the records (by `make results` as well).
 import os
 import sys
 
+import torch
+
 from helpers.base.called_kernels import called_kernels
 from helpers.compiler import set_up
 from helpers.device import BACKEND
@@ -37,6 +39,7 @@ def main(names: list[str]) -> int:
         print("make bench needs an NVIDIA GPU; kernels/README.md has what was measured on one")
         return 1
     set_up()
+    torch.backends.cudnn.allow_tf32 = False  # float32 against float32, as matmul has it
     failed = []
     for op in names or CASES:
         try:
