@@ -153,7 +153,22 @@ def _declared(source, kernel, parameter):
     return name[1] if name else "", bool(to_const) or _only_reads(source, kernel, text)
 
 
+def with_structures(source: Source) -> list[tuple[int, int]]:
+    """Return where the headers stand of functions that seem to take or return a structure.
+
+    Calls of these are inlined: see __global__ in cuda_runtime.h.
+    """
+    found = []
+    for function in source.functions:
+        first, last = function.parameters
+        passed = [function.returns, *split(source.bare[first + 1 : last])]
+        if not all(re.search(_NO_STRUCTURE, part) for part in passed if part.strip()):
+            found.append((function.start, function.start + len(function.header)))
+    return found
+
+
 _NUMBER = r"(?:unsigned|signed|long|short|int|char|float|double|half|bool|size_t|u?int\d+_t)"
+_NO_STRUCTURE = rf"[*&]|^[\w\s]*\b(?:void|{_NUMBER})\b"
 _OPERATOR = r"(?:[-+*/%<>]|==|!=)"
 _ELSE_NUMBER = r":\s*-?\.?\d"  # i < n ? a[i] : 0.0f
 _CHANGE = r"(?:<<|>>|[-+*/%&|^])?=(?!=)|\+\+|--"

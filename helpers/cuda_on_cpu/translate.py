@@ -30,6 +30,7 @@ def translate(src: str, check: bool = False, trace: bool = False) -> str:
         raise TranslateError(*fault)
     src = leave_out_headers(src)
     src = rewrite_asm(src)
+    src = _rewrite_noinline(src, check)
     src = _rewrite_words(src)
     src = _rewrite_clock(src)
     src = _rewrite_volatile(src)
@@ -43,6 +44,8 @@ def translate(src: str, check: bool = False, trace: bool = False) -> str:
     src = _rewrite_dynamic_shared(src, check)
     if trace:
         src = checked.mark_loops(src)
+    if check:
+        src = _rewrite_copies(src)
     src = rewrite_launch_calls(src)
     src = rewrite_kernel_addresses(src)
     src = rewrite_launches(src)
@@ -61,11 +64,18 @@ def _replace(src: str, pattern: str, replacement) -> str:
     return "".join(parts) + src[end:]
 
 
-def _rewrite_words(src: str) -> str:
+def _rewrite_noinline(src: str, check: bool) -> str:
     # A macro of this name would break GCC's own headers, which say __attribute__((__noinline__)).
-    src = _replace(
-        src, r"\b(?<!\(\()__noinline__\b", lambda found, own: "__attribute__((noinline))"
-    )
+    inlined = checked.with_structures(Source(src)) if check else []
+
+    def rewrite(found, own):
+        in_inlined = any(start <= found.start() < end for start, end in inlined)
+        return "" if in_inlined else "__attribute__((noinline))"
+
+    return _replace(src, r"\b(?<!\(\()__noinline__\b", rewrite)
+
+
+def _rewrite_words(src: str) -> str:
     # __shared__ becomes `static thread_local`: the word must not be said twice, and alignas, which
     # C++ wants at the very front of a declaration, not come after it.
     src = _replace(src, r"\bstatic(?=\s+(?:\w+\s+)*__shared__\b)", lambda found, own: "")
@@ -74,6 +84,12 @@ def _rewrite_words(src: str) -> str:
     )
     aligned = r"\b__shared__(\s+)(alignas\s*\((?:[^()]|\([^()]*\))*\))"
     return _replace(src, aligned, lambda found, own: f"{found[2]}{found[1]}__shared__")
+
+
+def _rewrite_copies(src: str) -> str:
+    """memcpy and its like: the compiler tells of no bytes that these move."""
+    own = r"(?<![\w.>:])(?:(?:cuda *:: *)?std *:: *|:: *)?(memcpy|memmove|memset)(?=\s*\()"
+    return _replace(src, own, lambda found, own: f"::cuda_on_cpu::{found[1]}")
 
 
 def _rewrite_clock(src: str) -> str:

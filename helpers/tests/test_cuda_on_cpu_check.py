@@ -689,6 +689,48 @@ void run(torch::Tensor x) { own_kernel<<<1, 32>>>(x.data_ptr<float>()); }
     assert torch.equal(x, torch.full((32,), 6.0))
 
 
+def test_structures_and_bytes_that_move_as_a_whole():
+    moving = compile_cuda(
+        """
+#include <cstring>
+__device__ __noinline__ float total(float4 v) { return v.x + v.y + v.z + v.w; }
+__device__ __noinline__ float4 four(float x) { return make_float4(x, x, x, x); }
+__global__ void pass_kernel(float* out, const float4* x) {
+    out[threadIdx.x] = total(x[threadIdx.x]);
+}
+__global__ void return_kernel(float4* out, const float* x) {
+    out[threadIdx.x] = four(x[threadIdx.x]);
+}
+__global__ void copy_kernel(float* out, const float* x, int bytes) {
+    float mine[5] = {x[threadIdx.x], 1, 2, 3, 4};
+    memcpy(out + 4 * threadIdx.x, mine, bytes);
+}
+void take(torch::Tensor out, torch::Tensor x) {
+    pass_kernel<<<1, 32>>>(out.data_ptr<float>(), (const float4*)x.data_ptr<float>());
+}
+void give(torch::Tensor out, torch::Tensor x) {
+    return_kernel<<<1, 32>>>((float4*)out.data_ptr<float>(), x.data_ptr<float>());
+}
+void copy(torch::Tensor out, torch::Tensor x, int bytes) {
+    copy_kernel<<<1, 32>>>(out.data_ptr<float>(), x.data_ptr<float>(), bytes);
+}
+""",
+        check=True,
+    )
+    x, y = torch.rand(128), torch.zeros(128)
+    moving.take(y, x)
+    assert torch.allclose(y[:32], x.view(32, 4).sum(1))
+    moving.give(y, x)
+    moving.copy(y, x, 16)
+    for args, message in (
+        ((moving.take, y, x[:124].clone()), "line 6: reads x[31], but x ends at x[30]"),
+        ((moving.give, y[:124].clone(), x), "line 9: writes out[31], but out ends at out[30]"),
+        ((moving.copy, y, x, 20), "line 13: writes out[4], written by thread (0,0,0) in line 13"),
+        ((moving.copy, y[:124].clone(), x, 16), "line 13: writes out[124]"),
+    ):
+        assert message in fails(*args)
+
+
 def test_what_fences_and_atomics_order_does_not_race(cu):
     x = torch.rand(1000)
     out = torch.zeros(1)

@@ -61,6 +61,7 @@ def check_global(access, requests, size):
 # --- what belongs to one request ------------------------------------------------------------------
 
 cuda(r"""
+#include <cstring>
 __device__ float twice(const float* x, int i) {
     return 2 * x[i];  // called twice
 }
@@ -290,6 +291,67 @@ def test_a_loop_of_one_line_counts_its_body(compiled):
     _, [launch] = record(compiled.one_line, torch.zeros(64), torch.ones(3))
     [line] = [line for line in launch.lines if line.line == line_of("// loop of one line")]
     assert (line.executions, line.lanes, line.flops) == (2 * 3, 2 * (24 + 16 + 8), 96)
+
+
+# --- structures that move as a whole --------------------------------------------------------------
+
+cuda(r"""
+struct Five { float v[5]; };
+template <class T> __device__ __noinline__ float add_up(T pack) {
+    const float* numbers = reinterpret_cast<const float*>(&pack);
+    float sum = 0;
+    for (int k = 0; k < int(sizeof(T) / sizeof(float)); k++) sum += numbers[k];
+    return sum;
+}
+template <class T> __device__ __noinline__ T pack_at(const T* at) { return *at; }  // load
+template <class T> __device__ __noinline__ void put(T* at, T pack) { *at = pack; }  // store
+template <class T> __device__ void assign(T& to, const T& from) { to = from; }  // load store
+template <class T> struct Two { T a[2]; };
+template <class T> __global__ void packs_kernel(T* y, T* x, float* sums) {
+    int i = threadIdx.x;
+    sums[i] = add_up(x[i]);  // load
+    sums[i] += add_up(i % 2 ? x[i] : x[i + 32]);  // load
+    y[i] = pack_at(x + 32 + i);  // store
+    put(y + 32 + i, x[i]);  // load
+    auto add = [](T one, T two) { return add_up(one) + add_up(two); };
+    sums[i] += add(x[i + 1], x[0]);  // load load
+    assign(y[64 + i], x[64 + i]);
+    auto *pairs = reinterpret_cast<Two<T>*>(y), *from = reinterpret_cast<Two<T>*>(x);
+    pairs[64 + i].a[1] = from[32].a[1];  // load store
+    memcpy(y + 256 + i, x + 96 + i, sizeof(T));  // load store
+    T mine[2];
+    std::memmove(mine, x + i, sizeof mine);  // load of 2
+    memset(y + 300 + 2 * i, 0, sizeof mine);  // store of 2
+    sums[i] += add_up(mine[1]);
+}
+void packs(torch::Tensor y, torch::Tensor x, torch::Tensor sums, int numbers) {
+    float *to = y.data_ptr<float>(), *from = x.data_ptr<float>(), *s = sums.data_ptr<float>();
+    if (numbers == 4)
+        packs_kernel<<<1, 32>>>(reinterpret_cast<float4*>(to), reinterpret_cast<float4*>(from), s);
+    else
+        packs_kernel<<<1, 32>>>(reinterpret_cast<Five*>(to), reinterpret_cast<Five*>(from), s);
+}
+""")
+
+
+@pytest.mark.parametrize("numbers", [4, 5])
+def test_structures_that_are_passed_returned_or_copied(compiled, numbers):
+    y, x, sums = torch.zeros(364 * numbers), torch.rand(129 * numbers), torch.zeros(32)
+    _, [launch] = record(compiled.packs, y, x, sums, numbers)
+    x, y = x.view(-1, numbers), y.view(-1, numbers)
+    odd = (torch.arange(32) % 2 > 0)[:, None]
+    added = [x[:32], torch.where(odd, x[:32], x[32:64]), x[1:33], x[:1].expand(32, -1), x[1:33]]
+    assert torch.allclose(sums, sum(part.sum(1) for part in added))
+    assert torch.equal(y[256:288], x[96:128])
+    told = [a for a in launch.accesses if a.array in ("x", "y")]
+    expected = {}
+    for number, line in enumerate("".join(_STRINGS).splitlines(), 1):
+        if line_of("struct Five") <= number <= line_of("// store of 2"):
+            words = line.partition("//")[2].split()
+            size = 4 * numbers * (2 if "of" in words else 1)
+            for operation in {"load", "store"} & set(words):
+                expected[number, operation, size] = words.count(operation)
+    assert {(a.line, a.operation, a.bytes): a.requests for a in told} == expected
 
 
 # --- warp operations, stages, launches ------------------------------------------------------------

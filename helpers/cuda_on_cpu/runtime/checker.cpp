@@ -151,9 +151,8 @@ void Checker::find(Recent& recent, std::uintptr_t address, unsigned bytes, Acces
         if (shared.contains(address)) array = &shared;
     if (!array) array = checks_->find(address, bytes);
     if (array) {
-        unsigned site = recent.code == code
-                            ? Mark{recent.mark}.site()
-                            : checks_->site(code);
+        bool has_site = recent.code == code && recent.array;
+        unsigned site = has_site ? Mark{recent.mark}.site() : checks_->site(code);
         unsigned cell_bytes = array->shadow->cell_bytes();
         recent = {code, array->begin, array->bytes, array->bytes - bytes, array,
                   array->shadow->cells(),

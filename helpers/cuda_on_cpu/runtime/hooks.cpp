@@ -57,8 +57,8 @@ ACCESSES(16)
 
 // Of any number of bytes.
 static void tell_of_any(const void* address, std::size_t bytes, AccessKind kind, const void* code) {
-    if (Checker* checker = checker_here)
-        checker->look_at(std::uintptr_t(address), unsigned(bytes), {kind}, code);
+    Checker* checker = checker_here;
+    if (checker && bytes) checker->look_at(std::uintptr_t(address), unsigned(bytes), {kind}, code);
 }
 HOOK void __tsan_read_range(void* p, std::size_t n) { tell_of_any(p, n, LOAD, CALLER); }
 HOOK void __tsan_write_range(void* p, std::size_t n) { tell_of_any(p, n, STORE, CALLER); }

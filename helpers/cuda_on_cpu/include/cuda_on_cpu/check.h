@@ -166,6 +166,30 @@ inline void note_fence([[maybe_unused]] Scope scope) {
 #endif
 }
 
+#if defined(CUDA_ON_CPU_CHECK)
+extern "C" {
+CUDA_ON_CPU_API void* __tsan_memcpy(void* to, const void* from, std::size_t bytes);
+CUDA_ON_CPU_API void* __tsan_memmove(void* to, const void* from, std::size_t bytes);
+CUDA_ON_CPU_API void* __tsan_memset(void* to, int value, std::size_t bytes);
+}
+// What stands for the functions of these names in a checked string. A number's bytes are left to
+// the compiler, which makes a load and a store of them.
+constexpr bool is_number(std::size_t bytes) {
+    return bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8;
+}
+CUDA_ON_CPU_INLINE void* memcpy(void* to, const void* from, std::size_t bytes) {
+    if (__builtin_constant_p(bytes) && is_number(bytes)) return __builtin_memcpy(to, from, bytes);
+    return __tsan_memcpy(to, from, bytes);
+}
+CUDA_ON_CPU_INLINE void* memmove(void* to, const void* from, std::size_t bytes) {
+    if (__builtin_constant_p(bytes) && is_number(bytes)) return __builtin_memmove(to, from, bytes);
+    return __tsan_memmove(to, from, bytes);
+}
+CUDA_ON_CPU_INLINE void* memset(void* to, int value, std::size_t bytes) {
+    return __tsan_memset(to, value, bytes);
+}
+#endif
+
 // A parameter in the kernel's own list.
 struct Declared {
     const char* name;
