@@ -267,6 +267,31 @@ def test_registers_come_from_nvcc_where_it_is():
     assert Trace([tile_launch()], source="no C++").occupancy("T4").registers is None
 
 
+SEVERAL = """
+template <int N> __global__ void turn_kernel(float* x) {
+    float v[N];
+    for (int k = 0; k < N; k++) v[k] = x[threadIdx.x + 32 * k];
+    for (int k = 0; k < N; k++) x[threadIdx.x + 32 * k] = v[N - 1 - k] * v[k];
+}
+template <int N> void launch(torch::Tensor x) { turn_kernel<N><<<1, 32>>>(x.data_ptr<float>()); }
+void turn(torch::Tensor x) { launch<2>(x), launch<16>(x); }
+"""
+
+
+def test_registers_are_those_of_the_instance_that_ran():
+    report = trace(compile_cuda(SEVERAL).turn, torch.rand(512))
+    instances = [launch.instance for launch in report.launches]
+    assert instances == ["turn_kernel<2>", "turn_kernel<16>"]
+    assert len(report.accesses) == 4  # launches of two instances are not alike
+    try:
+        usage = device_code.resource_usage(SEVERAL, "sm_75")
+    except ToolMissing:
+        pytest.skip("needs nvcc")
+    for i, instance in enumerate(instances):
+        assert report.kernel(i).occupancy("T4").registers == usage[instance].registers
+    assert usage[instances[0]] != usage[instances[1]]
+
+
 JOINED = """
 __global__ void rows_of_16(const float* x, float* out, int n) {
     __shared__ float s[64][4];

@@ -87,8 +87,9 @@ class _Reader:
         self.counted, self.code, self.text, self.kernels = counted, code, text, kernels
         self.base = counted["base"]
         self.kernel = counted["kernel"]
+        self.instance = self._kernel_that_ran() or self.kernel
         if plain_name(self.kernel) not in kernels:  # it was launched through a pointer
-            self.kernel = self._kernel_that_ran() or self.kernel
+            self.kernel = self.instance
         self.accesses: dict[tuple, Access] = {}
         self.stages: dict[tuple, int] = defaultdict(int)
 
@@ -111,6 +112,7 @@ class _Reader:
             self._lines(),
             [Stage(*stage, requests) for stage, requests in sorted(self.stages.items())],
             self._busiest(),
+            self.instance,
         )
 
     def _add_accesses(self, part: dict) -> None:

@@ -21,8 +21,9 @@ ANY = {
 def add_device_code(launches: list[Launch], source: str, arch: str) -> None:
     """Write into launches what nvcc makes of them for a chip; nothing where it cannot tell."""
     for launch in launches:
-        launch.registers = registers(source, launch.kernel, arch)
-        widest = _widest(source, launch.kernel, arch)
+        kernel = launch.instance or launch.kernel
+        launch.registers = registers(source, kernel, arch)
+        widest = _widest(source, kernel, arch)
         for access in launch.accesses:
             if access.space == "shared":
                 unknown = widest.get((None, access.operation))

@@ -85,4 +85,5 @@ class Launch:
     stages: list[Stage]
     # (operation, space) → requests of the warp that made most, of all blocks
     busiest: Counter[tuple[str, str]] = field(default_factory=Counter)
+    instance: str | None = None  # of a template that ran, "scale_kernel<float>"; None: not known
     registers: int | None = None  # of a thread, by nvcc for the chip here; None: not known

@@ -39,7 +39,7 @@ class Trace:
         self._source = source
         alike: dict[tuple, list[Launch]] = {}
         for launch in self.launches:
-            key = (launch.kernel, launch.grid, launch.block, launch.shared_bytes)
+            key = (launch.kernel, launch.instance, launch.grid, launch.block, launch.shared_bytes)
             alike.setdefault(key, []).append(launch)
         self._groups = list(alike.values())
         self._sums = [_sum(group) for group in self._groups]
@@ -104,7 +104,8 @@ class Trace:
         threads, registers = math.prod(launch.block), launch.registers
         if chip is not None and self._source is not None:
             arch = occupancy(chip, threads).chip.arch
-            registers = from_nvcc.registers(self._source, launch.kernel, arch)
+            kernel = launch.instance or launch.kernel
+            registers = from_nvcc.registers(self._source, kernel, arch)
         return occupancy(chip, threads, launch.shared_bytes, registers)
 
     # ---- the tables -----------------------------------------------------------------------------
