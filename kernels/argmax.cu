@@ -120,11 +120,14 @@ template <typename T> static void launch(Tensor out, Tensor inp) {
         &alive, argmax_kernel<T>, BLOCK_SIZE, 0));
     int blocks = std::min<int64_t>((n + per_block - 1) / per_block, alive * sms);
     Tensor indices = torch::empty({blocks}, out.options());
-    Tensor scratch = torch::zeros({blocks + 1}, inp.options().dtype(torch::kFloat32));
+    Tensor scratch = torch::empty({blocks + 1}, inp.options().dtype(torch::kFloat32));
     float* values = scratch.data_ptr<float>();
-    argmax_kernel<T><<<blocks, BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(
-        out.data_ptr<int64_t>(), values, indices.data_ptr<int64_t>(),
-        reinterpret_cast<int*>(values + blocks), inp.data_ptr<T>(), n);
+    int* done = reinterpret_cast<int*>(values + blocks);
+    cudaStream_t stream = getCurrentCUDAStream();
+    C10_CUDA_CHECK(cudaMemsetAsync(done, 0, sizeof(int), stream));
+    argmax_kernel<T><<<blocks, BLOCK_SIZE, 0, stream>>>(
+        out.data_ptr<int64_t>(), values, indices.data_ptr<int64_t>(), done,
+        inp.data_ptr<T>(), n);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 

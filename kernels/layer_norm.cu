@@ -21,12 +21,14 @@
 //             Tensor inp, Tensor weight, Tensor mean, Tensor rstd);""",
 //     functions=["layer_norm_forward", "layer_norm_backward"])
 #include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
+#include <cuda/annotated_ptr>
 #include <cuda_pipeline.h>
 #include <torch/types.h>
 #include <algorithm>
 using c10::cuda::CUDAGuard, c10::cuda::getCurrentCUDAStream, torch::Tensor;
 
 constexpr int WARP_SIZE = 32;
+constexpr int ELEMENTS = 16;  // of a row, in the registers of a thread
 
 template <typename T> struct alignas(16) Pack {  // neighbours, moved by one instruction
     static constexpr int WIDTH = 16 / sizeof(T);
@@ -50,12 +52,21 @@ template <typename T> __device__ void store(T* to, const float* x) {
     *reinterpret_cast<Pack<T>*>(to) = pack;
 }
 
-// In four chains of additions, of which the last links are joined
-template <int ELEMENTS> __device__ float sum_of(const float (&x)[ELEMENTS]) {
-    float sums[4] = {};
+// In two chains of additions, of which the last links are joined
+template <typename T> __device__ float sum_of(const Pack<T>& x) {
+    float sums[2] = {};
 #pragma unroll
-    for (int e = 0; e < ELEMENTS; e++) sums[e % 4] += x[e];
-    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    for (int k = 0; k < Pack<T>::WIDTH; k++) sums[k % 2] += float(x.at[k]);
+    return sums[0] + sums[1];
+}
+
+// Of the distances from m
+template <typename T> __device__ float sum_of_squares(const Pack<T>& x, float m) {
+    float sums[2] = {};
+#pragma unroll
+    for (int k = 0; k < Pack<T>::WIDTH; k++)
+        sums[k % 2] += (float(x.at[k]) - m) * (float(x.at[k]) - m);
+    return sums[0] + sums[1];
 }
 
 static __device__ float warp_sum(float value) {
@@ -75,53 +86,59 @@ template <typename V> __device__ V block_sum(V value, V* sums) {
     return warp_sum(lane_id < blockDim.x / WARP_SIZE ? sums[lane_id] : V());
 }
 
-// The first of a thread's columns: a warp has 32 ELEMENTS neighbours, a lane of them
-// every 32nd pack, so that its other packs are 32 WIDTH columns apart.
-template <typename T, int ELEMENTS> __device__ int first_column() {
+// The first of a thread's columns: a warp has 512 neighbours, a lane of them every 32nd
+// pack, so that its other packs are 32 WIDTH columns apart.
+template <typename T> __device__ int first_column() {
     int warp_id = threadIdx.x / WARP_SIZE, lane_id = threadIdx.x % WARP_SIZE;
     return warp_id * WARP_SIZE * ELEMENTS + lane_id * Pack<T>::WIDTH;
 }
 
-// A block per row, which stays in registers, ELEMENTS in each thread's. out, inp:
-// (rows, cols); weight, bias: (cols); mean, rstd: (rows)
-template <typename T, int ELEMENTS>
-__global__ void __launch_bounds__(1024, 16 / ELEMENTS) layer_norm_forward_kernel(
-    T* out, float* mean, float* rstd, const T* inp, const T* weight, const T* bias,
-    int64_t cols, float eps) {
-    constexpr int WIDTH = Pack<T>::WIDTH;
+// A block per row, whose packs stay in registers. WHOLE: each thread has all of its
+// packs, and a block at most 512 threads. out, inp: (rows, cols); weight, bias: (cols);
+// mean, rstd: (rows)
+template <typename T, bool WHOLE>
+__global__ void
+__launch_bounds__(WHOLE ? 512 : 1024, !WHOLE ? 1 : sizeof(T) == 4 ? 2 : 3)
+layer_norm_forward_kernel(T* out, float* mean, float* rstd, const T* inp,
+                          const T* weight, const T* bias, int64_t cols, float eps) {
+    constexpr int PACKS = ELEMENTS / Pack<T>::WIDTH, STEP = WARP_SIZE * Pack<T>::WIDTH;
     __shared__ float sums[2][WARP_SIZE];
-    int first = first_column<T, ELEMENTS>(), left = cols - first;
-    inp += blockIdx.x * cols + first;
-    out += blockIdx.x * cols + first;
-    float x[ELEMENTS] = {}, squares[ELEMENTS];
-    Pack<T> w[ELEMENTS / WIDTH] = {}, b[ELEMENTS / WIDTH] = {};
+    int first = first_column<T>(), left = WHOLE ? INT_MAX : cols - first;
+    float share = 1.0f / cols;
+    const T* row = cuda::associate_access_property(
+        inp + blockIdx.x * cols + first, cuda::access_property::persisting());
+    Pack<T> x[PACKS], w[PACKS], b[PACKS];
 #pragma unroll
-    for (int p = 0; p < ELEMENTS; p += WIDTH)
-        if (WARP_SIZE * p < left) load(x + p, inp + WARP_SIZE * p);
+    for (int p = 0; p < PACKS; p++)
+        if (p * STEP < left) x[p] = pack_at(row + p * STEP);
 #pragma unroll
-    for (int p = 0; p < ELEMENTS; p += WIDTH)
-        if (WARP_SIZE * p < left) {  // while x is on its way
-            w[p / WIDTH] = pack_at(weight + first + WARP_SIZE * p);
-            b[p / WIDTH] = pack_at(bias + first + WARP_SIZE * p);
-        }
-    float m = block_sum(sum_of(x), sums[0]) / cols;
+    for (int p = 0; p < PACKS; p++)  // while x is on its way
+        if (p * STEP < left) w[p] = pack_at(weight + first + p * STEP);
+    float sum = 0.0f, squares = 0.0f;
 #pragma unroll
-    for (int e = 0; e < ELEMENTS; e++) {
-        x[e] = WARP_SIZE * (e / WIDTH * WIDTH) < left ? x[e] - m : 0.0f;
-        squares[e] = x[e] * x[e];
-    }
-    float r = rsqrtf(block_sum(sum_of(squares), sums[1]) / cols + eps);
+    for (int p = 0; p < PACKS; p++)
+        if (p * STEP < left) sum += sum_of(x[p]);
+    float m = block_sum(sum, sums[0]) * share;
+#pragma unroll
+    for (int p = 0; p < PACKS; p++)
+        if (p * STEP < left) squares += sum_of_squares(x[p], m);
+    float r = rsqrtf(block_sum(squares, sums[1]) * share + eps);
+#pragma unroll
+    for (int p = 0; p < PACKS; p++)
+        if (p * STEP < left) b[p] = pack_at(bias + first + p * STEP);
     if (threadIdx.x == 0) {
         mean[blockIdx.x] = m;
         rstd[blockIdx.x] = r;
     }
+    out += blockIdx.x * cols + first;
 #pragma unroll
-    for (int e = 0; e < ELEMENTS; e++)
-        x[e] = x[e] * r * float(w[e / WIDTH].at[e % WIDTH]) +
-               float(b[e / WIDTH].at[e % WIDTH]);
-#pragma unroll
-    for (int p = 0; p < ELEMENTS; p += WIDTH)
-        if (WARP_SIZE * p < left) store(out + WARP_SIZE * p, x + p);
+    for (int p = 0; p < PACKS; p++)
+        if (p * STEP < left) {
+            for (int k = 0; k < Pack<T>::WIDTH; k++)
+                x[p].at[k] = T((float(x[p].at[k]) - m) * r * float(w[p].at[k]) +
+                               float(b[p].at[k]));
+            *reinterpret_cast<Pack<T>*>(out + p * STEP) = x[p];
+        }
 }
 
 // x has to be contiguous, of this type and shape, on the GPU of `like`
@@ -159,8 +176,8 @@ static bool in_packs(std::initializer_list<Tensor> tensors) {
     return whole;
 }
 
-static int threads_for(int64_t cols, int64_t elements, int64_t most) {
-    int64_t warps = (cols + WARP_SIZE * elements - 1) / (WARP_SIZE * elements);
+static int threads_for(int64_t cols, int64_t most) {
+    int64_t warps = (cols + WARP_SIZE * ELEMENTS - 1) / (WARP_SIZE * ELEMENTS);
     return std::min(most, warps * WARP_SIZE);
 }
 
@@ -201,11 +218,11 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_forward(Tensor inp, Tensor weight,
     Tensor rstd = torch::empty_like(mean);
     if (inp.numel() == 0) return {out, mean.fill_(NAN), rstd.fill_(NAN)};
     with_type(inp, [&](auto zero) { using T = decltype(zero);
-        int elements = cols <= 8192 ? 8 : 16;
-        int threads = threads_for(cols, elements, 1024);
-        auto kernel = elements == 8 ? layer_norm_forward_kernel<T, 8>
-                                    : layer_norm_forward_kernel<T, 16>;
-        if (cols > threads * elements || !in_packs({out, inp, weight, bias}))
+        int threads = threads_for(cols, 1024);
+        bool whole = cols == threads * ELEMENTS && threads <= 512;
+        auto kernel = whole ? layer_norm_forward_kernel<T, true>
+                            : layer_norm_forward_kernel<T, false>;
+        if (cols > threads * ELEMENTS || !in_packs({out, inp, weight, bias}))
             kernel = layer_norm_forward_long_kernel<T>;
         kernel<<<mean.numel(), threads, 0, getCurrentCUDAStream()>>>(
             out.data_ptr<T>(), mean.data_ptr<float>(), rstd.data_ptr<float>(),
@@ -215,14 +232,13 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_forward(Tensor inp, Tensor weight,
     return {out, mean, rstd};
 }
 
-constexpr int ELEMENTS = 16;  // of a row, in the registers of a thread
 constexpr int STAGES = 2;  // rows of inp and dout on their way to a block
 
 // Asks for this thread's packs of a row of inp and dout, to (2, cols) in shared memory.
 template <typename T>
 __device__ void ask_for_row(T* stage, const T* inp, const T* dout, int64_t row,
                             int64_t rows, int64_t cols) {
-    int first = first_column<T, ELEMENTS>(), left = row < rows ? cols - first : 0;
+    int first = first_column<T>(), left = row < rows ? cols - first : 0;
     inp += row * cols + first;
     dout += row * cols + first;
 #pragma unroll
@@ -244,7 +260,7 @@ __global__ void __launch_bounds__(512) layer_norm_backward_kernel(
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ float2 sums[2][WARP_SIZE];
     T* stages = reinterpret_cast<T*>(shared);  // (STAGES, 2, cols)
-    int first = first_column<T, ELEMENTS>(), left = cols - first, turn = 0;
+    int first = first_column<T>(), left = cols - first, turn = 0;
     float w[ELEMENTS] = {}, dw[ELEMENTS] = {}, db[ELEMENTS] = {};
 #pragma unroll
     for (int p = 0; p < ELEMENTS; p += WIDTH)
@@ -362,7 +378,7 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(Tensor dout, Tensor inp,
     Tensor dbias = torch::empty_like(weight);
     if (inp.numel() == 0) return {dinp, dweight.zero_(), dbias.zero_()};
     with_type(inp, [&](auto zero) { using T = decltype(zero);
-        int threads = threads_for(cols, ELEMENTS, 512), blocks = 1;
+        int threads = threads_for(cols, 512), blocks = 1;
         int64_t shared = STAGES * 2 * cols * sizeof(T);
         bool fits = cols <= threads * ELEMENTS && in_packs({dinp, dout, inp, weight}) &&
                     shared + 1024 <= attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);

@@ -96,11 +96,13 @@ template <typename T> static void launch(Tensor out, Tensor inp) {
         &alive, sum_kernel<T>, BLOCK_SIZE, 0));
     int blocks = std::min<int64_t>((n + per_block - 1) / per_block, alive * sms);
     blocks = std::max(blocks, 1);  // for no elements too: somebody has to write 0
-    Tensor scratch = torch::zeros({blocks + 1}, inp.options().dtype(torch::kFloat32));
+    Tensor scratch = torch::empty({blocks + 1}, inp.options().dtype(torch::kFloat32));
     float* partial = scratch.data_ptr<float>();
-    sum_kernel<T><<<blocks, BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(
-        out.data_ptr<T>(), partial, reinterpret_cast<int*>(partial + blocks),
-        inp.data_ptr<T>(), n);
+    int* done = reinterpret_cast<int*>(partial + blocks);
+    cudaStream_t stream = getCurrentCUDAStream();
+    C10_CUDA_CHECK(cudaMemsetAsync(done, 0, sizeof(int), stream));
+    sum_kernel<T><<<blocks, BLOCK_SIZE, 0, stream>>>(out.data_ptr<T>(), partial, done,
+                                                     inp.data_ptr<T>(), n);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 

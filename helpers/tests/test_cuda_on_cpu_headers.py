@@ -18,6 +18,7 @@ CUDA = r"""
 #include <cooperative_groups/memcpy_async.h>
 #include <cooperative_groups/reduce.h>
 #include <cooperative_groups/scan.h>
+#include <cuda/annotated_ptr>
 #include <cuda/atomic>
 #include <cuda/barrier>
 #include <cuda/cmath>
@@ -241,7 +242,9 @@ __global__ void atomics(int* counter, int* flag, int* data, int* out) {
 __global__ void float8(const float* x, __nv_fp8_storage_t* e4m3, __nv_fp8_storage_t* e5m2,
                        float* back, __nv_fp8x4_e4m3* fours) {
     int i = threadIdx.x;
-    __nv_fp8_e4m3 a(x[i]);
+    const float* kept =
+        cuda::associate_access_property(x + i, cuda::access_property::persisting());
+    __nv_fp8_e4m3 a(*kept);
     e4m3[i] = a.__x;
     e5m2[i] = __nv_cvt_float_to_fp8(x[i], __NV_NOSAT, __NV_E5M2);
     back[i] = float(a);
