@@ -160,6 +160,15 @@ __global__ void reverses(float* x) {
     x[threadIdx.x] = s[63 - threadIdx.x];
 }
 EXPORT reverse(const Arrays& a) { reverses<<<1, 64>>>(a.at<float>(0)); }
+
+__device__ void wait_for(int* flag);
+__global__ void spins_elsewhere(int* flag) {
+    wait_for(flag);  // line: spin_elsewhere
+    *flag = 2;
+}
+EXPORT spin_elsewhere(const Arrays& a) { spins_elsewhere<<<4, 2>>>(a.at<int>(0)); }
+#line 1 "/usr/include/machine_code_of_no_line.h"
+__device__ __attribute__((noinline)) void wait_for(int* flag) { while (*flag == 0) {} }
 """
 
 
@@ -399,7 +408,7 @@ def test_trap(lib):
     assert f"thread (6,0,0), line {line('trap')}: __trap()" in message
 
 
-@pytest.mark.parametrize("name", ["spin", "spin_blindly"])
+@pytest.mark.parametrize("name", ["spin", "spin_blindly", "spin_elsewhere"])
 def test_a_loop_that_never_ends(lib, short_patience, name):
     message = error_of(lib, name, ints(0))
     assert re.match(r"spins\w* \(launched at line \d+\), block \(\d,0,0\), thread", message)

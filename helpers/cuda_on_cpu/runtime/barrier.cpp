@@ -6,7 +6,7 @@ namespace cuda_on_cpu {
 
 int Multiprocessor::wait_at_barrier(Barrier kind, int predicate, int line) {
     if (kind == Barrier::grid && !grid_->launch.cooperative)
-        fail_at(line, nullptr, "grid.sync() needs a launch by cudaLaunchCooperativeKernel.");
+        fail_at(line, {}, "grid.sync() needs a launch by cudaLaunchCooperativeKernel.");
     leave_plain_calls();
     unsigned thread = position.thread;
     if (arrived_ == 0) {

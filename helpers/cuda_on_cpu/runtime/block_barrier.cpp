@@ -42,10 +42,10 @@ void init(BlockBarrier& barrier, unsigned expected) {
 std::uint32_t arrive(BlockBarrier& barrier, unsigned count, int line) {
     Multiprocessor& here = in_kernel("a barrier");
     if (!barrier.expected)
-        here.fail_at(line, nullptr, "a barrier is used that no thread has initialised (or not yet: "
+        here.fail_at(line, {}, "a barrier is used that no thread has initialised (or not yet: "
                      "__syncthreads() is needed after init).");
     if (count > barrier.pending)
-        here.fail_at(line, nullptr, "more threads arrive at a barrier than the " +
+        here.fail_at(line, {}, "more threads arrive at a barrier than the " +
                      std::to_string(barrier.expected) + " that it expects.");
     if (here.grid().checks) here.checker()->arrive(&barrier);
     std::uint32_t phase = barrier.phase;
@@ -88,7 +88,7 @@ static void meet(BlockBarrier& barrier, unsigned count, bool waits, const char* 
 void meet_at_named_barrier(unsigned id, unsigned count, bool waits, int line) {
     Multiprocessor& here = in_kernel("a barrier");
     if (id >= NAMED_BARRIERS || !count || count % WARP_SIZE)
-        here.fail_at(line, nullptr, "bar.sync " + std::to_string(id) + ", " + std::to_string(count) +
+        here.fail_at(line, {}, "bar.sync " + std::to_string(id) + ", " + std::to_string(count) +
                      ": there are barriers 0 to 15, and whole warps of threads meet at them.");
     meet(here.named_barrier(id), count, waits, "bar.sync", line);
 }

@@ -383,7 +383,7 @@ void Checker::check_cells(const Recent& recent, std::uintptr_t address, unsigned
 
 void Checker::fail(const std::string& sentence, const void* code) {
     Quiet quiet;
-    multiprocessor_.fail_at(Checks::line(code), nullptr, sentence);
+    multiprocessor_.fail_at(Checks::line(code), {}, sentence);
 }
 
 static const char* present(AccessKind kind) {
@@ -543,7 +543,7 @@ void Checker::index_out_of_bounds(int line, std::intptr_t index, const std::stri
         names += (own == of_type ? "" : "a row of ") + std::string(array.name);
     }
     std::string what = names.empty() ? "an array of type" : names + ", whose type is";
-    multiprocessor_.fail_at(line, nullptr,
+    multiprocessor_.fail_at(line, {},
                             "index " + std::to_string(index) + " is outside " + what + " " +
                                 element + of_type + ".");
 }

@@ -58,7 +58,7 @@ private:
                 try {
                     Multiprocessor::mine().run_blocks(grid, chunk, chunks);
                 } catch (const std::bad_alloc&) {
-                    grid.stop({grid.launch.kernel, 0, nullptr, "no memory for its threads' stacks."});
+                    grid.stop({grid.launch.kernel, 0, {}, "no memory for its threads' stacks."});
                 }
                 lock.lock();
                 if (--busy_ == 0) finished_.notify_one();
@@ -93,7 +93,9 @@ static unsigned cores() {
 }
 
 static std::string describe(const Fault& fault) {
-    int line = fault.line ? fault.line : source_line(fault.code);
+    int line = fault.line;
+    for (void* code : fault.code)
+        if (!line) line = source_line(code);
     std::string at_line = line ? ", line " + std::to_string(line) : "";
     return fault.where + at_line + ": " + fault.sentence;
 }
@@ -221,7 +223,7 @@ static void run_to_the_end(const Launch& launch) {
     if (checks)
         for (Multiprocessor* multiprocessor : grid.working) multiprocessor->checker()->end_launch();
     std::string written = written_padding(launch);
-    if (!written.empty()) grid.stop({text(launch), 0, nullptr, written});
+    if (!written.empty()) grid.stop({text(launch), 0, {}, written});
     std::fflush(stdout);  // what the kernel printed shows before the cell ends
     stopped_at.reset();
     if (grid.stopped) {
@@ -285,7 +287,7 @@ static void refuse_own_memory(Multiprocessor& parent, const Launch& launch) {
                          (shared && pointer >= shared &&
                           pointer < shared + parent.launch().shared_bytes);
         if (is_shared || parent.in_stacks(pointer))
-            parent.fail_at(launch.line, nullptr,
+            parent.fail_at(launch.line, {},
                            "passes " + std::string(is_shared ? "shared" : "local") +
                                " memory to " + launch.kernel +
                                ", but a kernel that a kernel launches sees global memory only.");

@@ -77,23 +77,27 @@ static std::string describe_fault(int number, const siginfo_t* info, void* conte
     return std::string(access_kind(context)) + "address " + address + ", where there is no memory.";
 }
 
-std::vector<void*> running_calls() {
+Calls running_calls() {
 #if defined(__GLIBC__) || defined(__APPLE__)
     void* frames[64];
-    return std::vector<void*>(frames, frames + backtrace(frames, 64));
+    return Calls(frames, frames + backtrace(frames, 64));
 #else
     return {};
 #endif
 }
 
-// Where the thread that the signal came to stands in the kernel's library; null if not in there.
-static void* code_of_kernel(const Multiprocessor& here) {
+// Where the thread that the signal came to stands in the kernel's library, the innermost first: it
+// may be in a table of jumps to other libraries, which is of no line.
+static Calls code_of_kernel(const Multiprocessor& here, void* context) {
+    Calls code;
     Dl_info kernel, frame;
-    if (!dladdr(reinterpret_cast<void*>(here.launch().run_threads), &kernel)) return nullptr;
-    for (void* returns_to : running_calls())
-        if (dladdr(returns_to, &frame) && frame.dli_fbase == kernel.dli_fbase)
-            return static_cast<char*>(returns_to) - 1;  // of the call, not behind it
-    return nullptr;
+    if (!dladdr(reinterpret_cast<void*>(here.launch().run_threads), &kernel)) return code;
+    for (void* at : running_calls()) {
+        if (!dladdr(at, &frame) || frame.dli_fbase != kernel.dli_fbase) continue;
+        bool is_call = at != code_address(context);  // it returns to behind the call
+        code.push_back(static_cast<char*>(at) - is_call);
+    }
+    return code;
 }
 
 // Runs on the thread's fault stack. It never returns to a kernel that has faulted: it leaves the
@@ -107,15 +111,15 @@ static void handle(int number, siginfo_t* info, void* context) {
         static thread_local int tries;
         if (!here || !here->is_expelled()) return;
         if (const char* why = here->why_expelled()) {
-            void* code = code_of_kernel(*here);
-            if (!code && ++tries < TRIES) return;
+            Calls code = code_of_kernel(*here, context);
+            if (code.empty() && ++tries < TRIES) return;
             tries = 0;
             here->fail_at(0, code, why);
         }
         here->abandon();
     }
     if (here)
-        here->fail_at(0, code_address(context), describe_fault(number, info, context, *here));
+        here->fail_at(0, {code_address(context)}, describe_fault(number, info, context, *here));
     if (number == SIGSEGV && access_kind(context) == READS && let_read_past_the_end(info->si_addr))
         return;
     // Not ours: the same instruction faults once more, into the handler that was there before us.
@@ -200,7 +204,7 @@ static void watch(Watchdog& dog) {
             sigaction(SIGINT, &ours, &interrupt_before);
             dog.catches_interrupts = true;
         }
-        if (interrupted) grid->stop({grid->launch.kernel, 0, nullptr, "interrupted."});
+        if (interrupted) grid->stop({grid->launch.kernel, 0, {}, "interrupted."});
         for (Multiprocessor* multiprocessor : grid->multiprocessors()) {
             double idle = multiprocessor->seconds_without_progress();
             if (interrupted || (grid->stopped && idle > GRACE)) {

@@ -27,7 +27,7 @@ public:
 void forget_watchdog();
 
 // What the calls return to that the calling thread is in, the innermost first; none if unknown.
-std::vector<void*> running_calls();
+Calls running_calls();
 
 // The file that the code at this address was loaded from; `module` is what dladdr says about it.
 std::string file_of(void* code_address, const Dl_info& module);

@@ -28,7 +28,7 @@ static bool free_in_kernel(void* memory, const char* call, void* caller) {
     Multiprocessor* here = Multiprocessor::running();
     if (!memory || !here) return !memory;
     bool again = was_freed(memory);
-    here->fail_at(0, static_cast<char*>(caller) - 1,
+    here->fail_at(0, {static_cast<char*>(caller) - 1},
                   std::string(call) + (again ? " of memory that has been freed already."
                                              : " of memory that no kernel has allocated."));
 }

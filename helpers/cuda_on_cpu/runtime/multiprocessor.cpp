@@ -118,7 +118,7 @@ void Multiprocessor::run_blocks(Grid& grid, std::uint64_t chunk, std::uint64_t c
         }
     }
     std::string written = describe_written_padding(shared_, launch);
-    if (!written.empty()) grid.stop({text(launch), 0, nullptr, written});
+    if (!written.empty()) grid.stop({text(launch), 0, {}, written});
     grid_ = nullptr;
 }
 
@@ -183,7 +183,7 @@ void Multiprocessor::fiber_main() {
         } catch (...) {
             thrown = "of an unknown type";
         }
-        if (!thrown.empty()) self.fail_at(0, nullptr, "an exception left the kernel: " + thrown);
+        if (!thrown.empty()) self.fail_at(0, {}, "an exception left the kernel: " + thrown);
         Fiber& idle = *self.running_;
         self.free_.push_back(&idle);
         self.switch_away(idle);
@@ -341,17 +341,17 @@ std::string Multiprocessor::place(unsigned thread, int line) const {
 }
 
 void Multiprocessor::fail(const std::string& sentence) {
-    grid_->stop({place(), 0, nullptr, sentence});
+    grid_->stop({place(), 0, {}, sentence});
     abandon();
 }
 
-void Multiprocessor::fail_at(int line, void* code, const std::string& sentence) {
+void Multiprocessor::fail_at(int line, const Calls& code, const std::string& sentence) {
     grid_->stop({place() + ", thread " + text(threadIdx), line, code, sentence, blockIdx, threadIdx, true});
     abandon();
 }
 
 void Multiprocessor::stop(unsigned thread, int line, const std::string& sentence) {
-    grid_->stop({place() + ", thread " + index_text(thread), line, nullptr, sentence, blockIdx,
+    grid_->stop({place() + ", thread " + index_text(thread), line, {}, sentence, blockIdx,
                  thread_index(grid_->launch, thread), true});
 }
 
@@ -485,7 +485,7 @@ void yield() {
 
 void fail(const char* sentence, int line) {
     if (!running_here) throw std::logic_error(std::string(sentence) + ", line " + std::to_string(line));
-    running_here->fail_at(line, nullptr, sentence);
+    running_here->fail_at(line, {}, sentence);
 }
 
 }  // namespace cuda_on_cpu

@@ -29,10 +29,12 @@ constexpr std::uint32_t lanes_below(unsigned lane) { return lane > 31 ? ~0u : (1
 
 uint3 thread_index(const Launch& launch, unsigned thread);
 
+using Calls = std::vector<void*>;  // addresses in machine code
+
 struct Fault {
     std::string where;     // kernel, block, thread
     int line;              // of the CUDA string; 0 if only the machine code's address is known
-    void* code;            // that address, or null
+    Calls code;            // that address and those of its calls, innermost first; may be empty
     std::string sentence;
     uint3 block{};         // blockIdx and threadIdx, where `of_thread`
     uint3 thread{};
@@ -122,7 +124,7 @@ public:
     AsyncCopies& copies() { return copies_; }
     [[noreturn]] void fail(const std::string& sentence);  // stops the grid with an error
     // Likewise, naming the running thread and the line.
-    [[noreturn]] void fail_at(int line, void* code, const std::string& sentence);
+    [[noreturn]] void fail_at(int line, const Calls& code, const std::string& sentence);
     void stop(unsigned thread, int line, const std::string& sentence);  // likewise; goes on
     [[noreturn]] void abandon();                          // leaves the block as it is
     void do_after_grid(std::function<cudaError_t()> work, bool is_tail);
