@@ -101,10 +101,9 @@ def check_spread(report, elements, operation="store", shared_loads=None):
     for launch, (_, requests, warps) in zip(report.launches, totals, strict=True):
         busiest = launch.busiest[operation, "global"]
         even = max(1, requests / warps, elements / WARP_SIZE / warps)  # wide loads are fewer
-        assert busiest <= 2.5 * even, (
-            f"right numbers; but one warp does the work of many: of {requests:,} requests to "
-            f"{operation}, in {launch.kernel}, it makes {busiest:,}; "
-            f"{warps:,} warps could share them"
+        assert busiest <= 2 or busiest < 2 * even, (
+            f"right numbers; but one warp does the work of many: it makes {busiest:,} of "
+            f"{requests:,} requests to {operation} in {launch.kernel}, for {warps:,} warps to share"
         )
         slowest = launch.busiest["load", "shared"]
         assert shared_loads is None or slowest <= shared_loads, (

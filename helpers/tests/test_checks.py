@@ -438,9 +438,9 @@ def cells(out, n):
         (last_thread, 4, 64, "one thread does the work of many: of 256 .* stores 1 at once"),
         (strided, 1, 1, "one thread does the work of many"),
         (first_threads, 2, 128, "one thread does the work of many"),
-        (first_warps, 2, 128, "8 requests to store, in first_warps, it makes 4; 8 warps could"),
-        (first_block, 4, 64, "8 requests to store, in first_block, it makes 4; 8 warps could"),
-        (last_block, 4, 64, "in last_block, it makes 4"),
+        (first_warps, 2, 128, "makes 4 of 8 requests to store in first_warps, for 8 warps to"),
+        (first_block, 4, 64, "makes 4 of 8 requests to store in first_block, for 8 warps to"),
+        (last_block, 4, 64, "makes 4 of 8 requests to store in last_block"),
         (every_block, 4, 64, "each is stored 4 times: threads do the work of all"),
     ],
 )
@@ -498,7 +498,7 @@ def all_load(out, inp, n):
     [
         (tree, None),
         (one_adds, "in one_adds a warp loads 128 times from shared .*; 20 times would do"),
-        (warp_loads, "8 requests to load, in warp_loads, it makes 4; 8 warps could share them"),
+        (warp_loads, "makes 4 of 8 requests to load in warp_loads, for 8 warps to share"),
         (all_load, "each is loaded 256 times"),
     ],
 )
