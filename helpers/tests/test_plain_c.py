@@ -32,6 +32,28 @@ def test_it_is_built_once(monkeypatch):
     compile_c(SCALE)
 
 
+def test_names_of_a_string_are_its_own():
+    counts = """
+static int calls = {0}; int total = {0};
+static int step(void) {{ return {0}; }}
+int count(void) {{ return total += calls += step(); }}
+"""
+    one, ten = (compile_c(counts.format(start)) for start in (1, 10))
+    assert [one.count(), ten.count(), one.count(), ten.count()] == [3, 30, 6, 60]
+    # the C library has these as well
+    own = "int random(void) { return 4; } int optind = 30;"
+    assert compile_c(f"{own} int sum(void) {{ return random() + optind; }}").sum() == 34
+
+
+def test_functions_that_cannot_be_called():
+    library = compile_c("static int one(void) { return 1; } int two(void) { return one() + 1; }")
+    assert library.two() == 2
+    with pytest.raises(AttributeError, match="^one is static: only its own string can call it"):
+        library.one()
+    with pytest.raises(AttributeError, match="^no function three was compiled; there is two$"):
+        library.three()
+
+
 @pytest.mark.parametrize(
     "fault, line", [("std::vector<int> v;", 3), ("return missing;", 4), ("absent(1);", 4)]
 )
