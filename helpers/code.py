@@ -87,8 +87,7 @@ def show_cuda(src: str) -> Listing:
     Kernels, functions and constants for the device are open; the header (comment, includes,
     macros) and the launchers, the functions for the host, are folded.
     """
-    _check_string(src)
-    return Listing(src)
+    return Listing(_checked(src))
 
 
 def show_twins(python_kernel: Callable, cuda_src: str) -> Twins:
@@ -97,7 +96,7 @@ def show_twins(python_kernel: Callable, cuda_src: str) -> Twins:
     A kernel that is the only one of its string may have another name. Raises ValueError if there
     is none to compare with.
     """
-    _check_string(cuda_src)
+    cuda_src = _checked(cuda_src)
     if not inspect.isfunction(python_kernel):
         raise TypeError(f"expected a Python function, got {type(python_kernel).__name__}")
     try:
@@ -109,11 +108,13 @@ def show_twins(python_kernel: Callable, cuda_src: str) -> Twins:
     return Twins(python, cuda, _aligned(words, [_words(line, name, "//") for line in cuda]))
 
 
-def _check_string(src: str) -> None:
+def _checked(src: str) -> str:
+    """Return the string with every end of a line as a line feed, as compilers take them."""
     if not isinstance(src, str):
         raise TypeError(f"expected a string with CUDA code, got {type(src).__name__}")
     if not src.strip():
         raise ValueError("expected a string with CUDA code, got an empty one")
+    return re.sub(r"\r\n?", "\n", src)
 
 
 def _roles(text: str) -> list[str]:

@@ -74,6 +74,11 @@ def plot_owners(owners: torch.Tensor, names: Sequence[str]) -> Axes:
 
     One row a rule, with its name; the number in a cell, and its colour, are the thread's.
     """
+    if owners.dim() != 2 or not owners.numel() or len(owners) != len(names):
+        raise ValueError(
+            f"expected owners[rule, i] of at least one element, and a name for each rule; got a "
+            f"tensor of shape {tuple(owners.shape)} and {count(len(names), 'name')}"
+        )
     rules, elements = owners.shape
     ax = _grid_axes(elements, rules)
     for row, col in itertools.product(range(rules), range(elements)):
@@ -330,11 +335,15 @@ def _encloses(outer: Mapping, inner: Mapping) -> bool:
 
 def plot_losses(curves: Mapping[str, Sequence[float] | torch.Tensor]) -> Axes:
     """Draw training curves, {name: loss of each step}, on a logarithmic axis."""
+    lines = {name: torch.as_tensor(losses).detach() for name, losses in curves.items()}
+    if not lines or any(line.dim() != 1 or not len(line) for line in lines.values()):
+        got = ", ".join(f"{name} of shape {tuple(line.shape)}" for name, line in lines.items())
+        raise ValueError(f"expected curves of at least one loss each, got {got or 'no curve'}")
     _, ax = plt.subplots(figsize=(WIDTH, 3.6), layout="constrained")
     ends = []
     styles = ["-", "--", ":", "-."]  # curves that lie on each other stay visible
-    for i, (name, losses) in enumerate(curves.items()):
-        line = torch.as_tensor(losses).detach().cpu().float()
+    for i, (name, losses) in enumerate(lines.items()):
+        line = losses.cpu().float()
         ends.append(f"{name} from {line[0]:.3g} to {line[-1]:.3g}")
         ax.plot(line, styles[i % len(styles)], color=_colors(i + 1)[i], label=name, lw=1.6)
     ax.set(xlabel="step", ylabel="loss", yscale="log")
@@ -351,6 +360,8 @@ def show_images(
     images: torch.Tensor, titles: Sequence[object] | None = None, columns: int = 8
 ) -> Figure:
     """Show images side by side: N×H×W gray or N×H×W×3 colour, uint8 or floats from 0 to 1."""
+    if images.dim() not in (3, 4) or not images.numel():
+        raise ValueError(f"expected N×H×W or N×H×W×3 images, got shape {tuple(images.shape)}")
     pixels = images.detach().cpu().numpy()
     columns = min(columns, len(pixels))
     rows = math.ceil(len(pixels) / columns)

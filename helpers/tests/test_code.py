@@ -103,6 +103,14 @@ def test_a_string_without_kernels_or_with_a_gap_is_shown():
     assert not folded(show_cuda(method + "\n__global__ void k() {}")._repr_html_())
 
 
+@pytest.mark.parametrize("end", ["\r", "\r\n"])
+def test_other_ends_of_lines_are_ends_of_lines(end):
+    src = "__global__ void one(float* x) {\n    x[0] = 1;\n}"
+    other = src.replace("\n", end)
+    assert show_cuda(other)._repr_html_() == show_cuda(src)._repr_html_()
+    assert repr(show_cuda(other)) == src
+
+
 def test_twins_stand_beside_each_other():
     twins = show_twins(scale_kernel, SRC)
     pairs = [(twins.python[i], twins.cuda[j]) for i, j in twins.pairs if None not in (i, j)]

@@ -225,6 +225,21 @@ def test_colour_images_and_floats():
     assert show_images(torch.rand(1, 8, 8)).axes[0].images[0].get_clim() == (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("draw", "sentence"),
+    [
+        (lambda: plot_losses({}), "of at least one loss each, got no curve"),
+        (lambda: plot_losses({"ours": []}), r"got ours of shape \(0,\)"),
+        (lambda: plot_owners(torch.zeros(0, 0), []), r"of shape \(0, 0\) and 0 names"),
+        (lambda: plot_owners(torch.zeros(2, 3), ["one"]), r"of shape \(2, 3\) and 1 name"),
+        (lambda: show_images(torch.zeros(0, 3, 3)), r"images, got shape \(0, 3, 3\)"),
+    ],
+)
+def test_nothing_to_draw_is_an_error_in_a_sentence(draw, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        draw()
+
+
 def test_confusion_counts_and_colours_mistakes():
     matrix = torch.tensor([[50, 2, 0], [0, 40, 0], [1, 0, 7]])
     ax = plot_confusion(matrix)
