@@ -26,7 +26,7 @@ from helpers.base.called_kernels import noting
 from helpers.compiler import tools, torch_light
 from helpers.compiler.checked_call import checked_call
 from helpers.compiler.device_code import gpu_arch
-from helpers.compiler.errors import BuildStopped, CompileError, Diagnostic, explain, show
+from helpers.compiler.errors import CompileError, Diagnostic, Stopped, explain, show
 from helpers.compiler.source import Function, brackets_match, host_functions
 from helpers.compiler.tools import ToolMissing
 from helpers.compiler.unwritten import reported
@@ -148,7 +148,7 @@ def compile_cuda(
     except (CompileError, ToolMissing) as error:  # the frames from here on tell a user nothing
         raise error.with_traceback(None) from None
     except KeyboardInterrupt:
-        raise BuildStopped("the build of this string was stopped") from None
+        raise Stopped("the build of this string was stopped") from None
 
 
 _every_call_checked = False
@@ -450,6 +450,8 @@ def _briefly(function):
         try:
             return function(*args, **kwargs)
         except RuntimeError as error:
+            if kernel := re.fullmatch(r"(.*): interrupted\.", str(error)):  # by Ctrl-C
+                raise Stopped(f"stopped in {kernel[1]}") from None
             raise error.with_traceback(None) from error.__cause__
 
     return call

@@ -41,8 +41,8 @@ class CompileError(Exception):
         return [f"CompileError: {self}", *getattr(self, "__notes__", [])]
 
 
-class BuildStopped(KeyboardInterrupt):
-    """Ctrl-C while a string was being built."""
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C while a string was being built, or while one of its kernels ran on the CPU."""
 
     def _render_traceback_(self):  # what IPython prints instead of a traceback
         return [f"KeyboardInterrupt: {self}"]

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 import uuid
@@ -287,6 +288,31 @@ def test_an_index_with_a_comma_is_warned_of():
     with pytest.warns(UserWarning, match=re.escape(said)) as warned, pytest.raises(CompileError):
         compile_cuda(source)
     assert len(warned) == 1 and warned[0].filename == __file__
+
+
+ENDLESS = """
+__global__ void wait_kernel(volatile float* x) { while (x[1] == 0) {} }
+__global__ void fill_kernel(float* x) { x[threadIdx.x] = 3; }
+void wait(torch::Tensor x) { wait_kernel<<<4, 32>>>(x.data_ptr<float>()); }
+void fill(torch::Tensor x) { fill_kernel<<<1, 32>>>(x.data_ptr<float>()); }
+"""
+
+
+@on_cpu
+@pytest.mark.parametrize("check", [False, True])
+def test_ctrl_c_ends_a_kernel_that_does_not(check):
+    functions, x = compile_cuda(ENDLESS, check=check), torch.zeros(32)
+    functions.fill(x)
+    handler = signal.getsignal(signal.SIGINT)
+    threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt) as raised:
+        functions.wait(torch.zeros(32))
+    said = "KeyboardInterrupt: stopped in wait_kernel"
+    assert raised.value._render_traceback_() == [said]
+    assert_short_traceback(raised.value)
+    assert signal.getsignal(signal.SIGINT) is handler
+    functions.fill(x.zero_())
+    assert x.eq(3).all()
 
 
 def test_an_interrupted_build_can_be_repeated(monkeypatch):
