@@ -120,22 +120,6 @@ rms_norm_forward_kernel(T* out, float* rstd, const T* inp, const T* weight,
         }
 }
 
-// Any row: it is read twice, most often the second time from cache. Arguments as above.
-template <typename T>
-__global__ void rms_norm_forward_long_kernel(T* out, float* rstd, const T* inp,
-                                             const T* weight, int64_t cols, float eps) {
-    __shared__ float sums[WARP_SIZE];
-    inp += blockIdx.x * cols;
-    out += blockIdx.x * cols;
-    float squares = 0.0f;
-    for (int64_t col = threadIdx.x; col < cols; col += blockDim.x)
-        squares += float(inp[col]) * float(inp[col]);
-    float r = rsqrtf(block_sum(squares, sums) / cols + eps);
-    if (threadIdx.x == 0) rstd[blockIdx.x] = r;
-    for (int64_t col = threadIdx.x; col < cols; col += blockDim.x)
-        out[col] = T(float(inp[col]) * r * float(weight[col]));
-}
-
 constexpr int STAGES = 2;  // rows of inp and dout on their way to a block
 
 // Asks for this thread's packs of a row of inp and dout, to (2, cols) in shared memory.
@@ -284,6 +268,22 @@ static bool in_packs(std::initializer_list<Tensor> tensors) {
 static int threads_for(int64_t cols, int64_t most) {
     int64_t warps = (cols + WARP_SIZE * ELEMENTS - 1) / (WARP_SIZE * ELEMENTS);
     return std::min(most, warps * WARP_SIZE);
+}
+
+// Any row: it is read twice, most often the second time from cache. Arguments as above.
+template <typename T>
+__global__ void rms_norm_forward_long_kernel(T* out, float* rstd, const T* inp,
+                                             const T* weight, int64_t cols, float eps) {
+    __shared__ float sums[WARP_SIZE];
+    inp += blockIdx.x * cols;
+    out += blockIdx.x * cols;
+    float squares = 0.0f;
+    for (int64_t col = threadIdx.x; col < cols; col += blockDim.x)
+        squares += float(inp[col]) * float(inp[col]);
+    float r = rsqrtf(block_sum(squares, sums) / cols + eps);
+    if (threadIdx.x == 0) rstd[blockIdx.x] = r;
+    for (int64_t col = threadIdx.x; col < cols; col += blockDim.x)
+        out[col] = T(float(inp[col]) * r * float(weight[col]));
 }
 
 std::tuple<Tensor, Tensor> rms_norm_forward(Tensor inp, Tensor weight, double eps) {
