@@ -95,8 +95,8 @@ def check_spread(report, elements, operation="store", shared_loads=None):
     )
     # a warp's threads may store in a few branches, one after the other; or have blocks of their own
     assert requests <= max(warps, elements // 8), (
-        f"right numbers; but one thread does the work of many: of {elements:,} elements a warp "
-        f"{operation}s {lanes / requests:.3g} at once"
+        f"right numbers; but one thread does the work of many: {lanes / requests:.3g} of a warp's "
+        f"{WARP_SIZE} threads take part in a {operation}, on average"
     )
     for launch, (_, requests, warps) in zip(report.launches, totals, strict=True):
         busiest = launch.busiest[operation, "global"]

@@ -435,7 +435,12 @@ def cells(out, n):
         (pairs, 2, 128, None),
         (cells, (2, 1), (16, 8), None),
         (cells, (4, 8), (8, 1), None),
-        (last_thread, 4, 64, "one thread does the work of many: of 256 .* stores 1 at once"),
+        (
+            last_thread,
+            4,
+            64,
+            "one thread does the work of many: 1 of a warp's 32 threads take part in a store",
+        ),
         (strided, 1, 1, "one thread does the work of many"),
         (first_threads, 2, 128, "one thread does the work of many"),
         (first_warps, 2, 128, "makes 4 of 8 requests to store in first_warps, for 8 warps to"),
