@@ -88,8 +88,10 @@ def _rewrite_words(src: str) -> str:
 
 def _rewrite_copies(src: str) -> str:
     """memcpy and its like: the compiler tells of no bytes that these move."""
-    own = r"(?<![\w.>:])(?:(?:cuda *:: *)?std *:: *|:: *)?(memcpy|memmove|memset)(?=\s*\()"
-    return _replace(src, own, lambda found, own: f"::cuda_on_cpu::{found[1]}")
+    own = {function.name for function in Source(src).functions}
+    names = "|".join({"memcpy", "memmove", "memset"} - own)
+    called = rf"(?<![\w.>:])(?:(?:cuda *:: *)?std *:: *|:: *)?\b({names})(?=\s*\()"
+    return _replace(src, called, lambda found, own: f"::cuda_on_cpu::{found[1]}") if names else src
 
 
 def _rewrite_clock(src: str) -> str:

@@ -222,6 +222,21 @@ def test_volatile(declaration, new):
     assert translate(declaration).replace("::cuda_on_cpu::", "") == new
 
 
+@pytest.mark.parametrize(
+    ("call", "new"),
+    [
+        ("memcpy(a, b, n);", "::cuda_on_cpu::memcpy(a, b, n);"),
+        ("std::memmove (a, b, n);", "::cuda_on_cpu::memmove (a, b, n);"),
+        ("x = ::memset(a, 0, 4); // memset(", "x = ::cuda_on_cpu::memset(a, 0, 4); // memset("),
+        ("my_memcpy(a, b, n), s.memset(0), my::memcpy(a), memcpys(a);", None),
+        ("}\n__device__ void memset(float* a) {", None),  # the string's own
+    ],
+)
+def test_copies_of_bytes_are_told_in_checked_code(call, new):
+    src = f"__device__ void f(int* a, int* b, int n) {{ {call} }}"
+    assert translate(src, check=True) == translate(src).replace(call, new or call)
+
+
 def test_casts_of_kernels_and_noinline():
     new = "Kernel(::cuda_on_cpu::named_kernel(CUDA_ON_CPU_TEXT(k<2, T>), k<2, T>), g);"
     assert translate("cudaLaunchCooperativeKernel((void*)k<2, T>, g);").endswith(new)
