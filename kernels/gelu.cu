@@ -104,7 +104,8 @@ Tensor gelu_forward(Tensor inp) {
     return out;
 }
 
-template <typename T> static void launch_backward(Tensor dinp, Tensor dout, Tensor inp) {
+template <typename T>
+static void launch_backward(Tensor dinp, Tensor dout, Tensor inp) {
     int64_t n = inp.numel();
     gelu_backward_kernel<T><<<grid_for<T>(n), BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(
         dinp.data_ptr<T>(), dout.data_ptr<T>(), inp.data_ptr<T>(), n);
