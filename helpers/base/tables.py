@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from html import escape
 
-NUMBER = re.compile(r"[-+]?[\d.]|$|nan")  # how a cell of a column of numbers begins
+NUMBER = re.compile(r"([-+]?[\d.]\S*|nan)?")  # a cell of a column of numbers: no words
 
 
 class Table:
@@ -18,7 +18,7 @@ class Table:
         self.lines = [list(line) for line in lines]
         self.caption = caption
         columns = zip(*self.lines, strict=True)
-        self._is_right = [all(NUMBER.match(cell) for cell in column) for column in columns]
+        self._is_right = [all(NUMBER.fullmatch(cell) for cell in column) for column in columns]
 
     def __str__(self) -> str:
         return "\n".join([*self.text_lines(), *filter(None, [self.caption])])

@@ -325,6 +325,14 @@ def test_a_table_without_a_caption_ends_with_its_rows():
     assert str(table).endswith("\n1") and "<p" not in table._repr_html_()
 
 
+def test_names_that_begin_with_a_number_are_names():
+    lines = [["1", "2.5", "1.00×"], ["2, a block apart", "12,345", "50%"]]
+    assert str(Table(["GPU", "µs", "speed"], lines, "")).split("\n")[2:] == [
+        "1                    2.5  1.00×",
+        "2, a block apart  12,345    50%",
+    ]
+
+
 def test_text_is_aligned_and_has_units():
     head, rule, *rows = str(shown(gbps=4000.4)).split("\n")
     assert head.split() == ["GPU", "median", "µs", "10", "%", "90", "%", "GB/s", "speed"]
