@@ -235,7 +235,8 @@ def draw_rounds(numbers: Sequence[float], rounds: Sequence[Sequence[tuple[int, i
         for start, end in pairs:
             rows[-1][end] += rows[-2][start]
     n = len(numbers)
-    ax = _canvas(max(6, 0.8 * n), 1.0 * len(rows), (-2.4, n + 0.1), (-1.6 * len(rows) + 0.5, 1))
+    low = -1.6 * len(rounds) - 0.1
+    ax = _canvas(max(6, 0.8 * n), 0.6 * (1.1 - low), (-2.4, n + 0.1), (low, 1))
     colours = (BLUE, ORANGE, GREEN, PINK, YELLOW)
     said = [" ".join(f"{v:g}" for v in numbers)]
     for i, value in enumerate(numbers):
@@ -449,7 +450,10 @@ def draw_attention_tiles(S_q: int, S_kv: int, rows: int, keys: int, causal: bool
     diagonal crosses are masked.
     """
     down, across = -(-S_q // rows), -(-S_kv // keys)
-    ax = _canvas(0.42 * across + 2.6, 0.42 * down + 1.1, (-1.4, across + 3.4), (-0.9, down + 0.7))
+    side = min(0.42, 6 / across)  # inches, of a tile
+    step = 0.42 / side  # tiles that text and legend are laid out by
+    xlim, ylim = (-1.4 * step, across + 3.4 * step), (-0.2 * step, down + 0.7 * step)
+    ax = _canvas(side * (xlim[1] - xlim[0]), side * (ylim[1] - ylim[0]), xlim, ylim)
     counts = {"computed": 0, "computed, masked": 0, "skipped": 0}
     colours = dict(zip(counts, (GREEN, YELLOW, GREY), strict=True))
     for row, col in itertools.product(range(down), range(across)):
@@ -463,16 +467,16 @@ def draw_attention_tiles(S_q: int, S_kv: int, rows: int, keys: int, causal: bool
         counts[kind] += 1
         corner = (col, down - 1 - row)
         ax.add_patch(Rectangle(corner, 1, 1, fc=colours[kind], ec="black", lw=0.6))
-    ax.text(across / 2, down + 0.15, f"{S_kv:,} keys, {keys} a tile", ha="center", fontsize=9)
-    side = {"ha": "right", "va": "center", "rotation": 90, "fontsize": 9}
-    ax.text(-0.15, down / 2, f"{S_q:,} queries, {rows} a tile", **side)
+    above = {"ha": "center", "fontsize": 9}
+    ax.text(across / 2, down + 0.15 * step, f"{S_kv:,} keys, {keys} a tile", **above)
+    upright = {"ha": "right", "va": "center", "rotation": 90, "fontsize": 9}
+    ax.text(-0.15 * step, down / 2, f"{S_q:,} queries, {rows} a tile", **upright)
     for i, (kind, number) in enumerate(counts.items()):
         if number:
-            y = down - 0.8 - 0.9 * i
-            ax.add_patch(
-                Rectangle((across + 0.4, y), 0.5, 0.5, fc=colours[kind], ec="black", lw=0.6)
-            )
-            ax.text(across + 1.1, y + 0.25, f"{number} {kind}", va="center", fontsize=9)
+            x, y = across + 0.4 * step, down - (0.8 + 0.9 * i) * step
+            swatch = {"fc": colours[kind], "ec": "black", "lw": 0.6}
+            ax.add_patch(Rectangle((x, y), 0.5 * step, 0.5 * step, **swatch))
+            ax.text(x + 0.7 * step, y + 0.25 * step, f"{number} {kind}", va="center", fontsize=9)
     said = ", ".join(f"{number} {kind}" for kind, number in counts.items() if number)
     name = "causal attention" if causal else "attention"
     ax.figure.set_label(

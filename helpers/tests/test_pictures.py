@@ -141,6 +141,7 @@ def test_rounds_show_what_each_changes_and_from_where():
     assert {"at first", "round 1: 1 addition", "round 2: 2 additions", "11"} <= set(texts(ax))
     arrows = [t for t in ax.texts if getattr(t, "arrow_patch", None)]
     assert [(a.xyann[0], a.xy[0]) for a in arrows] == [(0.5, 1.5), (0.5, 2.5), (1.5, 2.5)]
+    assert min(y for _, y in cells(ax)) - ax.get_ylim()[0] < 0.2, "no empty room below"
 
 
 def test_waves_show_each_tile_loaded_summed_and_scanned():
@@ -187,6 +188,15 @@ def test_attention_tiles_are_skipped_where_no_query_sees_a_key(causal, kinds):
             kind = 0 if tile.all() else 1 if tile.any() else 2
             colour = matplotlib.colors.to_rgba(("#5DBB9B", "#F0E442", "#D0D0D0")[kind])
             assert cells(ax)[(col, 4 - row)] == colour
+
+
+def test_attention_tiles_are_as_wide_as_a_page():
+    for keys in (64, 512, 8192):
+        ax = plots.draw_attention_tiles(2048, keys, rows=128, keys=64, causal=True)
+        width, height = ax.figure.get_size_inches()
+        (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
+        assert width < 8.1, "wider ones are shrunk, with their text"
+        assert width / (right - left) == pytest.approx(height / (high - low)), "squares"
 
 
 def test_mma_marks_what_a_lane_holds():
