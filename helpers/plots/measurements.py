@@ -12,7 +12,7 @@ from matplotlib.collections import PatchCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, StrMethodFormatter
 
 from helpers.base.palette import COLORS, INK
 from helpers.base.words import count
@@ -20,6 +20,9 @@ from helpers.timing import Comparison
 
 WIDTH = 8  # inches: as wide as the text of a notebook
 LONGEST_ROW = 32  # threads side by side, before a one-dimensional grid is cut at its blocks
+STYLES = ["-", "--", ":", "-."]  # curves that lie on each other stay visible
+LABEL_HEIGHT = 12  # points from one label of a roofline to the next
+LETTER = 6.5  # points: of such a label, at most
 
 
 def plot_grid(
@@ -113,10 +116,10 @@ def plot_roofline(
     low = min([1e-3 * peak_gbps * left, *(speed for _, speed in points.values())]) / 2
     foot = (ridge, low)
     ax.annotate(f"{ridge:.1f} FLOP/byte", foot, xytext=(4, 5), **above)
-    for (name, point), color in zip(points.items(), _colors(len(points)), strict=True):
+    for point, color in zip(points.values(), _colors(len(points)), strict=True):
         ax.plot(*point, "o", ms=9, color=color, mec="black", mew=0.6)
-        ax.annotate(name, point, xytext=(8, -4), textcoords="offset points", fontsize=10)
     ax.set(xlim=(left, right), ylim=(low, peak_tflops * 2.5))
+    _name_points(ax, points)
     ax.set_title(caption, wrap=True)
     ax.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="speed (TFLOP/s)")
     ax.grid(True, alpha=0.3)
@@ -126,6 +129,22 @@ def plot_roofline(
         f"GB/s up to {ridge:.1f} FLOP/byte, then {peak_tflops:.3g} TFLOP/s"
     )
     return ax
+
+
+def _name_points(ax: Axes, points: Mapping[str, tuple[float, float]]) -> None:
+    """Write the points' names beside them, those that would lie on each other one above another."""
+    size = 72 * ax.get_position().size * ax.figure.get_size_inches()
+    limits = np.log10([ax.get_xlim(), ax.get_ylim()])
+    scale = size / (limits[:, 1] - limits[:, 0])  # points a decade
+    placed: list[tuple[float, float, float]] = []  # left, right, height of each label so far
+    for name, point in sorted(points.items(), key=lambda item: item[1][1]):
+        x, y = scale * np.log10(point)
+        end = x + LETTER * len(name)
+        below = (height for start, stop, height in placed if start < end and x < stop)
+        height = max([y, *(other + LABEL_HEIGHT for other in below)])
+        placed.append((x, end, height))
+        at = {"xytext": (8, height - y - 4), "textcoords": "offset points"}
+        ax.annotate(name, point, fontsize=10, **at)
 
 
 def plot_curves(
@@ -142,18 +161,19 @@ def plot_curves(
     at 0. `marks` are places along x with a name, dotted lines.
     """
     _, ax = plt.subplots(figsize=(WIDTH, 3.8), layout="constrained")
-    styles = itertools.cycle("os^Dv")
+    styles = zip(itertools.cycle(STYLES), itertools.cycle("os^Dv"), strict=False)
     for (name, points), color in zip(curves.items(), _colors(len(curves)), strict=True):
         x, y = zip(*sorted(points), strict=True)
-        ax.plot(x, y, "-", marker=next(styles), ms=5, color=color, label=name)
+        line, marker = next(styles)
+        ax.plot(x, y, line, marker=marker, ms=5, color=color, label=name)
     if "x" in log:
         ax.set_xscale("log", base=2)
     if "y" in log:
         ax.set_yscale("log")
     else:
         ax.set_ylim(bottom=0)
-    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
-    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _tick(x, "x" in log)))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: _tick(y, False)))
     for name, place in (marks or {}).items():
         ax.axvline(place, color=INK, ls=":", lw=1)
         top = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
@@ -341,11 +361,10 @@ def plot_losses(curves: Mapping[str, Sequence[float] | torch.Tensor]) -> Axes:
         raise ValueError(f"expected curves of at least one loss each, got {got or 'no curve'}")
     _, ax = plt.subplots(figsize=(WIDTH, 3.6), layout="constrained")
     ends = []
-    styles = ["-", "--", ":", "-."]  # curves that lie on each other stay visible
     for i, (name, losses) in enumerate(lines.items()):
         line = losses.cpu().float()
         ends.append(f"{name} from {line[0]:.3g} to {line[-1]:.3g}")
-        ax.plot(line, styles[i % len(styles)], color=_colors(i + 1)[i], label=name, lw=1.6)
+        ax.plot(line, STYLES[i % len(STYLES)], color=_colors(i + 1)[i], label=name, lw=1.6)
     ax.set(xlabel="step", ylabel="loss", yscale="log")
     ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
@@ -405,6 +424,13 @@ def plot_confusion(matrix: torch.Tensor) -> Axes:
 def _pair(size: int | Sequence[int]) -> tuple[int, int]:
     """Return (x, y) of a size that may leave y out."""
     return (size, 1) if isinstance(size, int) else (*size, 1)[:2]
+
+
+def _tick(number: float, is_power: bool) -> str:
+    """Return the label of a tick: 2,048; a power of two that is long is written as one."""
+    if is_power and number >= 2**20:
+        return f"$2^{{{math.log2(number):.0f}}}$"
+    return f"{number:,.10g}"
 
 
 def _pale(color: str) -> tuple[float, ...]:

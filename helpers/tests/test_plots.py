@@ -1,5 +1,6 @@
 """Plots show the numbers they were given, at the right place, with units and the machine's name."""
 
+import itertools
 import warnings
 
 import matplotlib
@@ -108,6 +109,46 @@ def test_roofline_has_its_ridge_where_both_bounds_meet():
     (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
     assert all(left < x < right and low < y < high for x, y in points.values())
     assert ax.get_title() == "NVIDIA H200" and "TFLOP/s" in ax.get_ylabel()
+
+
+@pytest.mark.parametrize("points", [
+    {"sum": (0.25, 1.1), "argmax": (0.25, 1.09), "scan": (0.125, 0.41)},
+    {"torch": (0.6, 1.7), "three passes": (0.6, 0.98), "online": (0.6, 1.15), "held": (0.6, 2)},
+])  # fmt: skip
+def test_names_of_a_roofline_do_not_lie_on_each_other(points):
+    ax = plot_roofline(points, peak_gbps=4257, peak_tflops=63.8, caption="NVIDIA H200")
+    ax.figure.canvas.draw()
+    boxes = {t.get_text(): t.get_window_extent() for t in ax.texts if t.get_text() in points}
+    assert set(boxes) == set(points)
+    pairs = itertools.combinations(boxes, 2)
+    assert not [pair for pair in pairs if boxes[pair[0]].overlaps(boxes[pair[1]])]
+    heights = sorted(points, key=lambda name: points[name][1])
+    assert sorted(points, key=lambda name: boxes[name].y0) == heights
+
+
+def test_ticks_do_not_run_into_each_other():
+    ax = plot_curves({"sum": [(2**k, k) for k in range(8, 27, 2)]}, "n", "µs", "GPU", log="x")
+    ax.figure.canvas.draw()
+    ticks = [t for t in ax.get_xticklabels() if t.get_text()]
+    assert {"512", "524,288", "$2^{21}$", "$2^{25}$"} <= {t.get_text() for t in ticks}
+    (left, right), boxes = ax.bbox.intervalx, [t.get_window_extent() for t in ticks]
+    shown = [box for box in boxes if left <= box.x0 and box.x1 <= right]
+    assert all(box.x1 < after.x0 for box, after in itertools.pairwise(shown))
+
+
+def test_numbers_of_ticks_are_written_out():
+    curves = {"loss": [(1, 1e-8), (3_000_000, 1e6)]}
+    ax = plot_curves(curves, "n", "loss", "GPU", log="y")
+    x, y = ax.xaxis.get_major_formatter(), ax.yaxis.get_major_formatter()
+    assert [x(2_500_000), x(0.015625), y(1e6), y(1e-8)] == [
+        "2,500,000", "0.015625", "1,000,000", "1e-08"
+    ]  # fmt: skip
+
+
+def test_a_curve_shows_through_another_that_lies_on_it():
+    points = [(1, 2), (2, 3)]
+    ax = plot_curves({"counted": points, "measured": points}, "stride", "ticks", "GPU")
+    assert [line.get_linestyle() for line in ax.lines] == ["-", "--"]
 
 
 def test_curves_stand_where_they_were_measured():
