@@ -34,6 +34,8 @@ LONGEST = (  # more than a minute each, on 2 cores
     "helpers/tests/test_compiler.py",
     "helpers/tests/test_proof_agreement.py",
     "kernels/tests/test_kernels.py",
+    "kernels/tests/test_counts.py",
+    "kernels/tests/test_builds.py",
 )
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # nbval's, also where nobody looks at a terminal
 ENVIRONMENT = {
