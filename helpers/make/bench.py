@@ -13,7 +13,7 @@ from helpers.base.called_kernels import called_kernels
 from helpers.compiler import set_up
 from helpers.device import BACKEND
 from helpers.make import readme
-from helpers.make.bench_cases import CASES
+from helpers.make.bench_cases import CASES, Work
 from helpers.recorded import recorded
 from helpers.timing import measure_speeds
 
@@ -23,11 +23,27 @@ def time_kernel(op: str) -> None:
     works = []
     with called_kernels() as called:
         for work in CASES[op]():
-            measured = measure_speeds(work.candidates, work.bytes, work.flops, work.check)
+            compare_results(work)
+            check = work.agree is None
+            measured = measure_speeds(work.candidates, work.bytes, work.flops, check)
+            compare_results(work)
             works.append({"work": work.name, **measured})
             print(f"{op}, {work.name}: {readme.speeds(works[-1])}", flush=True)
     os.environ["RECORD"] = "1"
     recorded(f"bench_{op}", lambda: works, kernels=called)
+
+
+def compare_results(work: Work) -> None:
+    """Raise AssertionError if a candidate's result does not agree with ours, in the work's terms.
+
+    A work without terms of its own is left to `measure_speeds`. The floors compute nothing.
+    """
+    if work.agree is None:
+        return
+    ours = work.candidates["ours"]()
+    for name, candidate in work.candidates.items():
+        if name not in ("ours", *readme.FLOORS):
+            work.agree(candidate(), ours)
 
 
 def main(names: list[str]) -> int:

@@ -32,7 +32,6 @@ MOST_AT_ONCE = 8  # a part takes up to 2 GB of memory
 LONGEST = (  # more than a minute each, on 2 cores
     "notebooks/17_mnist_cnn.ipynb",
     "helpers/tests/test_compiler.py",
-    "helpers/tests/test_proof_agreement.py",
     "kernels/tests/test_kernels.py",
     "kernels/tests/test_counts.py",
     "kernels/tests/test_builds.py",
