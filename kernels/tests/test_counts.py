@@ -11,6 +11,10 @@ DIFFERENT = {
     "blur": {"load requests", "load sectors"},
 }
 
+# Blocks that wait for the words of others read them once or again and again: the moment decides,
+# here and on a GPU, where they read them once.
+WAITS = {"scan"}
+
 MEASURED = by_nsight_compute()
 
 
@@ -25,7 +29,12 @@ def test_every_call_was_measured():
 
 @pytest.mark.parametrize("call", MEASURED)
 def test_the_counts_are_those_of_nsight_compute(counted, call):
+    name = call.split()[0]
     measured, ours = MEASURED[call], counted[call]
-    assert {name for name in ours if ours[name] != measured[name]} == DIFFERENT.get(
-        call.split()[0], set()
-    )
+    differ = {what for what in ours if ours[what] != measured[what]}
+    if name in WAITS and differ:
+        assert differ == {"load requests", "load sectors"}
+        again = {what: ours[what] - measured[what] for what in differ}
+        assert 0 < again["load requests"] <= again["load sectors"] <= 32 * again["load requests"]
+        return
+    assert differ == DIFFERENT.get(name, set())
