@@ -146,5 +146,6 @@ def _evaluate(condition: str) -> bool | None:
 
 
 def _defined(found: re.Match) -> str:
-    known = {"__CUDA_ARCH__": "1", "__CUDACC__": "1", "__NVCC__": "1"}
-    return known.get(found[1] or found[2], "unknown")
+    here = dict.fromkeys(("__CUDA_ARCH__", "__CUDACC__", "__NVCC__"), "1")
+    nvcc_alone = dict.fromkeys(("__CUDACC_VER_MAJOR__", "__CUDA_ARCH_FEAT_SM90_ALL"), "0")
+    return (here | nvcc_alone).get(found[1] or found[2], "unknown")

@@ -283,6 +283,8 @@ def test_headers_that_are_included_and_not_used():
         ("#if __CUDA_ARCH__ < 700", True),
         ("#if 0", True),
         ("#ifndef __CUDA_ARCH__", True),
+        ("#ifdef __CUDACC_VER_MAJOR__", True),
+        ("#if defined(__CUDA_ARCH_FEAT_SM90_ALL)", True),
         ("#if __CUDA_ARCH__ >= 800", False),
         ("#if __CUDA_ARCH__ >= 700\n#else", True),
         ("#if __CUDA_ARCH__ >= 900\n#elif __CUDA_ARCH__ >= 700", False),
