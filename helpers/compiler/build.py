@@ -175,6 +175,8 @@ def _compile(src, functions, check, trace=False):
         label, source = src.name, src.read_text()
     else:
         label, source = "cell", src
+        if re.fullmatch(r"\S+\.cu", src):
+            raise CompileError(f"expected CUDA code, got a file's name; it is Path({src!r})")
     chosen, problem = _choose(host_functions(source), functions)
     if problem and brackets_match(source):
         raise CompileError(problem)

@@ -151,6 +151,7 @@ def test_functions_are_chosen():
         FUNCTIONS, ["hidden"]
     )
     assert "no host function in the string takes or returns" in compile_error("int f() {}")
+    assert compile_error("../kernels/sum.cu").endswith("name; it is Path('../kernels/sum.cu')")
     twice = "void f(torch::Tensor x) {}\nvoid f(torch::Tensor x, int n) {}"
     assert compile_error(twice) == "line 2: f is there twice; rename one"
 
