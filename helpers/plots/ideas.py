@@ -517,6 +517,54 @@ def draw_mma(owners: Mapping[str, torch.Tensor], lane: int) -> Axes:
     return ax
 
 
+def draw_product(
+    owners: torch.Tensor, who: int, cell: tuple[int, int], name: str = "thread"
+) -> Axes:
+    """Draw who makes which elements of a product, and which rows of A and columns of B one needs.
+
+    owners[row, col] is the number of the thread that makes a cell's elements, `cell` of them down
+    and across, or -1. The cells of `who` stand out, and for one k what it needs of A, at the left,
+    and of B, above.
+    """
+    rows, cols = owners.shape
+    step = min(max(0.34, 2 / rows), 6 / cols)  # inches, of a cell
+    middle, words = 2 + cols / 2, 2.8 / step  # half the line of text below
+    xlim = (min(-1 / step, middle - words), max(2.1 + cols, middle + words))
+    ylim = (-0.3 / step, rows + 2.1)
+    ax = _canvas(step * (xlim[1] - xlim[0]), step * (ylim[1] - ylim[0]), xlim, ylim)
+    mine = owners == who
+    for row, col in itertools.product(range(rows), range(cols)):
+        owner = int(owners[row, col])
+        colour = ORANGE if owner == who else "white"
+        place = (2 + col, rows - 1 - row)
+        ax.add_patch(Rectangle(place, 1, 1, fc=colour, ec="black", lw=0.4))
+        centred = {"ha": "center", "va": "center", "fontsize": 7, "color": "black"}
+        ax.text(place[0] + 0.5, place[1] + 0.5, f"{owner}" if owner >= 0 else "", **centred)
+    needed = {"A": mine.any(1), "B": mine.any(0)}
+    for at, is_needed in enumerate(needed["A"].tolist()):
+        colour = BLUE if is_needed else "white"
+        ax.add_patch(Rectangle((0, rows - 1 - at), 1, 1, fc=colour, ec="black", lw=0.4))
+    for at, is_needed in enumerate(needed["B"].tolist()):
+        colour = GREEN if is_needed else "white"
+        ax.add_patch(Rectangle((2 + at, rows + 1), 1, 1, fc=colour, ec="black", lw=0.4))
+    down, right = cell
+    ax.text(-0.1 / step, rows / 2, "a column\nof A", ha="right", va="center", fontsize=9)
+    ax.text(1.7, rows + 1.5, "a row of B", ha="right", va="center", fontsize=9)
+    size = f"{rows * down} × {cols * right} elements of out, a cell is {down} × {right}"
+    legend = f"{size}; in a cell: the {name} that makes it"
+    ax.text(middle, -0.08 / step, legend, ha="center", va="top", fontsize=9)
+    places = {
+        x: " ".join(map(str, is_needed.nonzero().flatten().tolist()))
+        for x, is_needed in needed.items()
+    }
+    ax.figure.set_label(
+        f"{size}; {name} {who} makes rows of cells {places['A']} in columns of cells "
+        f"{places['B']}: {int(mine.sum()) * down * right} elements, from "
+        f"{int(needed['A'].sum()) * down} numbers of A and {int(needed['B'].sum()) * right} of B"
+    )
+    return ax
+
+
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(filter(None, names)) or "nothing"
 

@@ -199,6 +199,24 @@ def test_attention_tiles_are_as_wide_as_a_page():
         assert width / (right - left) == pytest.approx(height / (high - low)), "squares"
 
 
+def test_a_product_marks_who_makes_what_and_what_that_needs():
+    owners = torch.arange(8).view(2, 4).repeat(2, 1)
+    owners[3, 3] = -1
+    ax = plots.draw_product(owners, 5, cell=(4, 2), name="lane")
+    orange, blue, green = (
+        matplotlib.colors.to_rgba(colour) for colour in ("#E69F00", "#56B4E9", "#5DBB9B")
+    )
+    drawn = cells(ax)
+    assert [at for at, colour in drawn.items() if colour == orange] == [(3, 2), (3, 0)]
+    assert [at for at, colour in drawn.items() if colour == blue] == [(0, 2), (0, 0)]
+    assert [at for at, colour in drawn.items() if colour == green] == [(3, 5)]
+    assert [text.get_text() for text in ax.texts].count("") == 1, "nobody has the last cell"
+    label = ax.figure.get_label()
+    assert "16 × 8 elements of out, a cell is 4 × 2" in label
+    assert "lane 5 makes rows of cells 1 3 in columns of cells 1: 16 elements" in label
+    assert "from 8 numbers of A and 2 of B" in label
+
+
 def test_mma_marks_what_a_lane_holds():
     A = torch.arange(256).view(16, 16) // 8
     B, C = torch.arange(128).view(16, 8) // 4, torch.arange(128).view(16, 8) // 4
