@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
@@ -49,6 +50,31 @@ def sass(
     text, note = _made_or_recorded(lambda: _sass(src, kernel, arch), key, src, about)
     print(note, end="")
     return text or ""
+
+
+def main_loop(
+    src: str | Path, kernel: str | None = None, arch: str | None = None, key: str | None = None
+) -> Counter[str]:
+    """Count the instructions, by their names, of the loop in which a kernel does most FMAs.
+
+    Of loops in each other it is the innermost; empty if no loop has FMAs. `kernel` is needed only
+    for a string of several kernels; the rest is as for `sass`.
+    """
+    code = [
+        (int(address, 16), instruction)
+        for address, instruction in re.findall(
+            r"^  ([0-9a-f]+)  (?:@!?U?P[T\d]+ )?(.*)$", sass(src, kernel, arch, key), re.MULTILINE
+        )
+    ]
+    loops = []
+    for end, instruction in code:
+        jump = re.match(r"BRA.* 0x([0-9a-f]+)", instruction)
+        start = int(jump[1], 16) if jump else end
+        body = (text for address, text in code if start <= address <= end)
+        if start < end:
+            loops.append(Counter(re.match(r"\w+", text)[0] for text in body))
+    most = max(loops, key=lambda loop: loop["FFMA"], default=Counter())
+    return most if most["FFMA"] else Counter()
 
 
 def sass_lines(src: str | Path, arch: str | None = None) -> dict[str, list[tuple[int, str]]]:

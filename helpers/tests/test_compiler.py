@@ -24,6 +24,7 @@ from helpers.compiler import (
     CompileError,
     compile_cuda,
     device_code,
+    main_loop,
     ptx,
     resource_usage,
     sass,
@@ -592,6 +593,31 @@ def test_sass():
     assert both.count("square_kernel<") == 2
     with pytest.raises(KeyError, match="no kernel cube_kernel; there is "):
         sass(TILE, "cube_kernel", "sm_90")
+
+
+def test_the_main_loop_is_the_innermost_that_has_most_fmas(monkeypatch):
+    listing = """k_kernel
+  0000  FFMA R1, R2, R3, R4
+  0010  MOV R5, RZ
+  0020  LDS.128 R4, [R6]
+  0030  @!P0 FFMA R1, R2, R3, R1
+  0040  @P1 BRA 0x30
+  0050  @!PT LDS RZ, [RZ]
+  0060  FFMA R1, R2, R3, R1
+  0070  FFMA R2, R2, R3, R2
+  0080  @P0 BRA 0x50
+  0090  @UP0 BRA.U 0x20
+  00a0  FFMA R1, R2, R3, R4
+  00b0  BRA 0xb0"""
+    asked = []
+    monkeypatch.setattr(device_code, "sass", lambda *about: asked.append(about) or listing)
+    loop = main_loop("src", "k_kernel", "sm_90", "01_loop")
+    assert asked == [("src", "k_kernel", "sm_90", "01_loop")]
+    assert loop == {"LDS": 2, "FFMA": 3, "BRA": 3}
+    listing = listing.replace("FFMA R1, R2, R3, R1", "FADD R1, R2, R3")
+    assert main_loop("src") == {"LDS": 1, "FADD": 1, "FFMA": 1, "BRA": 1}
+    listing = "k_kernel\n  0000  FFMA R1, R2, R3, R4\n  0010  BRA 0x10"
+    assert main_loop("src") == {}
 
 
 def test_without_nvcc_the_record_is_shown(monkeypatch, capsys, pretend_gpu, records):
