@@ -1,5 +1,6 @@
 """What every notebook as it lies in the repository must have, besides running."""
 
+import itertools
 import re
 
 import nbformat
@@ -97,6 +98,15 @@ def test_text_and_cells_keep_to_the_style(path):
     assert max(map(len, code)) <= LONGEST_CELL
     open_code = [cell for _, cell in cells_of(path) if not is_folded(cell)]
     assert len(text) >= 0.5 * len(open_code), "it should read well without its code"
+
+
+@every_notebook
+def test_no_line_of_a_sentence_looks_like_a_list(path):
+    for number, cell in cells_of(path, "markdown"):
+        text = re.sub(r"^```.*?^```", "", cell.source, flags=re.DOTALL | re.MULTILINE)
+        for before, line in itertools.pairwise(text.splitlines()):
+            begins = re.match(r"(?:\+|\d+[.)]) ", line)  # as a product's second line may
+            assert not begins or re.match(r"\s*(\d+[.)] .*|  .*)?$", before), f"{number}: {line}"
 
 
 @every_notebook
