@@ -1,4 +1,4 @@
-// kernels/matmul.cu
+// kernels/matmul_naive.cu
 // SPDX-License-Identifier: MIT
 // Matrix product out = A @ B, one thread per element of out.
 // A: (M, K), B: (K, N), out: (M, N); float32, contiguous, below 2^31 elements each.
@@ -7,9 +7,9 @@
 //
 // from pathlib import Path
 // from torch.utils.cpp_extension import load_inline
-// matmul = load_inline("matmul",
-//     cpp_sources="torch::Tensor matmul(torch::Tensor A, torch::Tensor B);",
-//     cuda_sources=Path("matmul.cu").read_text(), functions=["matmul"])
+// matmul_naive = load_inline("matmul_naive",
+//     cpp_sources="torch::Tensor matmul_naive(torch::Tensor A, torch::Tensor B);",
+//     cuda_sources=Path("matmul_naive.cu").read_text(), functions=["matmul_naive"])
 #include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
 #include <torch/types.h>
 
@@ -43,14 +43,14 @@ __global__ void matmul_kernel(float* out, const float* A, const float* B,
     }
 }
 
-torch::Tensor matmul(torch::Tensor A, torch::Tensor B) {
+torch::Tensor matmul_naive(torch::Tensor A, torch::Tensor B) {
     check_input("A", A, {-1, -1}, A);
     int64_t M = A.size(0), K = A.size(1);
     check_input("B", B, {K, -1}, A);
     int64_t N = B.size(1);
     TORCH_CHECK(M * K <= INT_MAX && K * N <= INT_MAX && M * N <= INT_MAX,
-                "matmul: expected at most 2^31 - 1 elements each, got A ", A.sizes(),
-                " and B ", B.sizes());
+                "matmul_naive: expected at most 2^31 - 1 elements each, got A ",
+                A.sizes(), " and B ", B.sizes());
     c10::cuda::CUDAGuard guard(A.device());
     torch::Tensor out = torch::empty({M, N}, A.options());
     if (out.numel() == 0) return out;
