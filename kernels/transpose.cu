@@ -14,6 +14,7 @@
 //     cuda_sources=Path("transpose.cu").read_text())
 #include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
 #include <torch/types.h>
+#include <cuda/annotated_ptr>
 using c10::cuda::CUDAGuard, c10::cuda::getCurrentCUDAStream, torch::Tensor;
 
 constexpr int TILE = 32;  // elements per side of a tile
@@ -58,7 +59,9 @@ __global__ void transpose_packs_kernel(T* out, const T* inp, int64_t M, int64_t 
     int64_t row0 = int64_t(blockIdx.x % tiles_m) * TALL;
     int64_t col0 = int64_t(column) * TALL;
     int x = threadIdx.x, y = threadIdx.y;
-    const T* mine = inp + (row0 + y * WIDTH) * N + col0 + x * WIDTH;
+    const T* mine = cuda::associate_access_property(  // L2 shall keep what it reads
+        inp + (row0 + y * WIDTH) * N + col0 + x * WIDTH,
+        cuda::access_property::persisting());
     if (row0 + y * WIDTH < M && col0 + x * WIDTH < N) {
         Pack<T> rows[WIDTH], turned;  // WIDTH x WIDTH elements in registers
 #pragma unroll
