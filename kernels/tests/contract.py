@@ -42,6 +42,7 @@ class Case:
     tolerance: Callable[..., dict] = lambda *size: {}  # a size → arguments of check_close
     writes: Sequence[str] = field(default=())  # arguments that it changes in place
     dtypes: Sequence[torch.dtype] = ()  # that it takes as well, if one argument alone has it
+    transposed: Sequence[str] = ()  # matrices that it takes with contiguous columns, too
 
 
 def wrong(name: str, make: Callable[..., Any], *sizes: Any) -> list[tuple[str, Callable]]:

@@ -104,7 +104,9 @@ def test_refuses_strides(function, case):
         if value.dim() == 0:
             continue
         every_second = torch.stack([value, value], -1)[..., 0]
-        views = [every_second] + ([value.mT.contiguous().mT] if value.dim() > 1 else [])
+        views = [every_second]
+        if value.dim() > 1 and name not in case.transposed:
+            views.append(value.mT.contiguous().mT)
         for view in views:
             assert torch.equal(view, value) and not view.is_contiguous()
             refused(function, case, name, arguments | {name: view})
