@@ -1,0 +1,214 @@
+"""matmul_tensor_core: what it promises (see contract.py), each type's error, every layout."""
+
+import itertools
+
+import pytest
+import torch
+
+from helpers.base.machine import ROOT
+from helpers.checks import check_close, poisoned
+from helpers.compiler import compile_cuda
+from helpers.device import BACKEND, DEVICE
+from helpers.trace import trace
+from kernels.tests.contract import Case, equal_bits, floats, wrong
+
+HALF_TYPES = (torch.float16, torch.bfloat16)
+FLOAT_TYPES = [(torch.float32, False), (torch.float32, True)] + [(t, False) for t in HALF_TYPES]
+TYPES = [*FLOAT_TYPES, (torch.int8, False)]  # and allow_tf32
+# M, K, N, allow_tf32
+SIZES = [(5, 4, 6, False), (17, 15, 33, True), (130, 78, 260, True), (1, 1, 1, False)]
+SIZES += [(1, 300, 1, False), (50, 1, 40, True), (3, 2000, 2, False), (1, 7, 500, True)]
+SIZES += [(0, 4, 4, True), (4, 4, 0, False), (0, 0, 0, False), (0, 3, 0, True), (5, 0, 18, False)]
+
+
+def tolerance(M, K, N, allow_tf32):
+    """A sum of K terms of about 1, each with the error of its factors, at random."""
+    return {"atol": (5e-3 if allow_tf32 else 1e-5) * max(1, K) ** 0.5}
+
+
+CASES = [
+    Case(
+        "matmul_tensor_core",
+        lambda M, K, N, tf32: {"A": floats(M, K), "B": floats(K, N), "allow_tf32": tf32},
+        lambda A, B, allow_tf32: A @ B,
+        SIZES,
+        ragged=wrong("A", floats, (), (4,), (1, 5, 4)) + wrong("B", floats, (5, 6), (), (4,)),
+        tolerance=tolerance,
+        transposed=["A", "B"],
+    ),
+]
+
+
+@pytest.fixture
+def matmul(kernel):
+    return kernel("matmul_tensor_core").matmul_tensor_core
+
+
+def numbers(rows, cols, dtype):
+    if dtype == torch.int8:
+        return torch.randint(-128, 128, (rows, cols), dtype=dtype, device=DEVICE)
+    return floats(rows, cols).to(dtype)
+
+
+LAYOUTS = ("rows", "columns", "parts of rows", "parts of columns", "aligned parts of rows")
+
+
+def matrix(rows, cols, layout, dtype):
+    """Return random numbers as whole rows or columns, or as a part of larger ones."""
+    if layout in ("columns", "parts of columns"):
+        return matrix(cols, rows, layout.replace("columns", "rows"), dtype).t()
+    if layout == "rows":
+        return numbers(rows, cols, dtype)
+    first = 16 if layout == "aligned parts of rows" else 1
+    return numbers(rows, (cols + 31) // 16 * 16 + first, dtype)[:, first : first + cols]
+
+
+def check(matmul, A, B, allow_tf32):
+    """Judge each sum by what its terms may lose, and out's rounding.
+
+    A number of TF32 is off by 2^-11 of the float32 it stands for; of three products, what is
+    left out and the roundings of the low parts are 3 * 2^-22 of a term. Each instruction, of 8
+    products or more, may cut off a few last bits of float32.
+    """
+    with poisoned():
+        out = matmul(A, B, allow_tf32)
+    if A.dtype == torch.int8:
+        expected = (A.cpu().long() @ B.cpu().long()).to(torch.int32)  # wraps around
+        assert torch.equal(out.cpu(), expected)
+        return
+    assert out.dtype == A.dtype
+    expected, terms = A.double() @ B.double(), A.double().abs() @ B.double().abs()
+    of_terms = (A.size(1) / 8 + 2) * 2**-22
+    if A.dtype == torch.float32:
+        of_terms += 2.01 * 2**-11 if allow_tf32 else 3 * 2**-22
+    allowed = torch.finfo(A.dtype).eps * expected.abs() + of_terms * terms
+    error = (out.double() - expected).abs()
+    assert (error <= allowed).all(), f"{(error / allowed).max():.2f} of what is allowed"
+
+
+@pytest.mark.parametrize("dtype, allow_tf32", TYPES, ids=str)
+@pytest.mark.parametrize("size", [(130, 40, 260), (36, 100, 300), (1, 700, 90)], ids=str)
+def test_each_type_in_any_layout(matmul, dtype, allow_tf32, size):
+    M, K, N = size
+    for a, b in itertools.product(LAYOUTS, repeat=2):
+        check(matmul, matrix(M, K, a, dtype), matrix(K, N, b, dtype), allow_tf32)
+
+
+@pytest.mark.parametrize("dtype, allow_tf32", TYPES, ids=str)
+def test_rows_and_columns_that_are_the_same_memory(matmul, dtype, allow_tf32):
+    row, column = numbers(1, 33, dtype), numbers(20, 1, dtype)
+    check(matmul, row.expand(20, 33), column.expand(20, 33).t(), allow_tf32)
+
+
+SM_90 = BACKEND == "cuda" and torch.cuda.get_device_capability() == (9, 0)
+
+
+@pytest.mark.skipif(not SM_90, reason="what this tests is sm_90's")
+@pytest.mark.parametrize("dtype, allow_tf32", TYPES, ids=str)
+@pytest.mark.parametrize("size", [(2056, 144, 4104), (1032, 1008, 8200)], ids=str)
+def test_wgmma_in_any_layout(matmul, dtype, allow_tf32, size):
+    """Enough tiles to fill a GPU, with ends within boxes and within stages."""
+    M, K, N = size
+    for a, b in itertools.product(("rows", "columns"), repeat=2):
+        A, B = matrix(M, K, a, dtype), matrix(K, N, b, dtype)
+        with torch.profiler.profile() as profiled:
+            check(matmul, A, B, allow_tf32)
+        assert any("matmul_wgmma_kernel" in event.key for event in profiled.key_averages())
+
+
+def test_integers_wrap_around(matmul):
+    A = torch.full((1, 140_000), -128, dtype=torch.int8, device=DEVICE)
+    check(matmul, A, A.t(), False)  # 2^31 and more
+
+
+def test_three_products_are_as_exact_as_float32(matmul):
+    """The error of all, against that of float32's own product: cuBLAS's, or term by term."""
+    M = 4096 if BACKEND == "cuda" else 64
+    A, B = floats(M, 4096), floats(4096, M)
+    expected = A.double() @ B.double()
+    plain = A @ B
+    if BACKEND == "cpu":
+        plain = torch.zeros(M, M)
+        for k in range(4096):
+            plain += torch.outer(A[:, k], B[k])
+    error, of_plain = ((x.double() - expected).norm() for x in (matmul(A, B, False), plain))
+    assert error <= 2 * of_plain, f"{error / of_plain:.2f} times the error of float32"
+
+
+@pytest.mark.parametrize("dtype, allow_tf32", TYPES, ids=str)
+def test_by_one_is_exact_and_the_same_again(matmul, dtype, allow_tf32):
+    A, one = numbers(137, 137, dtype), torch.eye(137, device=DEVICE).to(dtype)
+    A = (A * 1024).round() / 1024 if allow_tf32 else A  # TF32 has these, below 2
+    A = A.clamp(-1, 1) if allow_tf32 else A
+    for out in (matmul(A, one, allow_tf32), matmul(one, A, allow_tf32)):
+        if dtype == torch.float32 and not allow_tf32:
+            check_close(out, A.double(), rtol=2**-22, atol=0.0)  # 22 of 24 bits
+        else:
+            assert torch.equal(out, A.to(out.dtype))
+    B = numbers(137, 50, dtype)
+    assert equal_bits(matmul(A, B, allow_tf32), matmul(A, B, allow_tf32))
+
+
+@pytest.mark.parametrize("dtype, allow_tf32", FLOAT_TYPES, ids=str)
+def test_nan_and_infinity_as_in_mathematics(matmul, dtype, allow_tf32):
+    A, B = numbers(40, 20, dtype), numbers(20, 50, dtype)
+    B[:, 7] = 1  # has no low part
+    B[:, 8] = 0
+    A[3, 0], A[4, 5], A[5, 6], A[5, 7] = torch.inf, -torch.inf, torch.inf, -torch.inf
+    A[6, 0] = torch.nan
+    B[3, 9], B[0, 10], B[19, 11] = torch.inf, -torch.inf, torch.nan
+    if dtype == torch.float32:  # each bit of it set: what GPUs compute as NaN
+        A[7, 3] = torch.tensor(0x7FFFFFFF, dtype=torch.int32).view(dtype)
+    out, expected = matmul(A, B, allow_tf32), A.double() @ B.double()
+    for what in (torch.isnan, torch.isposinf, torch.isneginf):
+        assert torch.equal(what(out), what(expected)), what.__name__
+
+
+def test_what_is_large_or_small_stays_so(matmul):
+    """Three products of numbers near the ends of float32's range."""
+    x = torch.tensor([[3.4e38, 3.402e38, 1e-30, 3.40282e38]], device=DEVICE)
+    out = matmul(x.t().contiguous(), torch.full((1, 1), 0.5, device=DEVICE), False)
+    check_close(out, x.t().double() / 2, rtol=1e-3)
+    assert matmul(10 * floats(1, 8).abs() + 1e38, torch.ones(8, 1, device=DEVICE), False).isinf()
+
+
+def test_half_types_overflow_to_infinity(matmul):
+    big = torch.full((1, 2), 60_000.0, dtype=torch.float16, device=DEVICE)
+    assert matmul(big, big.t(), False).isinf().all()
+
+
+def test_types_are_not_mixed(matmul):
+    with pytest.raises(RuntimeError, match="expected A and B of one type, got Half and Float"):
+        matmul(floats(3, 4).half(), floats(4, 5), False)
+
+
+SMALL = [(130, 70, 140), (3, 20, 5)]
+
+
+@pytest.mark.parametrize("dtype, allow_tf32", TYPES, ids=str)
+def test_no_fault_is_found(dtype, allow_tf32):
+    """On the CPU backend, with every access checked: each type and layout, at ragged ends."""
+    path = ROOT / "kernels" / "matmul_tensor_core.cu"
+    checked = compile_cuda(path, check=True).matmul_tensor_core
+    for (M, K, N), a, b in itertools.product(SMALL, ("rows", "columns"), ("rows", "columns")):
+        check(checked, matrix(M, K, a, dtype), matrix(K, N, b, dtype), allow_tf32)
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="what is compiled for sm_75 runs there")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int8])
+def test_the_instructions_of_sm_75(dtype):
+    source = (ROOT / "kernels" / "matmul_tensor_core.cu").read_text()
+    assert "__CUDA_ARCH__ >= 800" in source
+    older = source.replace("__CUDA_ARCH__ >= 800", "__CUDA_ARCH__ >= 810")  # than the backend
+    matmul = compile_cuda(older).matmul_tensor_core
+    for (M, K, N), a, b in itertools.product(SMALL, ("rows", "columns"), ("rows", "columns")):
+        check(matmul, matrix(M, K, a, dtype), matrix(K, N, b, dtype), False)
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="counted by the CPU backend")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int8])
+def test_requests_for_shared_memory_have_no_conflict(matmul, dtype):
+    for a, b in itertools.product(("rows", "columns"), repeat=2):
+        A, B = matrix(128, 128, a, dtype), matrix(128, 128, b, dtype)
+        accesses = [a for a in trace(matmul, A, B, True).accesses if a.space == "shared"]
+        assert accesses and all(a.bank_conflicts == 0 for a in accesses)
