@@ -372,9 +372,63 @@ def _matmul_naive():
     yield _computing("float32, 4096³", 2 * 4096**3, torch.float32, candidates)
 
 
+# M, K, N: those that a tile does not divide, or that have less than a tile on one side
+AWKWARD = [(1, 4096, 4096), (16, 4096, 4096), (33, 2003, 1009), (4096, 4096, 10), (8192, 8192, 64)]
+AWKWARD += [(100, 100_000, 100), (257, 257, 257), (4096, 1, 4096), (3136, 4096, 128)]
+AWKWARD += [(128, 4096, 3136), (1000, 1000, 1), (2048, 64, 2048), (65536, 32, 32), (512, 512, 512)]
+AWKWARD += [(7919, 103, 101), (64, 65536, 64), (1, 1_000_000, 1), (12345, 129, 37)]
+AWKWARD += [(1000, 1000, 1000), (127, 511, 4097)]
+
+
 @_case
-def _linear():
-    linear, x = kernel("linear"), _rand(4096, 3136)
+def _matmul():
+    matmul = kernel("matmul").matmul
+    for M, K, N in [(side,) * 3 for side in (4096, 2048, 1024)] + AWKWARD:
+        yield _product("float32", matmul, _rand(M, K), _rand(K, N))
+
+
+@_case
+def _matmul_tensor_core():
+    def exact(A, B):
+        return matmul(A, B, False)
+
+    side = 8192
+    path = ROOT / "kernels" / "matmul_tensor_core.cu"
+    for way, src in ("", path.read_text()), ("mma.sync, ", portable(path.read_text())):
+        matmul = compile_cuda(src).matmul_tensor_core
+        for name, dtype in HALVES.items():
+            A, B = _rand(side, side, dtype=dtype), _rand(side, side, dtype=dtype)
+            yield _product(way + name, exact, A, B, rtol=1 / 64, atol=1e-2)
+            yield _product(f"{way}{name}, B by columns", exact, A, B.t(), rtol=1 / 64, atol=1e-2)
+        A, B = torch.randint(-128, 128, (2, side, side), dtype=torch.int8, device="cuda")
+        yield _product(f"{way}int8", exact, A, B)
+        yield _product(f"{way}int8, B by columns", exact, A, B.t())
+        A, B = _rand(4096, 4096), _rand(4096, 4096)
+        yield _product(f"{way}float32 by three products", exact, A, B)
+
+
+def portable(src: str) -> str:
+    """Return the source of matmul_tensor_core without its way for sm_90."""
+    return src.replace("__CUDACC_VER_MAJOR__", "WITH_WGMMA")
+
+
+def _product(name: str, ours: Callable, A: torch.Tensor, B: torch.Tensor, **allowed) -> Work:
+    """Return a product of matrices, its rival PyTorch's; `allowed`: differences of the results."""
+    (M, K), N = A.shape, B.size(1)
+    is_int = A.dtype == torch.int8
+    size = f"{M}³" if M == K == N else f"({M}, {K}) × ({K}, {N})"
+    agree = functools.partial(check_close, **(allowed or {"rtol": 1e-4, "atol": 1e-5 * K**0.5}))
+    return Work(
+        f"{name}, {size}",
+        {"ours": lambda: ours(A, B), "PyTorch": lambda: torch._int_mm(A, B) if is_int else A @ B},
+        flops=2 * M * N * K,
+        agree=_equal if is_int else agree,
+    )
+
+
+@_case
+def _linear_naive():
+    linear, x = kernel("linear_naive"), _rand(4096, 3136)
     weight, bias = _rand(128, 3136) / 56, _rand(128)
     candidates = {
         "ours": lambda: linear.linear_forward(x, weight, bias),

@@ -131,8 +131,8 @@ def test_max_pool2d(kernel):
     exactly(module.max_pool2d_backward(inp, index, 1, SIDE, SIDE), inp)
 
 
-def test_linear(kernel):
-    module, large = kernel("linear"), bits(ROWS, COLS)
+def test_linear_naive(kernel):
+    module, large = kernel("linear_naive"), bits(ROWS, COLS)
     row, col, zero = bits(1, COLS), bits(1, ROWS), torch.zeros(ROWS, device=DEVICE)
     exactly(module.linear_forward(large, row, zero[:1]), large @ row.T)
     exactly(module.linear_forward(row, large, zero), row @ large.T)
@@ -246,3 +246,17 @@ def test_attention(kernel):
     exact = [tensor[:, -2:].double() for tensor in (q, k, v)]
     expected = torch.nn.functional.scaled_dot_product_attention(*exact)
     check_close(out[:, -2:].double(), expected, rtol=0.02, atol=0.02)
+
+
+def test_matmul_tensor_core(kernel):
+    """A as rows, as columns, as a view that has to be copied, and an out of that many elements."""
+    matmul = kernel("matmul_tensor_core").matmul_tensor_core
+
+    def integers(*shape):
+        return torch.randint(-128, 128, shape, device=DEVICE, dtype=torch.int8)
+
+    A, B = integers(ROWS, COLS), integers(ROWS, 16)
+    exactly(ends(matmul(A, B[:COLS], False)), ends(A) @ B[:COLS].double())
+    exactly(ends(matmul(A.t(), B, False)), ends(A.t()) @ B.double())
+    exactly(ends(matmul(A[:, 1:], B[1:COLS], False)), ends(A[:, 1:]) @ B[1:COLS].double())
+    exactly(ends(matmul(B, A[:16], False)), ends(B) @ A[:16].double())

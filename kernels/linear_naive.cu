@@ -1,4 +1,4 @@
-// kernels/linear.cu
+// kernels/linear_naive.cu
 // SPDX-License-Identifier: MIT
 // A linear layer: out = inp @ weight.T + bias. float32, contiguous; inp has below 2^31
 // rows and at most 65535 * 128 columns, so has out. 2 N M K FLOPs forward, as many for
@@ -7,7 +7,8 @@
 //
 // from pathlib import Path
 // from torch.utils.cpp_extension import load_inline
-// linear = load_inline("linear", cuda_sources=Path("linear.cu").read_text(),
+// linear = load_inline("linear_naive",
+//     cuda_sources=Path("linear_naive.cu").read_text(),
 //     cpp_sources="""using torch::Tensor;
 //         Tensor linear_forward(Tensor inp, Tensor weight, Tensor bias);
 //         Tensor linear_backward_input(Tensor dout, Tensor weight);
