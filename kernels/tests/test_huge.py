@@ -260,3 +260,14 @@ def test_matmul_tensor_core(kernel):
     exactly(ends(matmul(A.t(), B, False)), ends(A.t()) @ B.double())
     exactly(ends(matmul(A[:, 1:], B[1:COLS], False)), ends(A[:, 1:]) @ B[1:COLS].double())
     exactly(ends(matmul(B, A[:16], False)), ends(B) @ A[:16].double())
+
+
+def test_matmul(kernel):
+    matmul, large = kernel("matmul").matmul, bits(ROWS, COLS)
+    row, col, narrow, few = bits(1, COLS), bits(1, ROWS), bits(COLS, 3), bits(3, ROWS)
+    exactly(matmul(large, row.T), large @ row.T)
+    exactly(matmul(col, large), col @ large)
+    exactly(matmul(large, narrow), large @ narrow)
+    exactly(matmul(few, large), few @ large)
+    del large
+    exactly(matmul(col.T, row), torch.outer(col[0], row[0]))
