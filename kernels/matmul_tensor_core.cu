@@ -783,7 +783,7 @@ static Tensor to_rows(const Tensor& x, bool along) {
     kernel<<<grid, dim3(32, 8), 0, getCurrentCUDAStream()>>>(
         out.data_ptr<T>(), x.data_ptr<T>(), rows, K, x.stride(along ? 0 : 1),
         out.size(1));
-    return out;
+    return out.slice(1, 0, K);  // without what fills up the last pack
 }
 
 // Whether it did: in a build with wgmma, for operands that suit TMA and fill the GPU

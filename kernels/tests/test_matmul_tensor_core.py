@@ -116,6 +116,16 @@ def test_wgmma_in_any_layout(matmul, dtype, allow_tf32, size):
         assert any("matmul_wgmma_kernel" in event.key for event in profiled.key_averages())
 
 
+@pytest.mark.skipif(not SM_90, reason="what this tests is sm_90's")
+@pytest.mark.parametrize("dtype, allow_tf32", [TYPES[0], TYPES[1], TYPES[-1]], ids=str)
+def test_wgmma_of_copies(matmul, dtype, allow_tf32):
+    """Rows that do not suit TMA, of types that are copied to new ones before."""
+    A, B = matrix(1032, 1007, "columns", dtype), matrix(1007, 8200, "rows", dtype)
+    with torch.profiler.profile() as profiled:
+        check(matmul, A, B, allow_tf32)
+    assert any("matmul_wgmma_kernel" in event.key for event in profiled.key_averages())
+
+
 def test_integers_wrap_around(matmul):
     A = torch.full((1, 140_000), -128, dtype=torch.int8, device=DEVICE)
     check(matmul, A, A.t(), False)  # 2^31 and more
