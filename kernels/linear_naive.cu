@@ -7,7 +7,7 @@
 //
 // from pathlib import Path
 // from torch.utils.cpp_extension import load_inline
-// linear = load_inline("linear_naive",
+// linear_naive = load_inline("linear_naive",
 //     cuda_sources=Path("linear_naive.cu").read_text(),
 //     cpp_sources="""using torch::Tensor;
 //         Tensor linear_forward(Tensor inp, Tensor weight, Tensor bias);

@@ -736,8 +736,9 @@ __global__ void rows_kernel(T* out, const T* x, int rows, int K, int64_t stride,
     }
 }
 
-// TMA's view of a matrix with contiguous rows, in boxes of 64 rows
-template <typename T> static CUtensorMap map_of(const Tensor& x) {
+// TMA's view of the first `cols` columns of a matrix with contiguous rows, in boxes of
+// 64 rows
+template <typename T> static CUtensorMap map_of(const Tensor& x, int64_t cols) {
     static auto encode = [] {
         void* found = nullptr;
         cudaDriverEntryPointQueryResult state;
@@ -754,7 +755,7 @@ template <typename T> static CUtensorMap map_of(const Tensor& x) {
                         : sizeof(T) == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16
                                          : CU_TENSOR_MAP_DATA_TYPE_UINT8;
     CUtensorMap map;
-    cuuint64_t sizes[] = {cuuint64_t(x.size(1)), cuuint64_t(x.size(0))};
+    cuuint64_t sizes[] = {cuuint64_t(cols), cuuint64_t(x.size(0))};
     cuuint64_t strides[] = {cuuint64_t(x.stride(0) * sizeof(T))};
     cuuint32_t box[] = {LINE / sizeof(T), 64}, steps[] = {1, 1};
     auto result = encode(&map, TYPE, 2, x.data_ptr(), sizes, strides, box, steps,
@@ -783,7 +784,7 @@ static Tensor to_rows(const Tensor& x, bool along) {
     kernel<<<grid, dim3(32, 8), 0, getCurrentCUDAStream()>>>(
         out.data_ptr<T>(), x.data_ptr<T>(), rows, K, x.stride(along ? 0 : 1),
         out.size(1));
-    return out.slice(1, 0, K);  // without what fills up the last pack
+    return out;
 }
 
 // Whether it did: in a build with wgmma, for operands that suit TMA and fill the GPU
@@ -808,7 +809,7 @@ static bool launch_wgmma(Tensor out, Tensor A, Tensor B) {
     if (COPY_A) A_rows = to_rows<T, C::PARTS>(A, A_ALONG);
     if (COPY_B) B_rows = to_rows<T, C::PARTS>(B.t(), B_ALONG);
     CUtensorMap out_map = {};
-    if (sizeof(T) == 2) out_map = map_of<T>(out);
+    if (sizeof(T) == 2) out_map = map_of<T>(out, N);
     C10_CUDA_CHECK(cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, C::SHARED));
     cudaLaunchAttribute cluster = {};
@@ -818,8 +819,9 @@ static bool launch_wgmma(Tensor out, Tensor A, Tensor B) {
                                  (CONSUMERS + 1) * WARPGROUP, C::SHARED,
                                  getCurrentCUDAStream(), &cluster, 1};
     C10_CUDA_CHECK(cudaLaunchKernelEx(
-        &config, kernel, out_map, map_of<T>(A_rows), map_of<T>(B_rows),
-        out.data_ptr<Result<T>>(), int(M), int(N), int(K), tiles));
+        &config, kernel, out_map, map_of<T>(A_rows, A_ALONG || COPY_A ? K : M),
+        map_of<T>(B_rows, B_ALONG || COPY_B ? K : N), out.data_ptr<Result<T>>(), int(M),
+        int(N), int(K), tiles));
     return true;
 }
 #endif

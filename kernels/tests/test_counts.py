@@ -4,11 +4,20 @@ import pytest
 
 from kernels.tests.counts import by_cpu_backend, by_nsight_compute, calls, label
 
-# What Nsight Compute counts differently, and nothing else.
+# What Nsight Compute counts differently, and nothing else: of a function, or of one call of it.
+STORES_TOO = {"load sectors", "store requests", "store sectors"}
+ALL = {"load requests", *STORES_TOO}
 DIFFERENT = {
     # nvcc takes several turns of the loop over a row at a time, and then the rest one by one:
     # lanes at the image's edges, whose loops are shorter, do not load together with the others
     "blur": {"load requests", "load sectors"},
+    # K is cut into parts for the SMs that there are: 132, or those that the CPU backend tells of
+    "matmul 3×5000×2": ALL,
+    "matmul_into 3×5000×2": ALL,
+    # an asynchronous copy that is told to read nothing asks for its sector all the same; and nvcc
+    # lets lanes that pad a row store after those that copy
+    "matmul_tensor_core 5×4×6×False": STORES_TOO,
+    "matmul_tensor_core 17×15×33×True": {"load sectors"},
 }
 
 # Blocks that wait for the words of others read them once or again and again: the moment decides,
@@ -37,4 +46,4 @@ def test_the_counts_are_those_of_nsight_compute(counted, call):
         again = {what: ours[what] - measured[what] for what in differ}
         assert 0 < again["load requests"] <= again["load sectors"] <= 32 * again["load requests"]
         return
-    assert differ == DIFFERENT.get(name, set())
+    assert differ == DIFFERENT.get(call, DIFFERENT.get(name, set()))
