@@ -99,12 +99,12 @@ __device__ void wait_for_oldest_group() {
 }
 
 // four 8 × 8 matrices of 16 bits; each lane brings the address of a row
-__device__ void ldmatrix(unsigned (&r)[4], unsigned at) {
+static __device__ void ldmatrix(unsigned (&r)[4], unsigned at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
 }
 
-__device__ void ldmatrix_transposed(unsigned (&r)[4], unsigned at) {
+static __device__ void ldmatrix_transposed(unsigned (&r)[4], unsigned at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 "
                  "{%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
