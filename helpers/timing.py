@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from helpers.base.called_kernels import called_kernels
+from helpers.base.called_kernels import called_kernels, noting_versions
 from helpers.base.tables import Table
 from helpers.checks import check_close
-from helpers.device import DEVICE
+from helpers.device import BACKEND, DEVICE
 from helpers.recorded import Record, measured_or_stored
 
 SAMPLES = 100
@@ -113,6 +113,26 @@ def time_cuda(fn: Candidate, key: str) -> Timing:
         return Timing(math.nan, math.nan, math.nan, record.caption)
     value = dict(record.value)
     return Timing(caption=f"{record.caption}\n{value.pop('method')}", **value)
+
+
+def capture(fn: Callable[[], Any]) -> Callable[[], None]:
+    """Capture a call of `fn` as a CUDA graph, after three to warm up; return what replays it.
+
+    Without a GPU there are no graphs, and `fn` itself is returned. RuntimeError, of PyTorch, for
+    what a graph cannot hold: a wait for the GPU, memory that is allocated outside PyTorch.
+    """
+    if BACKEND == "cpu":
+        return fn
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):  # what is allocated or compiled once, is now
+        for _ in range(3):
+            fn()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with called_kernels() as kernels, torch.cuda.graph(graph):
+        fn()
+    return noting_versions(graph.replay, kernels)
 
 
 def compare(

@@ -21,7 +21,7 @@ def called_kernels() -> Iterator[set[str]]:
     """Give a set that holds, after the `with` block, the versions of the kernels called in it.
 
     These are functions of compile_cuda, by way of `noting`, and Triton's kernels, in any thread.
-    What a CUDA graph replays is called when it is captured, and not when it is replayed.
+    What a CUDA graph replays is called when it is captured; `timing.capture` notes replays too.
     """
     called: set[str] = set()
     _collected.append({})
@@ -34,13 +34,18 @@ def called_kernels() -> Iterator[set[str]]:
 
 def noting(function, name: str, code: str):
     """Return `function`, whose calls are noted as calls of a kernel; `code` has no comments."""
+    return noting_versions(function, {version(name, code)})
+
+
+def noting_versions(function, kernel_versions: set[str]):
+    """Return `function`, whose calls are noted as calls of kernels of these versions."""
 
     @functools.wraps(function, assigned=["__name__", "__doc__"])
     def call(*args, **kwargs):
         _note(call)
         return function(*args, **kwargs)
 
-    call.kernel_versions = {version(name, code)}
+    call.kernel_versions = kernel_versions
     return call
 
 

@@ -117,7 +117,7 @@ def prepare(backend: str) -> None:
         _guard_tensors()
 
 
-_loaded: dict[str, CompiledFunctions] = {}
+_loaded: dict[tuple[str, str], CompiledFunctions] = {}  # by library and the learner's string
 _origins: dict[object, "_Origin"] = {}  # of each function that compile_cuda returned
 
 
@@ -198,15 +198,16 @@ def _compile(src, functions, check, trace=False):
 def _get(build: Build) -> CompiledFunctions:
     """Return what is loaded, is in the cache or has to be built."""
     library = build.library
-    if library not in _loaded:
-        _loaded[library] = _load(library, build) or _build(library, build)
-    return _loaded[library]
+    key = library, build.source  # strings that differ only in what is for nvcc share a library
+    if key not in _loaded:
+        _loaded[key] = _load(library, build) or _build(library, build)
+    return _loaded[key]
 
 
 def _light_instead(build: Build, chosen: list[Function]) -> CompiledFunctions | None:
     """Try the light headers for a string that includes PyTorch's own; None if those are needed."""
     source = torch_light.lighten(build.source)
-    has_full = build.library in _loaded or (tools.BUILDS.folder / build.library).exists()
+    has_full = (tools.BUILDS.folder / build.library).exists()
     if has_full or source is None or not all(f.schema for f in chosen):
         return None
     light = _plan(source, build.label, chosen, build.check, build.trace)

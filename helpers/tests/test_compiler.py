@@ -235,6 +235,14 @@ def test_a_library_that_no_longer_loads_is_built_again():
     assert torch.equal(compile_cuda(source).square(x), x * x)
 
 
+def test_strings_that_differ_in_what_is_for_nvcc_only_are_two_versions():
+    first = unique(SQUARE + "#ifdef __CUDACC_VER_MAJOR__\n#define FOR_NVCC 1\n#endif\n")
+    second = first.replace("FOR_NVCC 1", "FOR_NVCC 2")
+    squares = [compile_cuda(source).square for source in (first, second)]
+    assert squares[0].kernel_versions != squares[1].kernel_versions
+    assert [compiler.source_of(square)[0] for square in squares] == [first, second]
+
+
 COMPILE = """
 import sys, torch
 from helpers.compiler import compile_cuda

@@ -7,9 +7,12 @@ import pytest
 import torch
 
 from helpers import recorded, timing
+from helpers.base.called_kernels import called_kernels
 from helpers.base.tables import Table
+from helpers.compiler import compile_cuda
+from helpers.device import DEVICE
 from helpers.recorded import Record
-from helpers.timing import Comparison, compare, time_cuda
+from helpers.timing import Comparison, capture, compare, time_cuda
 
 x = torch.arange(1.0, 101.0)
 
@@ -346,3 +349,25 @@ def test_html_takes_the_themes_colours_and_escapes():
     html = shown(tflops=1.5)._repr_html_()
     assert "ours &amp; &lt;fast&gt;" in html and "TFLOP/s" in html and "GB/s" not in html
     assert "color:" not in html and "background" not in html
+
+
+# ---- CUDA graphs
+
+
+def test_a_graph_does_the_work_again_and_names_its_kernels():
+    add_one = compile_cuda("""
+        __global__ void add_one_kernel(float* x, int n) {
+            if (threadIdx.x < n) x[threadIdx.x] += 1;
+        }
+        void add_one(torch::Tensor x) {
+            add_one_kernel<<<1, 32>>>(x.data_ptr<float>(), x.numel());
+        }
+        """).add_one
+    counts = torch.zeros(7, device=DEVICE)
+    replay = capture(lambda: add_one(counts))
+    before = counts.clone()
+    with called_kernels() as called:
+        replay()
+        replay()
+    assert torch.equal(counts, before + 2)
+    assert called == add_one.kernel_versions
