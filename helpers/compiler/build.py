@@ -81,6 +81,7 @@ class Build:
     check: bool  # for the CPU backend: tell about every access
     trace: bool  # and about every loop and branch
     arguments: dict  # for load_inline
+    announce: str = ""  # said on stderr while it is built
 
     @property
     def library(self) -> str:
@@ -122,7 +123,7 @@ _origins: dict[object, "_Origin"] = {}  # of each function that compile_cuda ret
 
 
 def compile_cuda(
-    src: str | Path, functions: list[str] | None = None, check: bool = False
+    src: str | Path, functions: list[str] | None = None, check: bool = False, announce: str = ""
 ) -> CompiledFunctions:
     """Compile a CUDA string, or a .cu file, and return its host functions as attributes.
 
@@ -141,10 +142,12 @@ def compile_cuda(
     block, the thread and the element. That goes for tensors, shared arrays and __device__
     variables, not for __constant__ ones; pointers that a tensor holds must be of CPU tensors.
 
+    `announce` is said on stderr if the string has to be built, and how long that took.
+
     Raises CompileError if the string does not compile, ToolMissing if a tool is not there.
     """
     try:
-        return _compile(src, functions, check or _every_call_checked)
+        return _compile(src, functions, check or _every_call_checked, announce=announce)
     except (CompileError, ToolMissing) as error:  # the frames from here on tell a user nothing
         raise error.with_traceback(None) from None
     except KeyboardInterrupt:
@@ -170,7 +173,7 @@ def compile_traced(src: str | Path, functions: list[str] | None = None) -> Compi
     return _compile(src, functions, check=True, trace=True)
 
 
-def _compile(src, functions, check, trace=False):
+def _compile(src, functions, check, trace=False, announce=""):
     if isinstance(src, Path):
         label, source = src.name, src.read_text()
     else:
@@ -182,7 +185,7 @@ def _compile(src, functions, check, trace=False):
         raise CompileError(problem)
     for line, sentence in cuda_on_cpu.find_remarks(source):
         warnings.warn(f"line {line}: {sentence}", stacklevel=3)
-    build = _plan(source, label, chosen, check, trace)
+    build = replace(_plan(source, label, chosen, check, trace), announce=announce)
     compiled = _light_instead(build, chosen) if build.is_module else None
     compiled = compiled or _get(build)
     for name, function in vars(compiled).items():
@@ -212,7 +215,7 @@ def _light_instead(build: Build, chosen: list[Function]) -> CompiledFunctions | 
         return None
     light = _plan(source, build.label, chosen, build.check, build.trace)
     try:
-        return _get(replace(light, source=build.source))
+        return _get(replace(light, source=build.source, announce=build.announce))
     except CompileError as error:
         if not torch_light.may_lack(str(error)):
             raise
@@ -429,7 +432,7 @@ def _build(library: str, build: Build) -> CompiledFunctions:
             if path.suffix != ".so":  # sources and objects, of use to nobody any more
                 path.unlink()
 
-    tools.BUILDS.get(library, make, _SLOW if build.is_module else "")
+    tools.BUILDS.get(library, make, build.announce or (_SLOW if build.is_module else ""))
     return _compiled(loaded[0], build) if loaded else _load(library, build)
 
 

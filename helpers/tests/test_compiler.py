@@ -235,6 +235,14 @@ def test_a_library_that_no_longer_loads_is_built_again():
     assert torch.equal(compile_cuda(source).square(x), x * x)
 
 
+def test_a_build_is_announced_once(capfd):
+    source = unique(SQUARE)
+    compile_cuda(source, announce="Building a square")
+    assert re.fullmatch(r"Building a square … \d+ s\n", capfd.readouterr().err)
+    compile_cuda(source, announce="Building a square")
+    assert capfd.readouterr().err == ""
+
+
 def test_strings_that_differ_in_what_is_for_nvcc_only_are_two_versions():
     first = unique(SQUARE + "#ifdef __CUDACC_VER_MAJOR__\n#define FOR_NVCC 1\n#endif\n")
     second = first.replace("FOR_NVCC 1", "FOR_NVCC 2")
