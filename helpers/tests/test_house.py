@@ -11,16 +11,18 @@ from helpers.base.machine import ROOT
 
 # package → what of helpers its modules may import
 ALLOWED = {
-    "cuda_on_cpu": set(),
-    "base": {"base"},
-    "simulator": {"simulator", "base"},
-    "compiler": {"compiler", "cuda_on_cpu", "base", "device", "make", "recorded"},
+    "helpers/cuda_on_cpu": set(),
+    "helpers/base": {"base"},
+    "helpers/simulator": {"simulator", "base"},
+    "helpers/compiler": {"compiler", "cuda_on_cpu", "base", "device", "make", "recorded"},
+    "kernels/operators": {"compiler"},
 }
 
-MODULES = (
+HELPERS = (
     "checks code compiler doctor exercises mnist plots profiling recorded simulator streams timing "
     "trace"
 )
+MODULES = [*(f"helpers.{name}" for name in HELPERS.split()), "kernels"]
 
 IMPORT = """
 import importlib, os, signal, sys
@@ -33,35 +35,42 @@ def state():
     return {{"environment": dict(os.environ), "files": sorted(os.listdir({root!r})),
              "handlers": handlers, "signals": caught}}
 
-for module in {modules!r}.split():
+for module in {modules!r}:
     before = state()
-    importlib.import_module("helpers." + module)
+    importlib.import_module(module)
     changed = [what for what, was in before.items() if state()[what] != was]
     assert not changed, (module, changed)
     assert "torch.utils.cpp_extension" not in sys.modules, module
 """
 
 
-def imported(path):
-    """Return the names below `helpers` that a module imports."""
+def imported(path, package="helpers"):
+    """Return the names below a package that a module imports."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.level == 0:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-            names = names[1:] if node.module == "helpers" else names[:1]
+            names = names[1:] if node.module == package else names[:1]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         else:
             assert getattr(node, "level", 0) <= 1, f"{path} imports from above its package"
             continue
-        found |= {name.split(".")[1] for name in names if name.startswith("helpers.")}
+        parts = [name.split(".") for name in names]
+        found |= {".".join(name[1:2]) for name in parts if name[0] == package}
     return found
 
 
 @pytest.mark.parametrize("package", ALLOWED)
 def test_packages_import_only_what_stands_below_them(package):
-    for path in (ROOT / "helpers" / package).rglob("*.py"):
+    for path in (ROOT / package).rglob("*.py"):
         assert imported(path) <= ALLOWED[package], path
+
+
+def test_helpers_do_without_the_operators():
+    """They stand above; helpers/ takes kernels/ for files, and only tests import from there."""
+    for path in (ROOT / "helpers").rglob("*.py"):
+        assert "tests" in path.parts or not imported(path, "kernels"), path
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

@@ -1,0 +1,35 @@
+"""The kernel files as operators of PyTorch: `from kernels import softmax`.
+
+They are differentiable and work under torch.compile, autocast and in CUDA graphs. Their tensors
+are the GPU's; on a machine without a GPU they are the CPU's. Importing builds nothing: the first
+call of an operator builds its kernel file, which is in the cache from then on.
+"""
+
+from kernels.operators.activations import gelu, relu, softmax
+from kernels.operators.attention import attention
+from kernels.operators.convolution import conv2d, max_pool2d
+from kernels.operators.losses import cross_entropy
+from kernels.operators.norms import batch_norm2d, layer_norm, rms_norm
+from kernels.operators.optimizers import sgd
+from kernels.operators.products import linear, matmul
+from kernels.operators.tensors import square, sum, transpose, vector_add
+
+__all__ = [
+    "attention",
+    "batch_norm2d",
+    "conv2d",
+    "cross_entropy",
+    "gelu",
+    "layer_norm",
+    "linear",
+    "matmul",
+    "max_pool2d",
+    "relu",
+    "rms_norm",
+    "sgd",
+    "softmax",
+    "square",
+    "sum",
+    "transpose",
+    "vector_add",
+]

@@ -1,0 +1,106 @@
+"""conv2d and max_pool2d."""
+
+import torch
+from torch import Tensor
+
+from kernels.operators._register import cast_inputs, gradient_of, operator
+
+
+def _conv2d_shape(inp, weight, padding):
+    H, W = (inp.shape[d] + 2 * padding - weight.shape[d] + 1 for d in (2, 3))
+    return inp.new_empty(inp.shape[0], weight.shape[0], H, W)
+
+
+def _input_shape(dout, weight, padding):
+    H, W = (dout.shape[d] - 2 * padding + weight.shape[d] - 1 for d in (2, 3))
+    return dout.new_empty(dout.shape[0], weight.shape[1], H, W)
+
+
+def _weight_shape(dout, inp, padding):
+    kH, kW = (inp.shape[d] + 2 * padding - dout.shape[d] + 1 for d in (2, 3))
+    return dout.new_empty(dout.shape[1], inp.shape[1], kH, kW)
+
+
+_forward = operator(
+    "conv2d_forward(Tensor inp, Tensor weight, int padding) -> Tensor", "conv2d", _conv2d_shape
+)
+_backward_input = operator(
+    "conv2d_backward_input(Tensor dout, Tensor weight, int padding) -> Tensor",
+    "conv2d",
+    _input_shape,
+)
+_backward_weight = operator(
+    "conv2d_backward_weight(Tensor dout, Tensor inp, int padding) -> Tensor",
+    "conv2d",
+    _weight_shape,
+)
+cast_inputs(_forward, torch.float32)
+
+
+# Each of the three is linear in both tensors, so that their gradients are one another.
+@gradient_of(_forward, keeps="inp weight padding")
+def _(ctx, dout, inp, weight, padding):
+    needs = ctx.needs_input_grad
+    dinp = _backward_input(dout, weight, padding) if needs[0] else None
+    dweight = _backward_weight(dout, inp, padding) if needs[1] else None
+    return dinp, dweight, None
+
+
+@gradient_of(_backward_input, keeps="dout weight padding")
+def _(ctx, grad, dout, weight, padding):
+    needs = ctx.needs_input_grad
+    ddout = _forward(grad, weight, padding) if needs[0] else None
+    dweight = _backward_weight(dout, grad, padding) if needs[1] else None
+    return ddout, dweight, None
+
+
+@gradient_of(_backward_weight, keeps="dout inp padding")
+def _(ctx, grad, dout, inp, padding):
+    needs = ctx.needs_input_grad
+    ddout = _forward(inp, grad, padding) if needs[0] else None
+    dinp = _backward_input(dout, grad, padding) if needs[1] else None
+    return ddout, dinp, None
+
+
+def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None = None, padding: int = 0) -> Tensor:
+    """Return the cross-correlation of x with weight, stride 1, plus bias; float32.
+
+    x: (N, C, H, W), weight: (C_out, C, kH, kW), bias: (C_out), added by PyTorch.
+    """
+    out = _forward(x, weight, padding)
+    return out if bias is None else out + bias[:, None, None]
+
+
+_max_pool2d_forward = operator(
+    "max_pool2d_forward(Tensor inp, int size) -> (Tensor out, Tensor index)",
+    "max_pool2d",
+    lambda inp, size: tuple(
+        inp.new_empty(*inp.shape[:2], inp.shape[2] // size, inp.shape[3] // size, dtype=dtype)
+        for dtype in (inp.dtype, torch.int32)
+    ),
+)
+_max_pool2d_backward = operator(
+    "max_pool2d_backward(Tensor dout, Tensor index, int size, int H, int W) -> Tensor",
+    "max_pool2d",
+    lambda dout, index, size, H, W: dout.new_empty(*dout.shape[:2], H, W),
+)
+cast_inputs(_max_pool2d_forward, torch.float32)
+
+
+@gradient_of(_max_pool2d_forward, keeps="index size inp.shape", constants="index")
+def _(ctx, dout, index, size, shape):
+    return _max_pool2d_backward(dout, index, size, *shape[2:]), None
+
+
+@gradient_of(_max_pool2d_backward, keeps="index")
+def _(ctx, grad, index):
+    chosen = grad.flatten(2).gather(2, index.flatten(2).long())
+    return chosen.view(index.shape), None, None, None, None
+
+
+def max_pool2d(x: Tensor, kernel_size: int) -> Tensor:
+    """Return the largest number of each window, side by side; x: (N, C, H, W), float32.
+
+    Rows and columns that fill no window are left out.
+    """
+    return _max_pool2d_forward(x, kernel_size)[0]

@@ -1,0 +1,40 @@
+"""cross_entropy."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kernels.operators._register import cast_inputs, gradient_of, operator, second_derivative
+
+_forward = operator(
+    "cross_entropy_forward(Tensor logits, Tensor labels) -> Tensor",
+    "cross_entropy",
+    lambda logits, labels: logits.new_empty(()),
+)
+_backward = operator(
+    "cross_entropy_backward(Tensor dloss, Tensor logits, Tensor labels) -> Tensor",
+    "cross_entropy",
+    lambda dloss, logits, labels: logits.new_empty(logits.shape),
+)
+cast_inputs(_forward, torch.float32)
+
+
+@gradient_of(_forward, keeps="logits labels")
+def _(ctx, dloss, logits, labels):
+    return _backward(dloss, logits, labels), None
+
+
+@gradient_of(_backward, keeps="dloss logits labels")
+def _(ctx, grad, dloss, logits, labels):
+    def forward(logits):
+        return F.cross_entropy(logits, labels)
+
+    return *second_derivative(forward, (grad,), dloss, logits), None
+
+
+def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """Return the mean of -log softmax(logits[n])[target[n]]; logits: (N, C), float32.
+
+    target: (N), int64; a class outside 0 to C - 1 makes the loss NaN.
+    """
+    return _forward(logits, target)

@@ -1,0 +1,184 @@
+"""layer_norm, rms_norm, batch_norm2d: computed in float32, their second derivatives by PyTorch."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kernels.operators._register import (
+    built,
+    cast_inputs,
+    contiguous,
+    gradient_of,
+    operator,
+    second_derivative,
+)
+
+
+def _like(*tensors):
+    return tuple(tensor.new_empty(tensor.shape) for tensor in tensors)
+
+
+def _of_rows(inp):
+    return inp.new_empty(inp.shape[:-1], dtype=torch.float32)
+
+
+# eps is for the second derivative; the kernel has rstd.
+_layer_norm_forward = operator(
+    "layer_norm_forward(Tensor inp, Tensor weight, Tensor bias, float eps)"
+    " -> (Tensor out, Tensor mean, Tensor rstd)",
+    "layer_norm",
+    lambda inp, weight, bias, eps: (*_like(inp), _of_rows(inp), _of_rows(inp)),
+)
+_layer_norm_backward = operator(
+    "layer_norm_backward(Tensor dout, Tensor inp, Tensor weight, Tensor mean, Tensor rstd,"
+    " float eps) -> (Tensor dinp, Tensor dweight, Tensor dbias)",
+    lambda *args: built("layer_norm").layer_norm_backward(*map(contiguous, args[:-1])),
+    lambda dout, inp, weight, mean, rstd, eps: _like(inp, weight, weight),
+)
+cast_inputs(_layer_norm_forward, torch.float32)
+
+
+@gradient_of(_layer_norm_forward, keeps="inp weight mean rstd eps", constants="mean rstd")
+def _(ctx, dout, inp, weight, mean, rstd, eps):
+    return *_layer_norm_backward(dout, inp, weight, mean, rstd, eps), None
+
+
+@gradient_of(_layer_norm_backward, keeps="dout inp weight eps")
+def _(ctx, *grads_and_kept):
+    *grads, dout, inp, weight, eps = grads_and_kept
+
+    def forward(inp, weight, bias):
+        return F.layer_norm(inp, weight.shape, weight, bias, eps)
+
+    bias = torch.zeros_like(weight)
+    ddout, dinp, dweight, _ = second_derivative(forward, tuple(grads), dout, inp, weight, bias)
+    return ddout, dinp, dweight, None, None, None
+
+
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    """Return (x - mean) / sqrt(var + eps) * weight + bias over the last dimension.
+
+    x: (..., C); weight, bias: (C); float32 or a half type, one for all.
+    """
+    return _layer_norm_forward(x, weight, bias, eps)[0]
+
+
+_rms_norm_forward = operator(
+    "rms_norm_forward(Tensor inp, Tensor weight, float eps) -> (Tensor out, Tensor rstd)",
+    "rms_norm",
+    lambda inp, weight, eps: (*_like(inp), _of_rows(inp)),
+)
+_rms_norm_backward = operator(
+    "rms_norm_backward(Tensor dout, Tensor inp, Tensor weight, Tensor rstd, float eps)"
+    " -> (Tensor dinp, Tensor dweight)",
+    lambda *args: built("rms_norm").rms_norm_backward(*map(contiguous, args[:-1])),
+    lambda dout, inp, weight, rstd, eps: _like(inp, weight),
+)
+cast_inputs(_rms_norm_forward, torch.float32)
+
+
+@gradient_of(_rms_norm_forward, keeps="inp weight rstd eps", constants="rstd")
+def _(ctx, dout, inp, weight, rstd, eps):
+    return *_rms_norm_backward(dout, inp, weight, rstd, eps), None
+
+
+@gradient_of(_rms_norm_backward, keeps="dout inp weight eps")
+def _(ctx, *grads_and_kept):
+    *grads, dout, inp, weight, eps = grads_and_kept
+
+    def forward(inp, weight):
+        return F.rms_norm(inp, weight.shape, weight, eps)
+
+    return *second_derivative(forward, tuple(grads), dout, inp, weight), None, None
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    """Return x / sqrt(mean of x^2 + eps) * weight over the last dimension.
+
+    x: (..., C); weight: (C); float32 or a half type, one for both.
+    """
+    return _rms_norm_forward(x, weight, eps)[0]
+
+
+def _run_train(inp, weight, bias, eps):
+    # With a momentum of 1 the running statistics become those of the batch.
+    scratch, unbiased_var = inp.new_zeros(inp.shape[1:2]), inp.new_zeros(inp.shape[1:2])
+    inp, weight, bias = map(contiguous, (inp, weight, bias))
+    results = built("batch_norm2d").batch_norm2d_train(
+        inp, scratch, unbiased_var, weight, bias, 1.0, eps
+    )
+    return *results, unbiased_var
+
+
+_batch_norm2d_train = operator(
+    "batch_norm2d_train(Tensor inp, Tensor weight, Tensor bias, float eps)"
+    " -> (Tensor out, Tensor mean, Tensor var, Tensor unbiased_var)",
+    _run_train,
+    lambda inp, weight, bias, eps: _like(inp, weight, weight, weight),
+)
+_batch_norm2d_backward = operator(
+    "batch_norm2d_backward(Tensor dout, Tensor inp, Tensor mean, Tensor var, Tensor weight,"
+    " float eps) -> (Tensor dinp, Tensor dweight, Tensor dbias)",
+    "batch_norm2d",
+    lambda dout, inp, mean, var, weight, eps: _like(inp, weight, weight),
+)
+_batch_norm2d_forward = operator(
+    "batch_norm2d_forward(Tensor inp, Tensor mean, Tensor var, Tensor weight, Tensor bias,"
+    " float eps) -> Tensor",
+    "batch_norm2d",
+    lambda inp, mean, var, weight, bias, eps: inp.new_empty(inp.shape),
+)
+cast_inputs(_batch_norm2d_train, torch.float32)
+cast_inputs(_batch_norm2d_forward, torch.float32)
+
+
+@gradient_of(
+    _batch_norm2d_train, keeps="inp mean var weight eps", constants="mean var unbiased_var"
+)
+def _(ctx, dout, inp, mean, var, weight, eps):
+    return *_batch_norm2d_backward(dout, inp, mean, var, weight, eps), None
+
+
+@gradient_of(_batch_norm2d_backward, keeps="dout inp weight eps")
+def _(ctx, *grads_and_kept):
+    *grads, dout, inp, weight, eps = grads_and_kept
+
+    def forward(inp, weight, bias):
+        return F.batch_norm(inp, None, None, weight, bias, training=True, eps=eps)
+
+    bias = torch.zeros_like(weight)
+    ddout, dinp, dweight, _ = second_derivative(forward, tuple(grads), dout, inp, weight, bias)
+    return ddout, dinp, None, None, dweight, None
+
+
+@gradient_of(_batch_norm2d_forward, keeps="inp mean var weight eps")
+def _(ctx, dout, inp, mean, var, weight, eps):
+    rstd = (var + eps).rsqrt()[:, None, None]
+    normed = (inp - mean[:, None, None]) * rstd
+    dweight, dbias = (dout * normed).sum((0, 2, 3)), dout.sum((0, 2, 3))
+    return dout * rstd * weight[:, None, None], None, None, dweight, dbias, None
+
+
+def batch_norm2d(
+    x: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Return (x - mean) / sqrt(var + eps) * weight + bias, channel by channel.
+
+    x: (N, C, H, W), all others (C); float32. `training` takes the statistics of the batch and moves
+    the running ones towards them, in place; else the running ones are taken, and the gradients come
+    from PyTorch's operations.
+    """
+    if not training:
+        return _batch_norm2d_forward(x, running_mean, running_var, weight, bias, eps)
+    out, mean, _, unbiased_var = _batch_norm2d_train(x, weight, bias, eps)
+    with torch.no_grad():
+        running_mean.lerp_(mean, momentum)
+        running_var.lerp_(unbiased_var, momentum)
+    return out

@@ -1,0 +1,403 @@
+"""The operators of kernels/: gradients of first and second order, torch.compile, autocast, views.
+
+One row an operator; each test runs over all rows. The gradient checks are themselves tried on
+gradients that are wrong by three percent, or that cannot be differentiated again.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.autograd import grad, gradcheck, gradgradcheck
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import kernels
+from helpers.checks import check_close, check_grad
+from helpers.device import DEVICE
+from helpers.timing import capture
+from kernels.tests import contract
+from kernels.tests.contract import floats
+
+HALF = torch.bfloat16  # what autocast is asked for
+# A step this long keeps the rounding of float32 below 1e-4 of a slope of about 1.
+NUMERIC = {"eps": 1e-2, "atol": 3e-3, "rtol": 3e-3}
+pytestmark = pytest.mark.filterwarnings("ignore:Input #. requires gradient and is not a double")
+
+
+@dataclass(frozen=True)
+class Row:
+    """An operator: the function, its equal in PyTorch, arguments for both."""
+
+    function: Callable
+    ref: Callable
+    arguments: Callable[..., tuple]  # a size → arguments
+    size: tuple  # small: the gradients of all numbers are computed one by one
+    more: tuple[tuple, ...]  # other sizes: ragged ones, and empty ones where there is a gradient
+    autocast: torch.dtype | None = torch.float32  # what it computes in; None: as it comes
+
+
+def row(function, ref, arguments, size, *more, **others):
+    made = Row(function, ref, arguments, size, more, **others)
+    return pytest.param(made, id=function.__name__)
+
+
+def one(*shape):
+    return (floats(*shape),)
+
+
+def apart(*shape):
+    """Return a tensor of numbers of which no two are nearer than 0.1, and none nearer 0 than 0.05.
+
+    So no step of a numeric gradient crosses a kink.
+    """
+    n = torch.Size(shape).numel()
+    numbers = torch.randperm(n, device=DEVICE) - n // 2 + 0.5
+    return ((numbers / 10).view(shape),)
+
+
+def channels(N, C, H, W):
+    return floats(N, C, H, W), floats(C), floats(C)
+
+
+def running(weight):
+    """Return running statistics; they stay float32 where all else is of a half type."""
+    dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
+    place = torch.arange(len(weight), device=weight.device, dtype=dtype)
+    return place / 3, 1 + place / 2
+
+
+def batch_norm2d_training(x, weight, bias):
+    return kernels.batch_norm2d(x, *running(weight), weight, bias, training=True)
+
+
+def batch_norm2d(x, weight, bias):
+    return kernels.batch_norm2d(x, *running(weight), weight, bias)
+
+
+def max_pool2d(x):
+    return kernels.max_pool2d(x, 2)
+
+
+def queries(B, H, S_q, S_kv, D, causal):
+    return floats(B, H, S_q, D), floats(B, H, S_kv, D), floats(B, H, S_kv, D), causal
+
+
+ROWS = [
+    row(kernels.relu, torch.relu, apart, (3, 4), (), (0,), (5, 260)),
+    row(kernels.gelu, F.gelu, one, (3, 4), (), (0, 3), (7, 130), autocast=None),
+    row(kernels.softmax, lambda x: x.softmax(-1), one, (3, 4), (2, 3, 300), (0, 2)),
+    row(
+        kernels.layer_norm,
+        lambda x, weight, bias: F.layer_norm(x, weight.shape, weight, bias),
+        lambda *shape: (floats(*shape), floats(shape[-1]), floats(shape[-1])),
+        *[(3, 4), (2, 5, 130), (0, 3)],
+    ),
+    row(
+        kernels.rms_norm,
+        lambda x, weight: F.rms_norm(x, weight.shape, weight, 1e-6),
+        lambda *shape: (floats(*shape), floats(shape[-1])),
+        *[(3, 4), (2, 5, 130), (0, 3)],
+    ),
+    row(
+        batch_norm2d_training,
+        lambda x, weight, bias: F.batch_norm(x, None, None, weight, bias, training=True),
+        channels,
+        *[(3, 2, 2, 2), (5, 3, 7, 9)],
+    ),
+    row(
+        batch_norm2d,
+        lambda x, weight, bias: F.batch_norm(x, *running(weight), weight, bias),
+        channels,
+        *[(2, 2, 2, 2), (5, 3, 7, 9), (0, 3, 2, 2)],
+    ),
+    row(max_pool2d, lambda x: F.max_pool2d(x, 2), apart, (1, 2, 5, 4), (3, 2, 8, 9)),
+    row(
+        kernels.conv2d,
+        F.conv2d,
+        lambda N, C, H, W, C_out: (floats(N, C, H, W), floats(C_out, C, 3, 2), floats(C_out)),
+        *[(2, 2, 4, 3, 3), (3, 5, 13, 9, 4)],
+    ),
+    row(
+        kernels.matmul,
+        torch.matmul,
+        lambda M, K, N: (floats(M, K), floats(K, N)),
+        *[(3, 4, 2), (17, 33, 130), (4, 0, 3), (0, 3, 2)],
+        autocast=HALF,
+    ),
+    row(
+        kernels.linear,
+        F.linear,
+        lambda *shape: (floats(*shape), floats(5, shape[-1]), floats(5)),
+        *[(3, 4), (4,), (2, 7, 33), (0, 3)],
+        autocast=HALF,
+    ),
+    row(
+        kernels.attention,
+        lambda q, k, v, causal: F.scaled_dot_product_attention(q, k, v, is_causal=causal),
+        queries,
+        *[(1, 2, 2, 3, 2, True), (2, 1, 40, 33, 18, False), (1, 2, 33, 70, 64, True)],
+        autocast=HALF,
+    ),
+    row(kernels.cross_entropy, F.cross_entropy,
+        lambda N, C: (floats(N, C), torch.randint(C, (N,), device=DEVICE)),
+        (3, 4), (33, 700)),
+    row(kernels.vector_add, torch.add, lambda *s: (floats(*s), floats(*s)), (3, 4), (0,), (5, 77)),
+    row(kernels.square, torch.square, one, (3, 4), (), (0,), (5, 260)),
+    row(kernels.sum, torch.sum, one, (3, 4), (), (0,), (5, 260)),
+    row(kernels.transpose, torch.t, one, (3, 4), (0, 2), (33, 70), autocast=None),
+]  # fmt: skip
+every_row = pytest.mark.parametrize("of", ROWS)
+
+
+def leaves(arguments):
+    """Return the arguments with gradients asked for of all floating-point tensors."""
+    return tuple(
+        value.detach().clone().requires_grad_() if is_float(value) else value for value in arguments
+    )
+
+
+def is_float(value):
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def equal_bits(a, b):
+    return contract.equal_bits(a, b.contiguous())  # the gradient of a sum is one number for all
+
+
+def results_and_gradients(function, arguments):
+    """Return the result and the gradients of the sum of its squares."""
+    arguments = leaves(arguments)
+    out = function(*arguments)
+    wanted = [value for value in arguments if is_float(value)]
+    return out.detach(), *grad(out.float().square().sum(), wanted)
+
+
+# ------------------------------------------------------------------------------------- gradients
+
+
+@every_row
+def test_results_and_gradients_are_those_of_pytorch_in_float64(of):
+    for size in (of.size, *of.more):
+        check_grad(of.function, of.ref, *of.arguments(*size))
+
+
+@every_row
+def test_gradients_are_those_of_small_steps(of):
+    arguments = leaves(of.arguments(*of.size))
+    assert gradcheck(of.function, arguments, **NUMERIC)
+    assert gradgradcheck(of.function, arguments, **NUMERIC)
+
+
+class TooSteep(torch.autograd.Function):
+    """The identity, with a gradient that is wrong by three percent."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, dout):
+        return 1.03 * dout
+
+
+class OnceOnly(TooSteep):
+    """The identity, with a gradient that says it is a constant."""
+
+    @staticmethod
+    def backward(ctx, dout):
+        return dout.detach()
+
+
+@every_row
+def test_the_checks_find_wrong_gradients(of):
+    arguments = of.arguments(*of.size)
+    with pytest.raises(AssertionError):
+        check_grad(lambda *args: TooSteep.apply(of.function(*args)), of.ref, *arguments)
+    arguments = leaves(arguments)
+    with pytest.raises(RuntimeError, match="Jacobian mismatch"):
+        gradcheck(lambda *args: TooSteep.apply(of.function(*args)), arguments, **NUMERIC)
+
+    def once(*args):
+        return OnceOnly.apply(of.function(*args))
+
+    assert gradcheck(once, arguments, **NUMERIC)
+    with pytest.raises(RuntimeError, match="Jacobian mismatch|gradient for function expected"):
+        gradgradcheck(once, arguments, **NUMERIC)
+
+
+# ----------------------------------------------------------------------------- PyTorch's machinery
+
+
+class Recording(TorchDispatchMode):
+    """Notes the operators of kernels/ that are called, with their arguments."""
+
+    def __init__(self):
+        super().__init__()
+        self.called = {}
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        if op.namespace == "kernels":
+            self.called[op] = args
+        return op(*args, **(kwargs or {}))
+
+
+def called_operators(of):
+    """Return the operators of forward, backward and second backward, with arguments."""
+    arguments = leaves(of.arguments(*of.size))
+    inputs = [value for value in arguments if is_float(value)]
+    with Recording() as recording:
+        out = of.function(*arguments)
+        dout = torch.ones_like(out, requires_grad=True)
+        first = grad(out, inputs, dout, create_graph=True)
+        torch.stack([each.square().sum() for each in first]).sum().backward()
+    return recording.called
+
+
+@every_row
+def test_opcheck(of):
+    for op, args in called_operators(of).items():
+        torch.library.opcheck(op, leaves(args))
+
+
+def test_the_rows_call_every_operator():
+    called = {op.name() for of in ROWS for op in called_operators(of.values[0])}
+    defined = {name for name in torch._C._dispatch_get_all_op_names() if name[:9] == "kernels::"}
+    assert called == defined - {"kernels::sgd"}
+
+
+@every_row
+def test_compiles_without_a_graph_break(of):
+    torch.compiler.reset()
+    arguments = of.arguments(*of.size)
+
+    def function(*args):
+        return 2 * of.function(*args) + 1
+
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    expected = results_and_gradients(function, arguments)
+    for got, want in zip(results_and_gradients(compiled, arguments), expected, strict=True):
+        assert equal_bits(got, want)
+
+
+@every_row
+def test_runs_in_a_cuda_graph(of):
+    arguments = leaves(of.arguments(*of.size))
+    inputs = [value for value in arguments if is_float(value)]
+    results = []
+
+    def step():
+        out = of.function(*arguments)
+        results[:] = out, *grad(out, inputs, torch.ones_like(out))
+
+    replay = capture(step)
+    others = of.arguments(*of.size)
+    with torch.no_grad():
+        for value, other in zip(arguments, others, strict=True):
+            if isinstance(value, torch.Tensor):
+                value.copy_(other)
+    replay()
+    got = [each.detach().clone() for each in results]
+    step()
+    assert all(map(equal_bits, got, [each.detach() for each in results]))
+
+
+@every_row
+def test_autocast(of):
+    """Inputs come in the other type; gradients go back in that of the inputs."""
+    if of.autocast is None:
+        pytest.skip("computes in the type that comes")
+    comes = HALF if of.autocast == torch.float32 else torch.float32
+    rounded = [v.to(HALF) if is_float(v) else v for v in of.arguments(*of.size)]
+    arguments = leaves(v.to(comes) if is_float(v) else v for v in rounded)
+    with torch.autocast(DEVICE.type, dtype=HALF):
+        out = of.function(*arguments)
+    assert out.dtype == of.autocast
+    check_close(out, of.ref(*[v.double() if is_float(v) else v for v in rounded]))
+    out.sum().backward()
+    assert all(value.grad.dtype == comes for value in arguments if is_float(value))
+
+
+@every_row
+def test_views(of):
+    """Every second element, columns in place of rows, and one element for all."""
+    arguments = of.arguments(*of.size)
+    for view in (
+        lambda x: torch.stack([x, x], -1)[..., 0],
+        lambda x: x.mT.contiguous().mT if x.dim() > 1 else x,
+        lambda x: x[:1].expand(x.shape),
+    ):
+        views = [view(v) if isinstance(v, torch.Tensor) else v for v in arguments]
+        in_order = [v.contiguous() if isinstance(v, torch.Tensor) else v for v in views]
+        out, expected = of.function(*views), of.function(*in_order)
+        assert out.is_contiguous() and equal_bits(out, expected)
+
+
+# ------------------------------------------------------------------------------- single operators
+
+
+def test_the_files_refuse_what_is_wrong():
+    for function in (kernels.softmax, torch.compile(kernels.softmax, backend="aot_eager")):
+        with pytest.raises(RuntimeError, match="inp: expected contiguous float32.* got Double"):
+            function(floats(3, 4).double())
+    with pytest.raises(RuntimeError, match=r"B: expected .*got Float.* shape \[3, 2\]"):
+        kernels.matmul(floats(3, 4), floats(3, 2))
+    with pytest.raises(RuntimeError, match=r"bias: expected shape \[5\], got \[1\]"):
+        kernels.linear(floats(3, 4), floats(5, 4), floats(1))
+    with pytest.raises(RuntimeError, match="param: expected contiguous"):
+        kernels.sgd(floats(3, 4).t(), floats(4, 3), 0.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_products_of_half_types_are_rounded_once(dtype):
+    A, B, bias = floats(33, 70).to(dtype), floats(70, 20).to(dtype), floats(20).to(dtype)
+    check_close(kernels.matmul(A, B), A.double() @ B.double())
+    out = kernels.linear(A, B.t(), bias)
+    check_close(out, A.double() @ B.double() + bias.double())
+
+
+def test_batch_norm_moves_the_running_statistics():
+    x, weight, bias = channels(5, 3, 7, 9)
+    ours, theirs = running(weight), running(weight)
+    kernels.batch_norm2d(x, *ours, weight, bias, training=True, momentum=0.3)
+    F.batch_norm(x, *theirs, weight, bias, training=True, momentum=0.3)
+    for got, want in zip(ours, theirs, strict=True):
+        check_close(got, want)
+
+
+def test_sgd():
+    param, gradient = floats(3, 4).requires_grad_(), floats(4, 3).t()
+    start, version = param.detach().clone(), param._version
+    kernels.sgd(param, gradient, 0.1)
+    check_close(param.detach(), start - 0.1 * gradient)
+    assert param._version == version + 1
+    torch.library.opcheck(torch.ops.kernels.sgd.default, (param.detach(), gradient, 0.1))
+
+
+def test_a_compiled_step_trains_as_an_eager_one():
+    """Forward, backward and update of a network of these operators, in one graph."""
+    images, labels = floats(6, 2, 8, 8), torch.randint(4, (6,), device=DEVICE)
+    shapes = (3, 2, 3, 3), (3,), (3,), (4, 48), (4,)
+    start = [floats(*shape) / 4 for shape in shapes]
+
+    def step(params, mean, var):
+        kernel, scale, shift, weight, bias = params
+        out = kernels.conv2d(images, kernel, padding=1)
+        out = kernels.batch_norm2d(out, mean, var, scale, shift, training=True)
+        out = kernels.max_pool2d(kernels.relu(out), 2)
+        return kernels.cross_entropy(kernels.linear(out.flatten(1), weight, bias), labels)
+
+    def train(step):
+        params, (mean, var) = leaves(start), running(start[1])
+        losses = []
+        for _ in range(3):
+            losses.append(step(params, mean, var))
+            for param, gradient in zip(params, grad(losses[-1], params), strict=True):
+                kernels.sgd(param, gradient, 0.1)
+        return [*losses, *params, mean, var]
+
+    torch.compiler.reset()
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    for got, want in zip(train(compiled), train(step), strict=True):
+        check_close(got.detach(), want.detach())
