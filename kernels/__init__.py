@@ -1,8 +1,10 @@
 """The kernel files as operators of PyTorch: `from kernels import softmax`.
 
-They are differentiable and work under torch.compile, autocast and in CUDA graphs. Their tensors
-are the GPU's; on a machine without a GPU they are the CPU's. Importing builds nothing: the first
-call of an operator builds its kernel file, which is in the cache from then on.
+They are differentiable twice, and work under torch.compile and autocast, and in CUDA graphs after
+a first call. Their tensors are the GPU's; on a machine without a GPU they are the CPU's. Importing
+builds nothing: the first call of an operator builds its kernel file, which is in the cache from
+then on. RuntimeError, in the words of the kernel file, for a tensor that it does not take;
+NotImplementedError for forward-mode derivatives.
 """
 
 from kernels.operators.activations import gelu, relu, softmax

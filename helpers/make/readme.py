@@ -62,7 +62,8 @@ def results_table(folder: Path = RECORDS) -> str:
 KERNELS_README = """# Kernels
 
 Each file works alone, with PyTorch and nothing else; its first comment says what it takes and holds
-the `load_inline` call. They are written from the notebooks (`make kernels`).
+the `load_inline` call. They are written from the notebooks (`make kernels`). In this repository
+what networks need is also a PyTorch operator with gradients: `from kernels import softmax`.
 
 `make bench` timed them (one file: `make bench K=softmax`): the candidates take turns, random data,
 L2 flushed before each call, results compared before and after. A rate counts the bytes that must be

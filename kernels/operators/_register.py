@@ -5,8 +5,8 @@
                                                      ├─ fake: shapes alone, for torch.compile
                                                      └─ CPU, CUDA: softmax.cu, built when called
 
-`operator` defines one, `gradient_of` and `cast_inputs` add to it. That is torch.library below its
-decorator `custom_op`, whose calls take 10 to 20 % longer and whose autocast knows one type only.
+`operator` defines one, `gradient_of` and `cast_inputs` add to it. They use torch.library below its
+decorator `custom_op`: a call takes some 10 % less, and autocast can follow the region's type.
 """
 
 import functools
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from helpers.compiler import compile_cuda
 
@@ -46,9 +47,15 @@ def operator(schema: str, run: Callable | str, fake: Callable) -> torch._ops.OpO
         run = functools.partial(_call, run, name)
     _LIBRARY.define(schema)
     for device in _DEVICES:
-        _LIBRARY.impl(name, run, device)
+        _LIBRARY.impl(name, functools.partial(_run, name, run), device)
     torch.library.register_fake(f"kernels::{name}", fake, lib=_LIBRARY)
     return getattr(torch.ops.kernels, name).default
+
+
+def _run(name, run, *args):
+    if forward_ad._current_level >= 0:  # PyTorch would take the derivative for 0, silently
+        raise NotImplementedError(f"{name} has no forward-mode derivative, only a backward")
+    return run(*args)
 
 
 def _call(file, name, *args):
@@ -83,7 +90,7 @@ def gradient_of(op: torch._ops.OpOverload, keeps: str = "", constants: str = "")
     def register(gradient):
         def backward(ctx, *grads):
             grads = [grad for grad, flowing in zip(grads, flows, strict=True) if flowing]
-            if grads == [None]:  # nothing flows back, and nothing was put in its place
+            if len(grads) == 1 and grads[0] is None:  # nothing flows back
                 return (None,) * len(schema.arguments)
             return gradient(ctx, *grads, *ctx.saved_tensors, *ctx.others)
 

@@ -4,6 +4,9 @@ One row an operator; each test runs over all rows. The gradient checks are thems
 gradients that are wrong by three percent, or that cannot be differentiated again.
 """
 
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,7 +17,9 @@ from torch.autograd import grad, gradcheck, gradgradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import kernels
+from helpers.base.machine import ROOT
 from helpers.checks import check_close, check_grad
+from helpers.compiler import tools
 from helpers.device import DEVICE
 from helpers.timing import capture
 from kernels.tests import contract
@@ -36,6 +41,7 @@ class Row:
     size: tuple  # small: the gradients of all numbers are computed one by one
     more: tuple[tuple, ...]  # other sizes: ragged ones, and empty ones where there is a gradient
     autocast: torch.dtype | None = torch.float32  # what it computes in; None: as it comes
+    halves: bool = False  # takes half types
 
 
 def row(function, ref, arguments, size, *more, **others):
@@ -86,19 +92,21 @@ def queries(B, H, S_q, S_kv, D, causal):
 
 ROWS = [
     row(kernels.relu, torch.relu, apart, (3, 4), (), (0,), (5, 260)),
-    row(kernels.gelu, F.gelu, one, (3, 4), (), (0, 3), (7, 130), autocast=None),
-    row(kernels.softmax, lambda x: x.softmax(-1), one, (3, 4), (2, 3, 300), (0, 2)),
+    row(kernels.gelu, F.gelu, one, (3, 4), (), (0, 3), (7, 130), autocast=None, halves=True),
+    row(kernels.softmax, lambda x: x.softmax(-1), one, (3, 4), (2, 3, 300), (0, 2), halves=True),
     row(
         kernels.layer_norm,
         lambda x, weight, bias: F.layer_norm(x, weight.shape, weight, bias),
         lambda *shape: (floats(*shape), floats(shape[-1]), floats(shape[-1])),
         *[(3, 4), (2, 5, 130), (0, 3)],
+        halves=True,
     ),
     row(
         kernels.rms_norm,
         lambda x, weight: F.rms_norm(x, weight.shape, weight, 1e-6),
         lambda *shape: (floats(*shape), floats(shape[-1])),
         *[(3, 4), (2, 5, 130), (0, 3)],
+        halves=True,
     ),
     row(
         batch_norm2d_training,
@@ -112,12 +120,12 @@ ROWS = [
         channels,
         *[(2, 2, 2, 2), (5, 3, 7, 9), (0, 3, 2, 2)],
     ),
-    row(max_pool2d, lambda x: F.max_pool2d(x, 2), apart, (1, 2, 5, 4), (3, 2, 8, 9)),
+    row(max_pool2d, lambda x: F.max_pool2d(x, 2), apart, (1, 2, 5, 4), (3, 2, 8, 9), (0, 2, 4, 4)),
     row(
         kernels.conv2d,
         F.conv2d,
         lambda N, C, H, W, C_out: (floats(N, C, H, W), floats(C_out, C, 3, 2), floats(C_out)),
-        *[(2, 2, 4, 3, 3), (3, 5, 13, 9, 4)],
+        *[(2, 2, 4, 3, 3), (3, 5, 13, 9, 4), (0, 2, 4, 3, 3)],
     ),
     row(
         kernels.matmul,
@@ -125,6 +133,7 @@ ROWS = [
         lambda M, K, N: (floats(M, K), floats(K, N)),
         *[(3, 4, 2), (17, 33, 130), (4, 0, 3), (0, 3, 2)],
         autocast=HALF,
+        halves=True,
     ),
     row(
         kernels.linear,
@@ -132,22 +141,41 @@ ROWS = [
         lambda *shape: (floats(*shape), floats(5, shape[-1]), floats(5)),
         *[(3, 4), (4,), (2, 7, 33), (0, 3)],
         autocast=HALF,
+        halves=True,
     ),
     row(
         kernels.attention,
         lambda q, k, v, causal: F.scaled_dot_product_attention(q, k, v, is_causal=causal),
         queries,
-        *[(1, 2, 2, 3, 2, True), (2, 1, 40, 33, 18, False), (1, 2, 33, 70, 64, True)],
+        *[
+            (1, 2, 2, 3, 2, True),
+            (2, 1, 40, 33, 18, True),
+            (1, 2, 33, 70, 64, False),
+            (2, 2, 3, 0, 8, True),
+        ],
         autocast=HALF,
+        halves=True,
     ),
-    row(kernels.cross_entropy, F.cross_entropy,
+    row(
+        kernels.cross_entropy,
+        F.cross_entropy,
         lambda N, C: (floats(N, C), torch.randint(C, (N,), device=DEVICE)),
-        (3, 4), (33, 700)),
-    row(kernels.vector_add, torch.add, lambda *s: (floats(*s), floats(*s)), (3, 4), (0,), (5, 77)),
+        (3, 4),
+        (33, 700),
+    ),
+    row(
+        kernels.vector_add,
+        torch.add,
+        lambda *s: (floats(*s), floats(*s)),
+        (3, 4),
+        (0,),
+        (5, 77),
+        halves=True,
+    ),
     row(kernels.square, torch.square, one, (3, 4), (), (0,), (5, 260)),
-    row(kernels.sum, torch.sum, one, (3, 4), (), (0,), (5, 260)),
-    row(kernels.transpose, torch.t, one, (3, 4), (0, 2), (33, 70), autocast=None),
-]  # fmt: skip
+    row(kernels.sum, torch.sum, one, (3, 4), (), (0,), (5, 260), halves=True),
+    row(kernels.transpose, torch.t, one, (3, 4), (0, 2), (33, 70), autocast=None, halves=True),
+]
 every_row = pytest.mark.parametrize("of", ROWS)
 
 
@@ -171,7 +199,7 @@ def results_and_gradients(function, arguments):
     arguments = leaves(arguments)
     out = function(*arguments)
     wanted = [value for value in arguments if is_float(value)]
-    return out.detach(), *grad(out.float().square().sum(), wanted)
+    return out.detach(), *grad(out.square().sum(), wanted)
 
 
 # ------------------------------------------------------------------------------------- gradients
@@ -181,6 +209,20 @@ def results_and_gradients(function, arguments):
 def test_results_and_gradients_are_those_of_pytorch_in_float64(of):
     for size in (of.size, *of.more):
         check_grad(of.function, of.ref, *of.arguments(*size))
+
+
+@pytest.mark.parametrize("of", [of for of in ROWS if of.values[0].halves])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_types(of, dtype):
+    """The sums in a result or a gradient are float32's; it is rounded once, in attention thrice."""
+    for size in (of.size, of.more[0]):
+        rounded = [v.to(dtype) if is_float(v) else v for v in of.arguments(*size)]
+        exact = results_and_gradients(of.ref, [v.double() if is_float(v) else v for v in rounded])
+        for got, want in zip(results_and_gradients(of.function, rounded), exact, strict=True):
+            assert got.dtype == dtype
+            rtol = 4 * torch.finfo(dtype).eps
+            size = want.square().mean().sqrt().item()
+            check_close(got, want, rtol=rtol, atol=2 * rtol * size)
 
 
 @every_row
@@ -357,6 +399,12 @@ def test_products_of_half_types_are_rounded_once(dtype):
     check_close(out, A.double() @ B.double() + bias.double())
 
 
+def test_forward_mode_is_refused():
+    """PyTorch would return a derivative of 0."""
+    with pytest.raises(NotImplementedError, match="softmax_forward has no forward-mode deriv"):
+        torch.func.jvp(kernels.softmax, one(3), one(3))
+
+
 def test_batch_norm_moves_the_running_statistics():
     x, weight, bias = channels(5, 3, 7, 9)
     ours, theirs = running(weight), running(weight)
@@ -401,3 +449,53 @@ def test_a_compiled_step_trains_as_an_eager_one():
     compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
     for got, want in zip(train(compiled), train(step), strict=True):
         check_close(got.detach(), want.detach())
+
+
+LAZY = """
+import sys
+from pathlib import Path
+from helpers.compiler import tools
+from kernels import square
+cache = type(tools.BUILDS)(Path(sys.argv[1]))
+tools.BUILDS = cache
+import torch
+from helpers.device import DEVICE
+for line in "imported", "called", "called again":
+    print(line, len(list(cache.folder.glob("cuda_*"))))
+    square(torch.ones(3, device=DEVICE))
+"""
+
+
+def test_a_file_is_built_when_it_is_first_called(tmp_path):
+    """In a cache that has what every string needs, and no kernels."""
+    kernels.square(floats(3))  # which builds what every string needs
+    for path in tools.BUILDS.folder.iterdir():
+        if not path.name.startswith(("cuda_", "building")):
+            (tmp_path / path.name).symlink_to(path)
+    said = []
+    for _ in range(2):
+        command = [sys.executable, "-c", LAZY, str(tmp_path)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        said.append((done.stdout.splitlines(), done.stderr))
+    assert said[0][0] == ["imported 0", "called 1", "called again 1"]
+    assert len(re.findall(r"^Building kernels/square\.cu … \d+ s$", said[0][1], re.MULTILINE)) == 1
+    assert said[1][1] == ""
+
+
+def test_example_in_the_readme():
+    section = (ROOT / "README.md").read_text().split("## Use the kernels as operators")[1]
+    section = section.split("\n## ")[0]
+    assert all(re.search(rf"\b{name}\b", section) for name in kernels.__all__)
+    example = re.search(r"```python\n(.*?)```", section, re.DOTALL)[1]
+    begin, end = example.split("loss.backward()")
+    names = {}
+    exec(begin.replace('device="cuda"', f'device="{DEVICE}"'), names)
+    first, second = [weight.detach().double() for weight in names["weights"]]
+    first.requires_grad_()
+    loss = F.cross_entropy(
+        F.linear(F.linear(names["x"].double(), first).relu(), second), names["target"]
+    )
+    exec("loss.backward()" + end, names)
+    check_close(names["loss"].detach(), loss.detach())
+    check_close(names["weights"][0].detach(), (first - 0.1 * grad(loss, first)[0]).detach())
