@@ -257,6 +257,51 @@ def draw_rounds(numbers: Sequence[float], rounds: Sequence[Sequence[tuple[int, i
     return ax
 
 
+def draw_graph(nodes: Sequence[str], links: Sequence[tuple[int, int, str]]) -> Axes:
+    """Draw how values hang together: a box for each node, inputs first, and labelled links.
+
+    A link (from, to, label) goes from an earlier node to a later one, from left to right; where two
+    nodes have several, they share a line. ValueError for a link that goes back.
+    """
+    labels: dict[tuple[int, int], list[str]] = {}
+    for start, end, label in links:
+        if not 0 <= start < end < len(nodes):
+            raise ValueError(f"expected links to later nodes, got {start} to {end}")
+        labels.setdefault((start, end), []).append(label)
+    depth = [0] * len(nodes)
+    for start, end in sorted(labels, key=lambda link: link[1]):
+        depth[end] = max(depth[end], depth[start] + 1)
+    inner = {end for _, end in labels}
+    for i in range(len(nodes)):  # an input stands just before what it goes into
+        if i not in inner:
+            depth[i] = min((depth[end] for start, end in labels if start == i), default=1) - 1
+    columns = [[i for i, d in enumerate(depth) if d == column] for column in range(max(depth) + 1)]
+    tallest = max(map(len, columns))
+    place = {
+        i: (1.75 * x, (tallest - len(column)) / 2 + len(column) - 1 - y)
+        for x, column in enumerate(columns)
+        for y, i in enumerate(column)
+    }
+    width = 1.75 * len(columns)
+    ax = _canvas(1.05 * width, 0.95 * tallest, (-0.05, width - 0.7), (-0.1, tallest))
+    for (start, end), names in labels.items():
+        (x0, y0), (x1, y1) = place[start], place[end]
+        x0 += 1
+        arrow = {"arrowstyle": "->", "color": INK, "lw": 0.8}
+        ax.annotate("", (x1, y1 + 0.35), (x0, y0 + 0.35), arrowprops=arrow)
+        middle = (x0 + x1) / 2, (y0 + y1) / 2 + 0.4
+        ax.text(*middle, " + ".join(names), ha="center", va="bottom", fontsize=8)
+    for i, text in enumerate(nodes):
+        colour = BLUE if i not in inner else ORANGE if i == len(nodes) - 1 else GREEN
+        _box(ax, *place[i], 1, 0.7, text, colour, size=8)
+    said = "; ".join(
+        f"{' '.join(nodes[start].split())} to {' '.join(nodes[end].split())}: {' + '.join(names)}"
+        for (start, end), names in labels.items()
+    )
+    ax.figure.set_label(f"a graph of {len(nodes)} values: {said}")
+    return ax
+
+
 def draw_waves(blocks: int, waves: int) -> Axes:
     """Draw what happens to each tile of a scan in waves, a row for each wave, a colour a block.
 
