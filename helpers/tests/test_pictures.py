@@ -144,6 +144,23 @@ def test_rounds_show_what_each_changes_and_from_where():
     assert min(y for _, y in cells(ax)) - ax.get_ylim()[0] < 0.2, "no empty room below"
 
 
+def test_graph_goes_from_left_to_right_and_inputs_stand_before_what_they_go_into():
+    links = [(0, 1, "2"), (1, 3, "1"), (2, 3, "1"), (3, 4, "0.5"), (3, 4, "0.5")]
+    ax = plots.draw_graph(["x", "tanh", "b", "+", "×"], links)
+    boxes = [box.get_bbox() for box in ax.patches]
+    columns = [round(box.x0 / 1.75) for box in boxes]
+    assert columns == [0, 1, 1, 2, 3]
+    assert boxes[1].y0 != boxes[2].y0  # beside each other
+    labels = [text.get_text() for text in ax.texts]
+    assert labels.count("0.5 + 0.5") == 1 and labels.count("1") == 2
+    assert ax.figure.get_label().startswith("a graph of 5 values: x to tanh: 2; tanh to +: 1;")
+
+
+def test_graph_refuses_links_that_go_back():
+    with pytest.raises(ValueError, match="later nodes, got 1 to 0"):
+        plots.draw_graph(["a", "b"], [(1, 0, "1")])
+
+
 def test_waves_show_each_tile_loaded_summed_and_scanned():
     ax = plots.draw_waves(2, 3)
     drawn, white = cells(ax), (1, 1, 1, 1)
