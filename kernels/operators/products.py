@@ -16,9 +16,9 @@ def _run_matmul(A, B):
 
 
 def _run_linear(inp, weight, bias):
-    if bias.shape != weight.shape[:1]:
-        wanted, got = list(weight.shape[:1]), list(bias.shape)
-        raise RuntimeError(f"bias: expected shape {wanted}, got {got}")
+    if bias.dtype != inp.dtype or bias.shape != weight.shape[:1]:
+        wanted, got = (inp.dtype, list(weight.shape[:1])), (bias.dtype, list(bias.shape))
+        raise RuntimeError("bias: expected {}, shape {}, got {}, shape {}".format(*wanted, *got))
     if _uses_tensor_cores(inp):
         return _run_matmul(inp, weight.t()).add_(bias)
     out = bias.repeat(inp.shape[0], 1)

@@ -385,8 +385,10 @@ def test_the_files_refuse_what_is_wrong():
             function(floats(3, 4).double())
     with pytest.raises(RuntimeError, match=r"B: expected .*got Float.* shape \[3, 2\]"):
         kernels.matmul(floats(3, 4), floats(3, 2))
-    with pytest.raises(RuntimeError, match=r"bias: expected shape \[5\], got \[1\]"):
+    with pytest.raises(RuntimeError, match=r"bias: expected .*shape \[5\], got .*shape \[1\]"):
         kernels.linear(floats(3, 4), floats(5, 4), floats(1))
+    with pytest.raises(RuntimeError, match="bias: expected torch.bfloat16, .*got torch.float32"):
+        kernels.linear(floats(3, 4).to(HALF), floats(5, 4).to(HALF), floats(5))
     with pytest.raises(RuntimeError, match="param: expected contiguous"):
         kernels.sgd(floats(3, 4).t(), floats(4, 3), 0.1)
 
@@ -399,6 +401,29 @@ def test_products_of_half_types_are_rounded_once(dtype):
     check_close(out, A.double() @ B.double() + bias.double())
 
 
+def test_gradients_that_nobody_asks_for_are_not_computed():
+    x, weight = floats(2, 3, 5, 5), floats(4, 3, 3, 3).requires_grad_()
+    with Recording() as recording:
+        kernels.conv2d(x, weight).sum().backward()
+    called = {op.name().removeprefix("kernels::") for op in recording.called}
+    assert called == {"conv2d_forward", "conv2d_backward_weight"}
+
+
+def test_autocast_in_a_compiled_function():
+    x, weight = floats(3, 4), floats(5, 4)
+    torch.compiler.reset()
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def function(x):
+        with torch.autocast(DEVICE.type, dtype=HALF):
+            return kernels.linear(x, weight), kernels.softmax(x.to(HALF))
+
+    out, weights = function(x)
+    assert out.dtype == HALF and weights.dtype == torch.float32
+    check_close(out, x.to(HALF).double() @ weight.to(HALF).double().t())
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # inside torch.func.jvp
 def test_forward_mode_is_refused():
     """PyTorch would return a derivative of 0."""
     with pytest.raises(NotImplementedError, match="softmax_forward has no forward-mode deriv"):
