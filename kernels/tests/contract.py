@@ -43,6 +43,11 @@ class Case:
     writes: Sequence[str] = field(default=())  # arguments that it changes in place
     dtypes: Sequence[torch.dtype] = ()  # that it takes as well, if one argument alone has it
     transposed: Sequence[str] = ()  # matrices that it takes with contiguous columns, too
+    listed: Sequence[str] = ()  # arguments that it takes in lists: called with lists of one
+
+    def values(self, arguments: Arguments) -> list[Any]:
+        """Return the arguments as the function takes them."""
+        return [[v] if name in self.listed else v for name, v in arguments.items()]
 
 
 def wrong(name: str, make: Callable[..., Any], *sizes: Any) -> list[tuple[str, Callable]]:
@@ -63,7 +68,7 @@ def check_right(function: Callable, case: Case, size: tuple, arguments: Argument
     }
     before = {name: clone(value) for name, value in arguments.items()}
     with poisoned():
-        result = as_tuple(function(*arguments.values()))
+        result = as_tuple(function(*case.values(arguments)))
     expected = as_tuple(case.ref(*exact.values()))
     assert len(result) == len(expected)
     for name, value in tensors(arguments).items():

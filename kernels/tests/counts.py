@@ -60,7 +60,8 @@ def calls():
                 with mock.patch.object(tests, "DEVICE", "cpu", create=True):
                     with mock.patch.object(contract, "DEVICE", "cpu"):
                         arguments = case.arguments(*size)
-                yield path, case.function, size, [_on_device(a) for a in arguments.values()]
+                placed = {name: _on_device(value) for name, value in arguments.items()}
+                yield path, case.function, size, case.values(placed)
 
 
 def _elements(size: tuple) -> int:

@@ -60,7 +60,7 @@ def test_the_same_twice(function, case):
     for size in case.sizes[:2]:
         arguments = case.arguments(*size)
         copies = {n: v.clone() if n in tensors(arguments) else v for n, v in arguments.items()}
-        results = [as_tuple(function(*of.values())) for of in (arguments, copies)]
+        results = [as_tuple(function(*case.values(of))) for of in (arguments, copies)]
         assert all(map(equal_bits, *results))
         assert all(map(equal_bits, tensors(arguments).values(), tensors(copies).values()))
 
@@ -78,7 +78,7 @@ def refused(function, case, name, arguments):
     """The function raises, and its sentence names the argument."""
     said = re.compile(rf"\b({name}|{case.function}): expected .*got", re.DOTALL)
     with pytest.raises(RuntimeError, match=said):
-        function(*arguments.values())
+        function(*case.values(arguments))
 
 
 @every_case
