@@ -482,3 +482,69 @@ def _sgd():
     )
     rivals = {name: fn for name, fn in work.candidates.items() if name != "torch.compile"}
     yield replace(work, candidates=rivals, agree=agree)
+
+
+@_case
+def _quantized_linear():
+    linear, side, group = kernel("quantized_linear").quantized_linear, 16384, 128
+    dtype = torch.bfloat16
+    for bits in (8, 4):
+        low, high = -(2 ** (bits - 1)), 2 ** (bits - 1)
+        q = torch.randint(low, high, (side, side), device="cuda", dtype=torch.int8)
+        weight = q if bits == 8 else (q[:, ::2] + 8 + 16 * (q[:, 1::2] + 8)).view(torch.uint8)
+        for way, groups in (("row", 1), ("group", side // group)):
+            scales = torch.rand(groups, side, device="cuda", dtype=dtype) / high
+            W = q.to(dtype) * scales.repeat_interleave(side // groups, 0).t()
+            for B in (1, 8):
+                x = _rand(B, side, dtype=dtype)
+                work = _moving(
+                    f"int{bits}, a scale a {way}, {B} × {side}²",
+                    weight.nbytes + scales.nbytes,
+                    lambda x=x, W=W: F.linear(x, W),
+                    lambda x=x, w=weight, s=scales: linear(x, w, s),
+                )
+                # PyTorch's weights are rounded to bfloat16
+                yield replace(work, agree=functools.partial(check_close, rtol=1 / 64, atol=2))
+
+
+@_case
+def _optimizers():
+    optimizers = kernel("optimizers")
+    params = [_rand(1_000_000) for _ in range(100)]
+    first, second = [[torch.zeros_like(p) for p in params] for _ in range(2)]
+    theirs = [p.clone().requires_grad_() for p in params]
+    for p in theirs:
+        p.grad = torch.randn_like(p)
+    grads = [p.grad for p in theirs]
+
+    def adamw(params, grads, first, second):
+        optimizers.adamw_step(params, grads, first, second, 1, 1e-3, 0.9, 0.999, 1e-8, 0.01)
+
+    def sgd(params, grads, first, second):
+        optimizers.sgd_momentum_step(params, grads, first, 1e-3, 0.9, 0.0)
+
+    def agree(got, ours, step, rule):  # they change the parameters: on others, from the start
+        params = [_rand(1000 + i) for i in range(3)]
+        exact = [p.clone().requires_grad_() for p in params]
+        for p in exact:
+            p.grad = torch.randn_like(p)
+        memory = [[torch.zeros_like(p) for p in params] for _ in range(2)]
+        step(params, [p.grad for p in exact], *memory)
+        rule(exact).step()
+        for p, wanted in zip(params, exact, strict=True):
+            check_close(p, wanted.detach(), atol=1e-6)
+
+    rules = {
+        "AdamW": (adamw, functools.partial(torch.optim.AdamW, fused=True), 28),
+        "SGD with momentum": (
+            sgd,
+            functools.partial(torch.optim.SGD, lr=1e-3, momentum=0.9, fused=True),
+            20,
+        ),
+    }
+    for name, (step, rule, bytes) in rules.items():
+        ours = functools.partial(step, params, grads, first, second)
+        what = f"{name}, 100 tensors of 1,000,000"
+        work = _moving(what, bytes * 10**8, rule(theirs).step, ours)
+        rivals = {name: fn for name, fn in work.candidates.items() if name != "torch.compile"}
+        yield replace(work, candidates=rivals, agree=functools.partial(agree, step=step, rule=rule))
