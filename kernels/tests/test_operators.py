@@ -27,6 +27,7 @@ from kernels.tests.contract import floats
 
 HALF = torch.bfloat16  # what autocast is asked for
 # A step this long keeps the rounding of float32 below 1e-4 of a slope of about 1.
+EPS = 0.1  # of norms: large enough to be noticed
 NUMERIC = {"eps": 1e-2, "atol": 3e-3, "rtol": 3e-3}
 pytestmark = pytest.mark.filterwarnings("ignore:Input #. requires gradient and is not a double")
 
@@ -74,12 +75,20 @@ def running(weight):
     return place / 3, 1 + place / 2
 
 
+def layer_norm(x, weight, bias):
+    return kernels.layer_norm(x, weight, bias, EPS)
+
+
+def rms_norm(x, weight):
+    return kernels.rms_norm(x, weight, EPS)
+
+
 def batch_norm2d_training(x, weight, bias):
-    return kernels.batch_norm2d(x, *running(weight), weight, bias, training=True)
+    return kernels.batch_norm2d(x, *running(weight), weight, bias, training=True, eps=EPS)
 
 
 def batch_norm2d(x, weight, bias):
-    return kernels.batch_norm2d(x, *running(weight), weight, bias)
+    return kernels.batch_norm2d(x, *running(weight), weight, bias, eps=EPS)
 
 
 def max_pool2d(x):
@@ -95,28 +104,28 @@ ROWS = [
     row(kernels.gelu, F.gelu, one, (3, 4), (), (0, 3), (7, 130), autocast=None, halves=True),
     row(kernels.softmax, lambda x: x.softmax(-1), one, (3, 4), (2, 3, 300), (0, 2), halves=True),
     row(
-        kernels.layer_norm,
-        lambda x, weight, bias: F.layer_norm(x, weight.shape, weight, bias),
+        layer_norm,
+        lambda x, weight, bias: F.layer_norm(x, weight.shape, weight, bias, EPS),
         lambda *shape: (floats(*shape), floats(shape[-1]), floats(shape[-1])),
         *[(3, 4), (2, 5, 130), (0, 3)],
         halves=True,
     ),
     row(
-        kernels.rms_norm,
-        lambda x, weight: F.rms_norm(x, weight.shape, weight, 1e-6),
+        rms_norm,
+        lambda x, weight: F.rms_norm(x, weight.shape, weight, EPS),
         lambda *shape: (floats(*shape), floats(shape[-1])),
         *[(3, 4), (2, 5, 130), (0, 3)],
         halves=True,
     ),
     row(
         batch_norm2d_training,
-        lambda x, weight, bias: F.batch_norm(x, None, None, weight, bias, training=True),
+        lambda x, weight, bias: F.batch_norm(x, None, None, weight, bias, training=True, eps=EPS),
         channels,
         *[(3, 2, 2, 2), (5, 3, 7, 9)],
     ),
     row(
         batch_norm2d,
-        lambda x, weight, bias: F.batch_norm(x, *running(weight), weight, bias),
+        lambda x, weight, bias: F.batch_norm(x, *running(weight), weight, bias, eps=EPS),
         channels,
         *[(2, 2, 2, 2), (5, 3, 7, 9), (0, 3, 2, 2)],
     ),
@@ -209,6 +218,16 @@ def results_and_gradients(function, arguments):
 def test_results_and_gradients_are_those_of_pytorch_in_float64(of):
     for size in (of.size, *of.more):
         check_grad(of.function, of.ref, *of.arguments(*size))
+
+
+@every_row
+def test_arguments_stay_as_they_are(of):
+    for size in (of.size, *of.more):
+        arguments = of.arguments(*size)
+        before = leaves(arguments)
+        of.function(*arguments)
+        for value, was in zip(arguments, before, strict=True):
+            assert torch.equal(value, was) if is_float(value) else value is was
 
 
 @pytest.mark.parametrize("of", [of for of in ROWS if of.values[0].halves])
