@@ -132,9 +132,11 @@ ROWS = [
     row(max_pool2d, lambda x: F.max_pool2d(x, 2), apart, (1, 2, 5, 4), (3, 2, 8, 9), (0, 2, 4, 4)),
     row(
         kernels.conv2d,
-        F.conv2d,
-        lambda N, C, H, W, C_out: (floats(N, C, H, W), floats(C_out, C, 3, 2), floats(C_out)),
-        *[(2, 2, 4, 3, 3), (3, 5, 13, 9, 4), (0, 2, 4, 3, 3)],
+        lambda x, weight, bias, padding: F.conv2d(x, weight, bias, padding=padding),
+        lambda N, C, H, W, C_out, padding: (
+            *(floats(N, C, H, W), floats(C_out, C, 3, 2), floats(C_out), padding),
+        ),
+        *[(2, 2, 4, 3, 3, 1), (3, 5, 13, 9, 4, 0), (0, 2, 4, 3, 3, 2)],
     ),
     row(
         kernels.matmul,
