@@ -95,6 +95,10 @@ def max_pool2d(x):
     return kernels.max_pool2d(x, 2)
 
 
+def images_and_taps(N, C, H, W, C_out, padding):
+    return floats(N, C, H, W), floats(C_out, C, 3, 2), floats(C_out), padding
+
+
 def queries(B, H, S_q, S_kv, D, causal):
     return floats(B, H, S_q, D), floats(B, H, S_kv, D), floats(B, H, S_kv, D), causal
 
@@ -133,9 +137,7 @@ ROWS = [
     row(
         kernels.conv2d,
         lambda x, weight, bias, padding: F.conv2d(x, weight, bias, padding=padding),
-        lambda N, C, H, W, C_out, padding: (
-            *(floats(N, C, H, W), floats(C_out, C, 3, 2), floats(C_out), padding),
-        ),
+        images_and_taps,
         *[(2, 2, 4, 3, 3, 1), (3, 5, 13, 9, 4, 0), (0, 2, 4, 3, 3, 2)],
     ),
     row(
