@@ -85,7 +85,10 @@ def matmul(A: Tensor, B: Tensor) -> Tensor:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return x @ weight.T + bias for x: (..., K), weight: (M, K), bias: (M); types as in matmul."""
+    """Return x @ weight.T + bias for x: (..., K), weight: (M, K), bias: (M); types as in matmul.
+
+    A half type is rounded twice: the product, and the sum with bias.
+    """
     rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     out = _matmul(rows, weight.t()) if bias is None else _linear(rows, weight, bias)
     return out.reshape(*x.shape[:-1], weight.shape[0])
