@@ -23,7 +23,7 @@ def with_tables(readme: str, notebooks: Path = NOTEBOOKS, records: Path = RECORD
     Each stands between `<!-- begin NAME -->` and `<!-- end NAME -->`.
     """
     parts = {"picture": picture(), "notebooks": notebook_table(notebooks)}
-    parts["results"] = results_table(records)
+    parts |= {"step": step_table(records), "results": results_table(records)}
     for name, part in parts.items():
         begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"
         head, rest = readme.split(begin)
@@ -57,6 +57,34 @@ def results_table(folder: Path = RECORDS) -> str:
         best = max(record["value"], key=lambda work: min(_rivals(work).values()))
         machines.setdefault(_machine(record), []).append(_row(op, best, "kernels/"))
     return _by_machine(machines)
+
+
+BATCHES = (64, 256, 1024, 4096)
+
+
+def step_table(folder: Path = RECORDS) -> str:
+    """Return a row for each batch of 17b's race: PyTorch's best, our step, how many times as fast.
+
+    Without all four records there is nothing to show.
+    """
+    paths = [folder / f"17_fast_{batch}.json" for batch in BATCHES]
+    if not all(path.exists() for path in paths):
+        return "Nothing is recorded yet.\n"
+    records = [json.loads(path.read_text()) for path in paths]
+    exact = ["PyTorch, `float32`", "ours, as exact", ""]
+    rows = [["images a step", *exact, "PyTorch, any precision", "ours, in halves", ""]]
+    for batch, record in zip(BATCHES, records, strict=True):
+        ms = {row["name"]: row["median_ms"] for row in record["value"]["rows"]}
+        torch_ms = {name: time for name, time in ms.items() if name.startswith("PyTorch")}
+        in_float = min(time for name, time in torch_ms.items() if "float32" in name)
+        row = [str(batch)]
+        for best, ours in (
+            (in_float, ms["ours, exact"]),
+            (min(torch_ms.values()), ms["ours, halves"]),
+        ):
+            row += [_time(best), _time(ours), f"{best / ours:.2f} ×"]
+        rows.append(row)
+    return f"{_machine(records[0])}\n\n{_table(rows)}"
 
 
 KERNELS_README = """# Kernels

@@ -16,6 +16,7 @@ from helpers.make.readme import (
     kernels_readme,
     notebook_table,
     results_table,
+    step_table,
     with_tables,
 )
 from helpers.recorded import RECORDS
@@ -50,6 +51,19 @@ def comparison(*rows):
 def test_readme_is_current():
     text = README.read_text()
     assert with_tables(text) == text, "README's picture or tables are old: make results"
+
+
+def test_the_step_stands_against_the_best_of_pytorch(tmp_path):
+    assert step_table(tmp_path) == "Nothing is recorded yet.\n"
+    rows = [("PyTorch float32", 3.0), ("PyTorch float32, NHWC", 2.0), ("PyTorch TF32, NHWC", 1.0)]
+    rows += [("ours, exact", 0.5), ("ours, halves", 0.4)]
+    for batch in (64, 256, 1024, 4096):
+        value = comparison(*((name, time, 1.0) for name, time in rows))
+        write_record(tmp_path, f"17_fast_{batch}", value)
+    machine, _, *table = step_table(tmp_path).splitlines()
+    assert machine == "NVIDIA H200 · CUDA 13.0 · torch 2.11.0"
+    assert table[-1] == "| 4096 | 2 ms | 500 µs | 4.00 × | 1 ms | 400 µs | 2.50 × |"
+    assert [line.count("|") for line in table] == 6 * [8]
 
 
 def test_the_picture_is_what_the_tracer_draws(tmp_path):
