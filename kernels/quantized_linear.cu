@@ -35,7 +35,9 @@ constexpr int STAGES = 2;  // slices in shared memory: all that sm_75 has room f
 constexpr int STAGES = 4;
 #endif
 
-__host__ __device__ int cdiv(int64_t a, int64_t b) { return int((a + b - 1) / b); }
+static __host__ __device__ int cdiv(int64_t a, int64_t b) {
+    return int((a + b - 1) / b);
+}
 
 // what depends on the bits of a weight, and on the rows of weights per block
 template <int BITS, int ROWS> struct Shape {
