@@ -63,7 +63,7 @@ BATCHES = (64, 256, 1024, 4096)
 
 
 def step_table(folder: Path = RECORDS) -> str:
-    """Return a row for each batch of 17b's race: PyTorch's best, our step, how many times as fast.
+    """Return a row for each batch of 17c's race: PyTorch's best, our step, how many times as fast.
 
     Without all four records there is nothing to show.
     """

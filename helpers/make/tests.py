@@ -31,7 +31,7 @@ from helpers.make.worker import GRACE_S, Worker
 MOST_AT_ONCE = 8  # a part takes up to 2 GB of memory
 LONGEST = (  # more than a minute each, on 2 cores
     "notebooks/17_mnist_cnn.ipynb",
-    "notebooks/17b_training_step.ipynb",
+    "notebooks/17c_training_step.ipynb",
     "helpers/tests/test_compiler.py",
     "kernels/tests/test_kernels.py",
     "kernels/tests/test_counts.py",
