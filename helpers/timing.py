@@ -132,7 +132,12 @@ def capture(fn: Callable[[], Any]) -> Callable[[], None]:
     graph = torch.cuda.CUDAGraph()
     with called_kernels() as kernels, torch.cuda.graph(graph):
         fn()
-    return noting_versions(graph.replay, kernels)
+
+    def replay():
+        graph.replay()
+
+    replay.captured = fn  # the graph reads and writes memory that `fn` holds
+    return noting_versions(replay, kernels)
 
 
 def compare(

@@ -1,10 +1,11 @@
 // kernels/mnist_cnn.cu
 // SPDX-License-Identifier: MIT
-// A training step of the network of notebook 17: batch, forward, backward, update.
+// The network of notebook 17: a training step (batch, forward, backward, update), and
+// predictions.
 // images: (M, 28, 28) float32, labels: (M,) int64, index: (N,) int64, rows of both;
 // sums in float32. Sums repeat to the bit. Weights and gradients (times 256) have to
 // stay below 255 in size: they are multiplied as parts of float16. Shared memory of a
-// block: 202 KB for exact products (sm_90), else 118 KB (sm_80, sm_90).
+// block: from 64 KB on (sm_75); for exact products from 99 KB on (sm_80 and later).
 // Notebook: 17c_training_step.
 //
 // from pathlib import Path
@@ -14,8 +15,10 @@
 //         Tensor mnist_cnn_prepare(std::vector<Tensor> parameters, int64_t count,
 //             bool exact);
 //         Tensor mnist_cnn_step(std::vector<Tensor> parameters, Tensor workspace,
-//             Tensor images, Tensor labels, Tensor index, double lr, bool exact);""",
-//     functions=["mnist_cnn_prepare", "mnist_cnn_step"])
+//             Tensor images, Tensor labels, Tensor index, double lr, bool exact);
+//         Tensor mnist_cnn_predict(std::vector<Tensor> parameters, Tensor workspace,
+//             Tensor images, bool exact);""",
+//     functions=["mnist_cnn_prepare", "mnist_cnn_step", "mnist_cnn_predict"])
 #include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
 #include <cuda_fp16.h>
 #include <torch/types.h>
@@ -40,7 +43,7 @@ struct Net {  // parameters; conv2: (out, tap, in), fc1: (window, out, channel)
 
 struct Batch {
     const float* images;
-    const int64_t *labels, *index;
+    const int64_t *labels, *index;  // index: null for rows 0, 1 …
     int count;
 };
 
@@ -58,8 +61,7 @@ template <int PRODUCTS> struct Work {
     half *conv2, *fc1;  // parts of the weights, times W_SCALE
     double* moments;    // sums
     float *bn1, *bn2;   // (4, channels): scale, shift, mean, 1 / deviation
-    float* bn2_back;    // (5, C2): factors of dy, 1, z; sums of dy and of dy · zhat
-    unsigned* tickets;
+    float* bn2_back;    // (2, C2): sums of dy and of dy · zhat
     float *part_moments, *part_stats, *part_back;       // sums of each block
     float *part_head, *part_fc1, *part_conv2, *part_conv1;
     half* a1;           // (N, PARTS, PIXELS2, C1): after the first pool
@@ -69,7 +71,7 @@ template <int PRODUCTS> struct Work {
     half* dh;           // (N, PARTS, HIDDEN): gradient there, times G_SCALE
     Stored* dy;         // (N, WINDOWS, C2): gradient of batch norm's output, G_SCALE
     float* loss;        // mean
-    int slices, fc1_parts, conv_blocks, head_blocks;
+    int moment_blocks, forward_blocks, slices, fc1_parts, conv_blocks, head_blocks;
 };
 
 // x = high + low, to 22 bits
@@ -145,25 +147,12 @@ static __device__ void wait_for_last() {
 #endif
 }
 
-// whether this is the last block that comes here: it sees what all have written
-static __device__ bool last_block(unsigned* ticket) {
-    __shared__ bool last;
-    __threadfence();
-    __syncthreads();  // all threads' writes are out
-    if (threadIdx.x == 0) {
-        last = atomicAdd(ticket, 1) == gridDim.x * gridDim.y - 1;
-        if (last) *ticket = 0;
-        __threadfence();
-    }
-    __syncthreads();  // last is known
-    return last;
-}
-
-// total[i] = sum over b < count of from[b][i], always in the same order; scratch: 4
-// numbers a thread
-template <int WIDTH, int THREADS>
-__device__ void add_up(double* total, double* scratch, const float* from, int count) {
-    constexpr int COLS = WIDTH / 4, GROUPS = THREADS / COLS, DEPTH = 8;
+// total[i] = sum over b < count of from[b][i], always in the same order, for i < WIDTH;
+// by GROUPS · WIDTH / 4 threads; total has room for (GROUPS + 1) WIDTH numbers
+template <int WIDTH, int GROUPS>
+__device__ void add_up(double* total, const float* from, int count) {
+    constexpr int COLS = WIDTH / 4, DEPTH = 8;
+    double* scratch = total + WIDTH;
     int group = threadIdx.x / COLS, col = threadIdx.x % COLS * 4;
     double sums[4] = {};
     for (int b = group; group < GROUPS && b < count; b += DEPTH * GROUPS) {
@@ -181,7 +170,7 @@ __device__ void add_up(double* total, double* scratch, const float* from, int co
     if (group < GROUPS)
         for (int e = 0; e < 4; e++) scratch[group * WIDTH + col + e] = sums[e];
     __syncthreads();  // all groups' sums are there
-    for (int i = threadIdx.x; i < WIDTH; i += THREADS) {
+    for (int i = threadIdx.x; i < WIDTH; i += blockDim.x) {
         double sum = 0;
         for (int g = 0; g < GROUPS; g++) sum += scratch[g * WIDTH + i];
         total[i] = sum;
@@ -189,15 +178,16 @@ __device__ void add_up(double* total, double* scratch, const float* from, int co
     __syncthreads();  // totals are there
 }
 
-// statistics to (scale, shift, mean, 1 / deviation), and running ones
-static __device__ void normalise(float* bn, int channels, int c, double mean,
-                                 double var, double n, float gamma, float beta,
-                                 float* running_mean, float* running_var) {
-    float invstd = float(1 / sqrt(var + EPS));
-    bn[c] = gamma * invstd;
-    bn[channels + c] = float(beta - mean * gamma * invstd);
-    bn[2 * channels + c] = float(mean);
-    bn[3 * channels + c] = invstd;
+// A channel's statistics to bn, (4, channels): scale, shift, mean, 1 / deviation. One
+// block keeps them for later kernels (else null), and moves the running ones.
+static __device__ void normalise(float* bn, float* kept, int channels, int c,
+                                 double mean, double var, double n, float gamma,
+                                 float beta, float* running_mean, float* running_var) {
+    float invstd = float(1 / sqrt(var + EPS)), shift = beta - mean * gamma * invstd;
+    float row[4] = {gamma * invstd, shift, float(mean), invstd};
+    for (int i = 0; i < 4; i++) bn[i * channels + c] = row[i];
+    if (!kept) return;
+    for (int i = 0; i < 4; i++) kept[i * channels + c] = row[i];
     running_mean[c] += MOMENTUM * (float(mean) - running_mean[c]);
     running_var[c] += MOMENTUM * (float(var * n / (n - 1)) - running_var[c]);
 }
@@ -206,7 +196,7 @@ static __device__ void normalise(float* bn, int channels, int c, double mean,
 // of zeros is around them.
 static __device__ float4 fetch_image(const Batch& batch, int n) {
     if (threadIdx.x >= PIXELS1 / 4 || n >= batch.count) return make_float4(0, 0, 0, 0);
-    const float* from = batch.images + batch.index[n] * PIXELS1;
+    const float* from = batch.images + (batch.index ? batch.index[n] : n) * PIXELS1;
     return reinterpret_cast<const float4*>(from)[threadIdx.x];
 }
 
@@ -216,33 +206,67 @@ template <int PITCH> __device__ void store_image(float* image, float4 v) {
     to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
 }
 
-// mean and variance of conv1's output, channel c, from the moments of its input
-static __device__ void first_statistics(Net net, float* bn1, const double* total, int c,
-                                        int count) {
+// batch norm 1 of channel c, from the moments of the images: w · mean of p, wᵀ M w
+static __device__ void first_statistics(Net net, float* bn, float* kept,
+                                        const double* total, int c, int count) {
     double n = double(count) * PIXELS1, mean = 0, square = 0, w[9];
     for (int i = 0; i < 9; i++) w[i] = net.conv1[c * 9 + i];
+#pragma unroll
     for (int i = 0, k = 9; i < 9; i++) {
-        mean += w[i] * total[i] / n;
-        for (int j = i; j < 9; j++, k++)
-            square += (i == j ? 1 : 2) * w[i] * w[j] * total[k] / n;
+        double row = 0;
+        for (int j = i; j < 9; j++, k++) row += (i == j ? 1 : 2) * w[j] * total[k];
+        mean += w[i] * total[i];
+        square += w[i] * row;
     }
-    normalise(bn1, C1, c, mean, square - mean * mean, n, net.gamma1[c], net.beta1[c],
-              net.mean1, net.var1);
+    mean /= n;
+    normalise(bn, kept, C1, c, mean, square / n - mean * mean, n, net.gamma1[c],
+              net.beta1[c], net.mean1, net.var1);
+}
+
+// batch norm 1 of the batch, by all blocks' sums, or the running one; total: room for
+// 17 MOMENTS numbers
+template <bool TRAIN, int PRODUCTS>
+__device__ void first_norm(Net net, const Work<PRODUCTS>& work, float* bn,
+                           double* total, int count) {
+    int tid = threadIdx.x;
+    if constexpr (TRAIN) {
+        add_up<MOMENTS, 16>(total, work.part_moments, work.moment_blocks);
+        bool first = blockIdx.x == 0;  // keeps them for the kernels to come
+        if (first && tid < MOMENTS) work.moments[tid] = total[tid];
+        if (tid < C1)
+            first_statistics(net, bn, first ? work.bn1 : nullptr, total, tid, count);
+    } else if (tid < C1) {
+        normalise(bn, nullptr, C1, tid, net.mean1[tid], net.var1[tid], 1,
+                  net.gamma1[tid], net.beta1[tid], nullptr, nullptr);
+    }
+    __syncthreads();  // batch norm is there, totals have been read
 }
 
 constexpr int MOMENT_THREADS = 224;  // 7 strips of 4 rows, 28 columns: 196 at work
 
+// Lanes share the adding up: of 4 D numbers, two lanes each keep 2 D, and so on. At the
+// end a lane has the warp's sums of two: 2 lane and 2 lane + 1.
+template <int D> __device__ void share_sums(float (&sums)[64]) {
+    bool upper = threadIdx.x & D;
+#pragma unroll
+    for (int k = 0; k < 2 * D; k++) {
+        float mine = upper ? sums[k + 2 * D] : sums[k];
+        float other = upper ? sums[k] : sums[k + 2 * D];
+        sums[k] = mine + __shfl_xor_sync(0xffffffff, other, D);
+    }
+    if constexpr (D > 1) share_sums<D / 2>(sums);
+}
+
 template <int PRODUCTS>
 __global__ void __launch_bounds__(MOMENT_THREADS)
-moments_kernel(Net net, Work<PRODUCTS> work, Batch batch) {
-    __shared__ float image[30 * 30], warps[7][MOMENTS];
-    __shared__ double total[MOMENTS], scratch[4 * MOMENT_THREADS];
+moments_kernel(Work<PRODUCTS> work, Batch batch) {
+    __shared__ float image[30 * 30], warps[7][64];
     int tid = threadIdx.x;
     for (int i = tid; i < 30 * 30; i += MOMENT_THREADS) image[i] = 0;
-    float sums[MOMENTS] = {};
+    float sums[64] = {};  // 54 of them in use
     int x = tid % 28, y = tid / 28 * 4;
+    wait_for_last();  // for the batch: somebody may just have written it
     float4 pixels = fetch_image(batch, blockIdx.x);
-    wait_for_last();
     for (int n = blockIdx.x; n < batch.count; n += gridDim.x) {
         __syncthreads();  // the last image has been read
         store_image<30>(image, pixels);
@@ -264,47 +288,43 @@ moments_kernel(Net net, Work<PRODUCTS> work, Batch batch) {
             }
         }
     }
-#pragma unroll
-    for (int k = 0; k < MOMENTS; k++) {
-        float s = sums[k];
-        for (int d = 16; d > 0; d /= 2) s += __shfl_xor_sync(0xffffffff, s, d);
-        if (tid % 32 == 0) warps[tid / 32][k] = s;
-    }
+    share_sums<16>(sums);
+    for (int k = 0; k < 2; k++) warps[tid / 32][tid % 32 * 2 + k] = sums[k];
     __syncthreads();  // all warps' sums are there
     if (tid < MOMENTS) {
         float s = 0;
         for (int w = 0; w < 7; w++) s += warps[w][tid];
         work.part_moments[blockIdx.x * MOMENTS + tid] = s;
     }
-    if (!last_block(work.tickets)) return;
-    add_up<MOMENTS, MOMENT_THREADS>(total, scratch, work.part_moments, gridDim.x);
-    if (tid < MOMENTS) work.moments[tid] = total[tid];
-    if (tid < C1) first_statistics(net, work.bn1, total, tid, batch.count);
 }
 
-constexpr int FORWARD_THREADS = 224, FORWARD_WARPS = 7;
-constexpr int W2_PITCH = K2 + 8;  // halves, a row of weights: no bank conflicts
-constexpr int PLANE1 = 264 * C1;  // halves: 16 × 16 pixels with a frame, and 8 more
+constexpr int FORWARD_WARPS = 7;  // along an image's windows
+// halves, a row of some taps' weights in shared memory: no bank conflicts
+template <int COUNT> constexpr int TAPS_PITCH = COUNT * C1 + 8;
+constexpr int W2_PITCH = TAPS_PITCH<TAPS>;
+// pixels of a1 that a block needs, with a frame: 16 rows of 16, or 10 for half an image
+template <int SPLIT> constexpr int FORWARD_PIXELS = SPLIT == 1 ? 256 : 160;
 
 // where 8 channels of a pixel begin, in halves; neighbours lie in different banks
 static __device__ int place1(int pixel, int octet) {
     return pixel * C1 + (octet ^ (pixel >> 1 & 3)) * 8;
 }
 
-template <int PARTS, int THREADS>
-__device__ void load_weights(half* to, const half* from) {
-    for (int i = threadIdx.x; i < PARTS * C2 * K2 / 8; i += THREADS) {
-        int row = i / (K2 / 8), col = i % (K2 / 8) * 8;
-        copy_async(to + row * W2_PITCH + col, from + row * K2 + col);
-    }
+// the weights of COUNT taps from `tap` on
+template <int PARTS, int THREADS, int COUNT>
+__device__ void load_weights(half* to, const half* from, int tap) {
+    constexpr int ROW = COUNT * C1 / 8;  // 16 bytes each
+    for (int i = threadIdx.x; i < PARTS * C2 * ROW; i += THREADS)
+        copy_async(to + i / ROW * TAPS_PITCH<COUNT> + i % ROW * 8,
+                   from + i / ROW * K2 + tap * C1 + i % ROW * 8);
 }
 
 // 7 pixels of a row of a1: conv1 (w: with batch norm's scale), batch norm, pool, ReLU;
-// a lane has a channel
-template <int PRODUCTS>
+// a lane has a channel. a1: PARTS planes, from the row above top_row on; own: to store
+template <int PRODUCTS, int PLANE>
 __device__ void conv1_piece(half* a1, const float* image, const float (&w)[9],
                             float shift, const Work<PRODUCTS>& work, int n, int piece,
-                            bool own) {
+                            int top_row, bool own) {
     constexpr int PARTS = Work<PRODUCTS>::PARTS;
     int lane = threadIdx.x % 32, py = piece / 2, first = piece % 2 * 7;
     const float* top = image + 2 * py * 30;
@@ -333,8 +353,8 @@ __device__ void conv1_piece(half* a1, const float* image, const float (&w)[9],
         split(best, parts[0], parts[1]);
         int64_t pos = py * SIDE2 + px;
         for (int i = 0; i < PARTS; i++) {
-            a1[i * PLANE1 + place1((py + 1) * 16 + px + 1, lane / 8) + lane % 8] =
-                parts[i];
+            int pixel = (py - top_row + 1) * 16 + px + 1;
+            a1[i * PLANE + place1(pixel, lane / 8) + lane % 8] = parts[i];
             if (own)
                 work.a1[((int64_t(n) * PARTS + i) * PIXELS2 + pos) * C1 + lane] =
                     parts[i];
@@ -343,58 +363,69 @@ __device__ void conv1_piece(half* a1, const float* image, const float (&w)[9],
     }
 }
 
-// acc: 4 windows by 64 channels of conv2. Row r of 16: window r % 8 / 2 of the tile,
-// pixel (r / 8, r % 2) of it
-template <int PARTS>
-__device__ void conv2_tile(float (&acc)[8][4], const half* a1, const half* weights,
-                           int tile) {
-    int lane = threadIdx.x % 32, window = min(tile * 4 + lane % 8 / 2, WINDOWS - 1);
-    int pixel = (window / 7 * 2 + lane / 8 % 2) * 16 + window % 7 * 2 + lane % 2;
+// acc: TILES · 4 windows by COLS · 8 channels of conv2. Row r of 16: window r % 8 / 2
+// of a tile, pixel (r / 8, r % 2) of it. a1: as in conv1_piece
+template <int PARTS, int PLANE, int TILES, int COLS>
+__device__ void conv2_tiles(float (&acc)[TILES][COLS][4], const half* a1,
+                            const half* weights, int tile, int top_row) {
+    int lane = threadIdx.x % 32, pixel[TILES];
+    for (int t = 0; t < TILES; t++) {
+        int window = min((tile + t) * 4 + lane % 8 / 2, WINDOWS - 1);
+        pixel[t] = (window / 7 * 2 + lane / 8 % 2 - top_row) * 16 + window % 7 * 2 +
+                   lane % 2;
+    }
     unsigned b_at = address(weights + (lane % 8 + lane / 16 * 8) * W2_PITCH +
                             lane / 8 % 2 * 8);
 #pragma unroll 1
     for (int tap = 0; tap < TAPS; tap++) {
-        float part[8][4] = {};  // begun anew: long sums in a tensor core lose bits
+        float part[TILES][COLS][4] = {};  // begun anew: long sums in a tensor core lose
 #pragma unroll
         for (int kk = 0; kk < 2; kk++) {
-            unsigned a[PARTS][4];
-            for (int i = 0; i < PARTS; i++)
-                ldmatrix(a[i], address(a1 + i * PLANE1 +
-                                       place1(pixel + tap / 3 * 16 + tap % 3,
-                                              kk * 2 + lane / 16)));
+            unsigned a[TILES][PARTS][4];
 #pragma unroll
-            for (int q = 0; q < 4; q++) {
+            for (int t = 0; t < TILES; t++)
+                for (int i = 0; i < PARTS; i++)
+                    ldmatrix(a[t][i], address(a1 + i * PLANE +
+                                              place1(pixel[t] + tap / 3 * 16 + tap % 3,
+                                                     kk * 2 + lane / 16)));
+#pragma unroll
+            for (int q = 0; q < COLS / 2; q++) {
                 unsigned b[PARTS][4];
                 for (int i = 0; i < PARTS; i++)
                     ldmatrix(b[i], b_at + ((i * C2 + q * 16) * W2_PITCH + tap * C1 +
                                            kk * 16) * 2);
-                for (int j = 0; j < 2; j++)
-                    multiply<PARTS>(PARTS == 2 ? part[q * 2 + j] : acc[q * 2 + j], a, b,
-                                    j * 2);
+#pragma unroll
+                for (int t = 0; t < TILES; t++)
+                    for (int j = q * 2; j < q * 2 + 2; j++)
+                        multiply<PARTS>(PARTS == 2 ? part[t][j] : acc[t][j], a[t], b,
+                                        j % 2 * 2);
             }
         }
         if (PARTS == 2)
-            for (int i = 0; i < 32; i++) acc[i / 4][i % 4] += part[i / 4][i % 4];
+            for (int i = 0; i < TILES * COLS * 4; i++)
+                acc[i / 4 / COLS][i / 4 % COLS][i % 4] +=
+                    part[i / 4 / COLS][i / 4 % COLS][i % 4];
     }
 }
 
-// The tile's windows to memory, with their extremes, and on to the statistics.
+// The tile's windows to memory (if backward needs them), with their extremes, and on to
+// the statistics.
 // Neighbours swap columns first: a lane gets all four pixels of one channel.
-template <int PRODUCTS>
+template <int PRODUCTS, bool TRAIN, int COLS>
 __device__ void store_windows(const Work<PRODUCTS>& work, const float* gamma2,
-                              float (&acc)[8][4], float (&sums)[8], float (&squares)[8],
-                              int n, int tile) {
+                              float (&acc)[COLS][4], float (&sums)[COLS],
+                              float (&squares)[COLS], int n, int tile, int c0) {
     using Stored = typename Work<PRODUCTS>::Stored;
     int lane = threadIdx.x % 32, window = tile * 4 + lane / 8, odd = lane / 4 % 2;
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < COLS; i++) {
         float(&c)[4] = acc[i];
         float upper = __shfl_xor_sync(0xffffffff, odd ? c[0] : c[1], 4);
         float lower = __shfl_xor_sync(0xffffffff, odd ? c[2] : c[3], 4);
         float v[4] = {odd ? upper : c[0], odd ? c[1] : upper,
                       odd ? lower : c[2], odd ? c[3] : lower};
         if (window >= WINDOWS) continue;
-        int channel = i * 8 + lane % 4 * 2 + odd;
+        int channel = c0 + i * 8 + lane % 4 * 2 + odd;
         Pack<Stored, 4> four;
         float most = -INFINITY, least = INFINITY;
         for (int s = 0; s < 4; s++) {
@@ -404,105 +435,129 @@ __device__ void store_windows(const Work<PRODUCTS>& work, const float* gamma2,
             most = fmaxf(most, v[s]), least = fminf(least, v[s]);
         }
         int64_t at = (int64_t(n) * WINDOWS + window) * C2 + channel;
-        reinterpret_cast<Pack<Stored, 4>*>(work.z2)[at] = four;
+        if (TRAIN) reinterpret_cast<Pack<Stored, 4>*>(work.z2)[at] = four;
         work.ext[at] = Stored(gamma2[channel] >= 0 ? most : least);
     }
 }
 
-// each thread's sums to the block's, to all blocks' by the last one, to batch norm 2
-template <int PRODUCTS>
-__device__ void second_statistics(Net net, const Work<PRODUCTS>& work,
-                                  const float (&sums)[8], const float (&squares)[8],
-                                  float* scratch, int count) {
+constexpr int FC_THREADS = 256;  // of the kernels of the first linear layer
+
+// each thread's sums to the block's: of z and of its square
+template <int COLS>
+__device__ void store_statistics(float* part_stats, const float (&sums)[COLS],
+                                 const float (&squares)[COLS], float* scratch) {
     int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
+    int row = warp % FORWARD_WARPS, c0 = warp / FORWARD_WARPS * COLS * 8;
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < COLS; i++) {
         float s = sums[i], q = squares[i];
         for (int d = 8; d < 32; d *= 2) {
             s += __shfl_xor_sync(0xffffffff, s, d);
             q += __shfl_xor_sync(0xffffffff, q, d);
         }
-        int channel = i * 8 + lane % 4 * 2 + lane / 4 % 2;
+        int channel = c0 + i * 8 + lane % 4 * 2 + lane / 4 % 2;
         if (lane < 8) {
-            scratch[warp * 2 * C2 + channel] = s;
-            scratch[warp * 2 * C2 + C2 + channel] = q;
+            scratch[row * 2 * C2 + channel] = s;
+            scratch[row * 2 * C2 + C2 + channel] = q;
         }
     }
     __syncthreads();  // all warps' sums are there
     if (tid < 2 * C2) {
         float s = 0;
         for (int w = 0; w < FORWARD_WARPS; w++) s += scratch[w * 2 * C2 + tid];
-        work.part_stats[blockIdx.x * 2 * C2 + tid] = s;
+        part_stats[blockIdx.x * 2 * C2 + tid] = s;
     }
-    if (!last_block(work.tickets + 1)) return;
-    double* total = reinterpret_cast<double*>(scratch);
-    add_up<2 * C2, FORWARD_THREADS>(total, total + 2 * C2, work.part_stats, gridDim.x);
-    if (tid >= C2) return;
-    double n = double(count) * PIXELS2, mean = total[tid] / n;
-    normalise(work.bn2, C2, tid, mean, total[C2 + tid] / n - mean * mean, n,
-              net.gamma2[tid], net.beta2[tid], net.mean2, net.var2);
 }
 
-template <int PARTS> constexpr int FORWARD_BYTES =
-    PARTS * (C2 * W2_PITCH + PLANE1) * 2 + 30 * 30 * 4;
+// batch norm 2 from all blocks' sums, or running ones; total: room for 18 C2 numbers
+template <bool TRAIN, int PRODUCTS>
+__device__ void second_norm(Net net, const Work<PRODUCTS>& work, float* bn, float* kept,
+                            double* total, int count) {
+    int c = threadIdx.x;
+    double n = double(count) * PIXELS2, mean = 0, var = 0;
+    if constexpr (TRAIN) {
+        add_up<2 * C2, 8>(total, work.part_stats, work.forward_blocks);
+        if (c < C2) mean = total[c] / n, var = total[C2 + c] / n - mean * mean;
+    } else if (c < C2) {
+        mean = net.mean2[c], var = net.var2[c];
+    }
+    if (c < C2)
+        normalise(bn, TRAIN ? kept : nullptr, C2, c, mean, var, n, net.gamma2[c],
+                  net.beta2[c], net.mean2, net.var2);
+    __syncthreads();  // batch norm is there
+}
 
-// SPLIT: blocks for an image, 1 or 2
-template <int PRODUCTS, int SPLIT>
-__global__ void __launch_bounds__(FORWARD_THREADS, PRODUCTS == 3 || SPLIT == 2 ? 2 : 3)
+template <int PARTS, int SPLIT> constexpr int FORWARD_BYTES =
+    PARTS * (C2 * W2_PITCH + FORWARD_PIXELS<SPLIT> * C1) * 2 + 30 * 30 * 4;
+
+// SPLIT: blocks for an image, 1 or 2; of two, a warp has half of the channels. TRAIN:
+// by the batch's statistics, and what backward needs is kept
+template <int PRODUCTS, int SPLIT, bool TRAIN>
+__global__ void __launch_bounds__(FORWARD_WARPS * 32 * SPLIT, SPLIT == 2 ? 1 : 2)
 conv_forward_kernel(Net net, Work<PRODUCTS> work, Batch batch) {
-    constexpr int PARTS = Work<PRODUCTS>::PARTS, OWN = 2 / SPLIT;  // tiles of a warp
+    constexpr int PARTS = Work<PRODUCTS>::PARTS, WARPS = FORWARD_WARPS * SPLIT;
+    constexpr int THREADS = WARPS * 32, COLS = 8 / SPLIT, OWN = 2 / SPLIT;
+    constexpr int TILES = PRODUCTS == 3 ? 1 : OWN;  // of a warp, at once
+    constexpr int PLANE = FORWARD_PIXELS<SPLIT> * C1;
     extern __shared__ __align__(128) unsigned char shared[];
+    __shared__ float bn1[4 * C1];
     half* weights = reinterpret_cast<half*>(shared);
     half* a1 = weights + PARTS * C2 * W2_PITCH;
-    float* image = reinterpret_cast<float*>(a1 + PARTS * PLANE1);
+    float* image = reinterpret_cast<float*>(a1 + PARTS * PLANE);
     int tid = threadIdx.x, lane = tid % 32, warp = tid / 32, task = blockIdx.x;
-    load_weights<PARTS, FORWARD_THREADS>(weights, work.conv2);
-    for (int i = tid; i < PARTS * PLANE1 / 8; i += FORWARD_THREADS)
-        reinterpret_cast<uint4*>(a1)[i] = make_uint4(0, 0, 0, 0);
-    for (int i = tid; i < 30 * 30; i += FORWARD_THREADS) image[i] = 0;
-    float w1[9], sums[8] = {}, squares[8] = {};
+    int c0 = warp / FORWARD_WARPS * COLS * 8, side = task % SPLIT, top_row = side * 8;
+    load_weights<PARTS, THREADS, TAPS>(weights, work.conv2, 0);
+    for (int i = tid; i < 30 * 30; i += THREADS) image[i] = 0;
+    float w1[9], sums[COLS] = {}, squares[COLS] = {};
     for (int k = 0; k < 9; k++) w1[k] = net.conv1[lane * 9 + k];
     float4 pixels = fetch_image(batch, task / SPLIT);
     wait_for_last();
-    float shift = work.bn1[C1 + lane];
-    for (int k = 0; k < 9; k++) w1[k] *= work.bn1[lane];
+    first_norm<TRAIN>(net, work, bn1, reinterpret_cast<double*>(a1), batch.count);
+    for (int i = tid; i < PARTS * PLANE / 8; i += THREADS)
+        reinterpret_cast<uint4*>(a1)[i] = make_uint4(0, 0, 0, 0);
+    float shift = bn1[C1 + lane];
+    for (int k = 0; k < 9; k++) w1[k] *= bn1[lane];
     for (; task < batch.count * SPLIT; task += gridDim.x) {
-        int n = task / SPLIT, side = task % SPLIT;
         __syncthreads();  // the last image has been read, the frame is 0
         store_image<30>(image, pixels);
         pixels = fetch_image(batch, (task + gridDim.x) / SPLIT);
         __syncthreads();  // the image is there
         // the upper half needs rows 0 to 8 of a1, the lower one 7 to 13
         int begin = side * 14, end = SPLIT == 1 || side ? 28 : 18;
-        for (int piece = begin + warp; piece < end; piece += FORWARD_WARPS)
-            conv1_piece<PRODUCTS>(a1, image, w1, shift, work, n, piece,
-                                  SPLIT == 1 || (piece < 16) == (side == 0));
+        for (int piece = begin + warp; piece < end; piece += WARPS) {
+            bool own = SPLIT == 1 || (piece < 16) == (side == 0);
+            conv1_piece<PRODUCTS, PLANE>(a1, image, w1, shift, work, task / SPLIT,
+                                         piece, top_row, TRAIN && own);
+        }
         wait_for_copies();
         __syncthreads();  // a1 and the weights are there
-        int first = side * 7 + warp * OWN;
-        for (int tile = first; tile < first + OWN; tile++) {
-            float acc[8][4] = {};
-            conv2_tile<PARTS>(acc, a1, weights, tile);
-            store_windows<PRODUCTS>(work, net.gamma2, acc, sums, squares, n, tile);
+        for (int own = 0; own < OWN; own += TILES) {
+            int tile = side * 7 + warp % FORWARD_WARPS * OWN + own;
+            float acc[TILES][COLS][4] = {};
+            conv2_tiles<PARTS, PLANE>(acc, a1, weights + c0 * W2_PITCH, tile, top_row);
+#pragma unroll
+            for (int t = 0; t < TILES; t++)
+                store_windows<PRODUCTS, TRAIN>(work, net.gamma2, acc[t], sums, squares,
+                                               task / SPLIT, tile + t, c0);
         }
     }
+    if constexpr (!TRAIN) return;
     __syncthreads();  // a1 has been read
-    second_statistics<PRODUCTS>(net, work, sums, squares, reinterpret_cast<float*>(a1),
-                                batch.count);
+    store_statistics(work.part_stats, sums, squares, reinterpret_cast<float*>(a1));
 }
 
-constexpr int FC_THREADS = 256, FC_ROWS = 64;
+constexpr int FC_ROWS = 64;
 constexpr int A2_PITCH = C2 + 8, DH_PITCH = HIDDEN + 8;  // halves
 
 // relu(scale · extreme + shift), one window of 64 images, in parts
 template <int PRODUCTS>
-__device__ void load_a2(half* a2, const Work<PRODUCTS>& work, int window, int first,
-                        int count) {
+__device__ void load_a2(half* a2, const Work<PRODUCTS>& work, const float* bn,
+                        int window, int first, int count) {
     constexpr int TURNS = FC_ROWS * C2 / 4 / FC_THREADS, STEP = FC_THREADS / (C2 / 4);
     using Four = Pack<typename Work<PRODUCTS>::Stored, 4>;
     int row = threadIdx.x / (C2 / 4), col = threadIdx.x % (C2 / 4) * 4;
-    auto scale = *reinterpret_cast<const Pack<float, 4>*>(work.bn2 + col);
-    auto shift = *reinterpret_cast<const Pack<float, 4>*>(work.bn2 + C2 + col);
+    auto scale = *reinterpret_cast<const Pack<float, 4>*>(bn + col);
+    auto shift = *reinterpret_cast<const Pack<float, 4>*>(bn + C2 + col);
     Four v[TURNS] = {};
 #pragma unroll
     for (int t = 0; t < TURNS; t++) {
@@ -540,11 +595,12 @@ template <int PARTS> constexpr int FC1_BYTES =
     PARTS * (FC_ROWS + HIDDEN) * A2_PITCH * 2;
 
 // block (64 images, slice of the windows)
-template <int PRODUCTS>
+template <int PRODUCTS, bool TRAIN>
 __global__ void __launch_bounds__(FC_THREADS)
-fc1_forward_kernel(Work<PRODUCTS> work, Batch batch) {
+fc1_forward_kernel(Net net, Work<PRODUCTS> work, Batch batch) {
     constexpr int PARTS = Work<PRODUCTS>::PARTS;
     extern __shared__ __align__(128) unsigned char shared[];
+    __shared__ float bn2[4 * C2];
     half* a2 = reinterpret_cast<half*>(shared);
     half* weights = a2 + PARTS * FC_ROWS * A2_PITCH;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = blockIdx.x * FC_ROWS;
@@ -553,9 +609,12 @@ fc1_forward_kernel(Work<PRODUCTS> work, Batch batch) {
     float acc[2][4][4] = {};
     load_fc1<PARTS>(weights, work.fc1, begin);
     wait_for_last();
+    bool kept = blockIdx.x + blockIdx.y == 0;
+    second_norm<TRAIN>(net, work, bn2, kept ? work.bn2 : nullptr,
+                       reinterpret_cast<double*>(a2), batch.count);
     for (int window = begin; window < end; window++) {
         __syncthreads();  // the last window's tiles have been read
-        load_a2<PRODUCTS>(a2, work, window, first, batch.count);
+        load_a2<PRODUCTS>(a2, work, bn2, window, first, batch.count);
         if (window > begin) load_fc1<PARTS>(weights, work.fc1, window);
         wait_for_copies();
         __syncthreads();  // tiles are there
@@ -589,10 +648,9 @@ fc1_forward_kernel(Work<PRODUCTS> work, Batch batch) {
     }
 }
 
-constexpr int HEAD_THREADS = 256;
 constexpr int HEAD = CLASSES * HIDDEN + CLASSES + HIDDEN + 1;  // and the loss
 
-struct HeadSums {  // of a lane: four of 128 features
+struct HeadSums {  // of a lane
     float fc2[CLASSES][4] = {}, bias1[4] = {}, bias2 = 0, loss = 0;
 };
 
@@ -623,6 +681,61 @@ static __device__ void cross_entropy(float (&h)[4], float (&z)[CLASSES],
     }
 }
 
+constexpr int HEAD_THREADS = 128;  // a warp has an image, a lane four of its features
+
+struct Head {
+    float fc2[CLASSES][4], bias1[4], bias2;
+};
+
+static __device__ Head load_head(Net net) {
+    int lane = threadIdx.x % 32;
+    Head head;
+    for (int c = 0; c < CLASSES; c++)
+        for (int i = 0; i < 4; i++)
+            head.fc2[c][i] = net.fc2[c * HIDDEN + lane * 4 + i];
+    for (int i = 0; i < 4; i++) head.bias1[i] = net.bias1[lane * 4 + i];
+    head.bias2 = net.bias2[min(lane, CLASSES - 1)];
+    return head;
+}
+
+// h: the image's features; z: its logits, in every lane; hidden: its first slice
+static __device__ void logits_of(float (&h)[4], float (&z)[CLASSES], const Head& head,
+                                 const float* hidden, int slices, int64_t pitch) {
+    int lane = threadIdx.x % 32;
+    for (int i = 0; i < 4; i++) h[i] = head.bias1[i];
+#pragma unroll 25
+    for (int s = 0; s < slices; s++) {
+        float4 v = reinterpret_cast<const float4*>(hidden + s * pitch)[lane];
+        h[0] += v.x, h[1] += v.y, h[2] += v.z, h[3] += v.w;
+    }
+    for (int i = 0; i < 4; i++) h[i] = h[i] < 0 ? 0 : h[i];
+#pragma unroll
+    for (int c = 0; c < CLASSES; c++) {
+        z[c] = 0;
+        for (int i = 0; i < 4; i++) z[c] += h[i] * head.fc2[c][i];
+        for (int d = 16; d > 0; d /= 2) z[c] += __shfl_xor_sync(0xffffffff, z[c], d);
+        z[c] += __shfl_sync(0xffffffff, head.bias2, c);
+    }
+}
+
+// inference ends here; logits: (N, CLASSES)
+template <int PRODUCTS>
+__global__ void __launch_bounds__(HEAD_THREADS)
+logits_kernel(Net net, Work<PRODUCTS> work, float* logits, int count) {
+    int lane = threadIdx.x % 32, step = gridDim.x * (HEAD_THREADS / 32);
+    Head head = load_head(net);
+    wait_for_last();
+    int n = blockIdx.x * (HEAD_THREADS / 32) + threadIdx.x / 32;
+    for (; n < count; n += step) {
+        float h[4], z[CLASSES];
+        logits_of(h, z, head, work.hidden + int64_t(n) * HIDDEN, work.slices,
+                  int64_t(count) * HIDDEN);
+#pragma unroll
+        for (int c = 0; c < CLASSES; c++)
+            if (lane == c) logits[int64_t(n) * CLASSES + c] = z[c];
+    }
+}
+
 // one warp after the other, so that the sum is always the same
 static __device__ void add_head(float* total, const HeadSums& sums) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -642,19 +755,12 @@ static __device__ void add_head(float* total, const HeadSums& sums) {
     __syncthreads();  // the last warp is done
 }
 
-// a warp has an image, a lane four features
 template <int PRODUCTS>
 __global__ void __launch_bounds__(HEAD_THREADS)
 head_kernel(Net net, Work<PRODUCTS> work, Batch batch) {
     __shared__ float total[HEAD];
     int lane = threadIdx.x % 32, step = gridDim.x * (HEAD_THREADS / 32);
-    float w[CLASSES][4], bias2 = net.bias2[min(lane, CLASSES - 1)];
-#pragma unroll
-    for (int c = 0; c < CLASSES; c++) {
-        float4 v = reinterpret_cast<const float4*>(net.fc2 + c * HIDDEN)[lane];
-        w[c][0] = v.x, w[c][1] = v.y, w[c][2] = v.z, w[c][3] = v.w;
-    }
-    float4 b = reinterpret_cast<const float4*>(net.bias1)[lane];
+    Head head = load_head(net);
     HeadSums sums;
     auto label_of = [&](int n) {
         return n < batch.count ? int(batch.labels[batch.index[n]]) : 0;
@@ -662,22 +768,10 @@ head_kernel(Net net, Work<PRODUCTS> work, Batch batch) {
     int n = blockIdx.x * (HEAD_THREADS / 32) + threadIdx.x / 32, label = label_of(n);
     wait_for_last();
     for (; n < batch.count; n += step) {
-        float h[4] = {b.x, b.y, b.z, b.w}, z[CLASSES];
-#pragma unroll 13
-        for (int s = 0; s < work.slices; s++) {
-            float4 v = reinterpret_cast<const float4*>(
-                work.hidden + (int64_t(s) * batch.count + n) * HIDDEN)[lane];
-            h[0] += v.x, h[1] += v.y, h[2] += v.z, h[3] += v.w;
-        }
-        for (int i = 0; i < 4; i++) h[i] = fmaxf(h[i], 0);
-#pragma unroll
-        for (int c = 0; c < CLASSES; c++) {
-            z[c] = h[0] * w[c][0] + h[1] * w[c][1] + h[2] * w[c][2] + h[3] * w[c][3];
-            for (int d = 16; d > 0; d /= 2)
-                z[c] += __shfl_xor_sync(0xffffffff, z[c], d);
-            z[c] += __shfl_sync(0xffffffff, bias2, c);
-        }
-        cross_entropy(h, z, w, label, sums);
+        float h[4], z[CLASSES];
+        logits_of(h, z, head, work.hidden + int64_t(n) * HIDDEN, work.slices,
+                  int64_t(batch.count) * HIDDEN);
+        cross_entropy(h, z, head.fc2, label, sums);
         Pack<half, 4> parts[2];
         for (int i = 0; i < 4; i++)
             split(h[i] * G_SCALE, parts[0].at[i], parts[1].at[i]);
@@ -779,23 +873,10 @@ __device__ void store_dy(const Work<PRODUCTS>& work, const float (&da)[4][4],
         }
 }
 
-// dz = scale (dy - mean of dy - zhat · mean of dy zhat), as factors of dy, 1 and z
-static __device__ void back_factors(const float* bn2, float* back, const double* total,
-                                    int c, int count) {
-    double n = double(count) * PIXELS2, invstd = bn2[3 * C2 + c], scale = bn2[c];
-    double dbeta = total[c], dgamma = total[C2 + c] * invstd;
-    double of_z = -scale * invstd * dgamma / n;
-    back[c] = float(scale);
-    back[C2 + c] = float(-scale * dbeta / n - of_z * bn2[2 * C2 + c]);
-    back[2 * C2 + c] = float(of_z);
-    back[3 * C2 + c] = float(dbeta);
-    back[4 * C2 + c] = float(dgamma);
-}
-
-// each thread's sums to the block's, to all blocks' by the last one, to dz's factors
+// each thread's sums to the block's
 template <int PRODUCTS>
-__device__ void finish_dy(const Work<PRODUCTS>& work, const DySums& sums,
-                          float* scratch, int m0, int col0, int count) {
+__device__ void store_dy_sums(const Work<PRODUCTS>& work, const DySums& sums,
+                              float* scratch, int m0, int col0) {
     int tid = threadIdx.x, lane = tid % 32, block = blockIdx.y * WINDOWS + blockIdx.x;
     for (int j = 0; j < 4; j++)
         for (int e = 0; e < 2; e++) {
@@ -813,11 +894,19 @@ __device__ void finish_dy(const Work<PRODUCTS>& work, const DySums& sums,
         for (int w = 0; w < 4; w++) s += scratch[w * 2 * C2 + tid];
         work.part_back[block * 2 * C2 + tid] = s / G_SCALE;
     }
-    if (!last_block(work.tickets + 2)) return;
-    double* total = reinterpret_cast<double*>(scratch);
-    add_up<2 * C2, FC_THREADS>(total, total + 2 * C2, work.part_back,
-                               gridDim.x * gridDim.y);
-    if (tid < C2) back_factors(work.bn2, work.bn2_back, total, tid, count);
+}
+
+// dz = scale (dy - mean of dy - zhat · mean of dy zhat), as factors of dy, 1 and z
+static __device__ void back_factors(float* back, const float* bn2, const double* total,
+                                    int c, int count) {
+    double n = double(count) * PIXELS2, invstd = bn2[3 * C2 + c], scale = bn2[c];
+    double dbeta = total[c], dgamma = total[C2 + c] * invstd;
+    double of_z = -scale * invstd * dgamma / n;
+    back[c] = float(scale);
+    back[C2 + c] = float(-scale * dbeta / n - of_z * bn2[2 * C2 + c]);
+    back[2 * C2 + c] = float(of_z);
+    back[3 * C2 + c] = float(dbeta);
+    back[4 * C2 + c] = float(dgamma);
 }
 
 template <int PARTS> constexpr int FC1_BACK_BYTES =
@@ -840,7 +929,7 @@ fc1_backward_kernel(Work<PRODUCTS> work, Batch batch) {
     for (int first = blockIdx.y * FC_ROWS; first < batch.count;
          first += gridDim.y * FC_ROWS) {
         __syncthreads();  // the last tiles have been read
-        load_a2<PRODUCTS>(a2, work, window, first, batch.count);
+        load_a2<PRODUCTS>(a2, work, work.bn2, window, first, batch.count);
         if (first == int(blockIdx.y) * FC_ROWS) wait_for_last();
         load_dh<PARTS>(dh, work.dh, first, batch.count);
         wait_for_copies();
@@ -858,12 +947,13 @@ fc1_backward_kernel(Work<PRODUCTS> work, Batch batch) {
             dw[t][j][h * 2] / G_SCALE, dw[t][j][h * 2 + 1] / G_SCALE};
     }
     __syncthreads();  // dh has been read
-    finish_dy<PRODUCTS>(work, sums, reinterpret_cast<float*>(dh), m0, col0,
-                        batch.count);
+    store_dy_sums<PRODUCTS>(work, sums, reinterpret_cast<float*>(dh), m0, col0);
 }
 
 constexpr int BACK_THREADS = 512, BACK_WARPS = BACK_THREADS / 32;
-constexpr int PLANE2 = 264 * C2;  // halves
+// pixels of dz and a1 that a block needs, with a frame: 16 rows, 9 for half an image,
+// and 8 pixels more
+template <int SPLIT> constexpr int BACK_PIXELS = SPLIT == 1 ? 264 : 152;
 constexpr int IMAGE_PITCH = 36;   // floats: four rows of four in different banks
 
 static __device__ int place2(int pixel, int octet) {
@@ -874,13 +964,14 @@ struct Factors {  // of dy, 1 and z, for two channels
     float of_dy[2], of_one[2], of_z[2];
 };
 
-// dz of one window, two channels: dy goes to where the extreme was
-template <int PARTS, typename Stored>
+// dz of one window, two channels: dy goes to where the extreme was. dz: PARTS planes,
+// from the row above y0 on
+template <int PARTS, int SPLIT, typename Stored>
 __device__ void store_dz(half* dz, const Pack<Pack<Stored, 4>, 2>& z,
                          const Pack<Stored, 2>& dy, const Pack<Stored, 2>& extreme,
-                         const Factors& f, int window) {
+                         const Factors& f, int window, int y0) {
     int c2 = threadIdx.x % 32 * 2;
-    int top = (window / 7 * 2 + 1) * 16 + window % 7 * 2 + 1;
+    int top = (window / 7 * 2 - y0 + 1) * 16 + window % 7 * 2 + 1;
     bool found[2] = {};
 #pragma unroll
     for (int s = 0; s < 4; s++) {
@@ -896,14 +987,15 @@ __device__ void store_dz(half* dz, const Pack<Pack<Stored, 4>, 2>& z,
         half* to = dz + place2(top + s / 2 * 16 + s % 2, c2 / 8) + c2 % 8;
         *reinterpret_cast<half2*>(to) = __halves2half2(high[0], high[1]);
         if (PARTS == 2)
-            *reinterpret_cast<half2*>(to + PLANE2) = __halves2half2(low[0], low[1]);
+            *reinterpret_cast<half2*>(to + BACK_PIXELS<SPLIT> * C2) =
+                __halves2half2(low[0], low[1]);
     }
 }
 
 // dz of `count` windows from `first` on, of image n; a warp has a window
-template <int PRODUCTS>
+template <int PRODUCTS, int SPLIT>
 __device__ void load_dz(half* dz, const Work<PRODUCTS>& work, const Factors& f, int n,
-                        int first, int count) {
+                        int first, int count, int y0) {
     using Stored = typename Work<PRODUCTS>::Stored;
     constexpr int DEPTH = 2;  // windows of a warp on their way
     int warp = threadIdx.x / 32, c2 = threadIdx.x % 32 * 2;
@@ -921,30 +1013,32 @@ __device__ void load_dz(half* dz, const Work<PRODUCTS>& work, const Factors& f, 
 #pragma unroll
         for (int t = 0; t < DEPTH; t++)
             if (turn + t * BACK_WARPS < count)
-                store_dz<Work<PRODUCTS>::PARTS, Stored>(
-                    dz, z[t], dy[t], extreme[t], f, first + turn + t * BACK_WARPS);
+                store_dz<Work<PRODUCTS>::PARTS, SPLIT, Stored>(
+                    dz, z[t], dy[t], extreme[t], f, first + turn + t * BACK_WARPS, y0);
     }
 }
 
-// a1 of an image
-template <int PARTS>
-__device__ void load_a1(half* a1, const half* from) {
-    for (int i = threadIdx.x; i < PARTS * PIXELS2 * C1 / 8; i += BACK_THREADS) {
-        int octet = i % (C1 / 8), pos = i / (C1 / 8) % PIXELS2;
-        int part = i / (C1 / 8) / PIXELS2;
-        int pixel = (pos / SIDE2 + 1) * 16 + pos % SIDE2 + 1;
-        copy_async(a1 + part * PLANE1 + place1(pixel, octet), from + i * 8);
+// `rows` rows of a1 from `begin` on, to planes from the row above y0 on
+template <int PARTS, int SPLIT>
+__device__ void load_a1(half* a1, const half* from, int begin, int rows, int y0) {
+    constexpr int ROW = SIDE2 * C1 / 8;  // 16 bytes each
+    for (int i = threadIdx.x; i < PARTS * rows * ROW; i += BACK_THREADS) {
+        int part = i / (rows * ROW), y = begin + i / ROW % rows, rest = i % ROW;
+        int pixel = (y - y0 + 1) * 16 + rest / (C1 / 8) + 1;
+        copy_async(a1 + part * BACK_PIXELS<SPLIT> * C1 + place1(pixel, rest % (C1 / 8)),
+                   from + ((part * SIDE2 + y) * ROW + rest) * 8);
     }
 }
 
 // dw: 16 channels out by 9 taps of 8 channels in += dzᵀ · a1, over `rows` rows
-template <int PARTS>
+template <int PARTS, int SPLIT>
 __device__ void multiply_dw2(float (&dw)[TAPS][4], const half* dz, const half* a1,
-                             int y0, int rows) {
+                             int rows) {
+    constexpr int PLANE1 = BACK_PIXELS<SPLIT> * C1, PLANE2 = BACK_PIXELS<SPLIT> * C2;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     float part[TAPS][4] = {};
 #pragma unroll 1
-    for (int y = y0; y < y0 + rows; y++) {  // 16 pixels of a row, the last two 0
+    for (int y = 0; y < rows; y++) {  // 16 pixels of a row, the last two 0
         unsigned a[PARTS][4];
         for (int i = 0; i < PARTS; i++)
             ldmatrix_t(a[i], address(dz + i * PLANE2 +
@@ -970,33 +1064,40 @@ __device__ void multiply_dw2(float (&dw)[TAPS][4], const half* dz, const half* a
         for (int i = 0; i < TAPS * 4; i++) dw[i / 4][i % 4] += part[i / 4][i % 4];
 }
 
-// da1: a row of pixels by COLS · 16 channels from c0 on, the transposed convolution
-template <int PARTS, int COLS>
-__device__ void multiply_da1(float* da1, const half* dz, const half* weights, int row,
-                             int c0) {
+// acc += the transposed convolution over COUNT taps from `first` on: a row of pixels by
+// COLS · 16 channels; row: of the plane
+template <int PARTS, int SPLIT, int COUNT, int COLS>
+__device__ void multiply_da1(float (&acc)[2 * COLS][4], const half* dz,
+                             const half* weights, int row, int first) {
     int lane = threadIdx.x % 32;
-    float acc[2 * COLS][4] = {};
 #pragma unroll 1
-    for (int tap = 0; tap < TAPS; tap++) {
+    for (int i = 0; i < COUNT; i++) {
         float sum[2 * COLS][4] = {};
-        int pixel = (row - tap / 3 + 2) * 16 + lane % 16 - tap % 3 + 2;
+        int tap = first + i, pixel = (row - tap / 3 + 2) * 16 + lane % 16 - tap % 3 + 2;
+        const half* b_at =
+            weights + lane % 16 * TAPS_PITCH<COUNT> + i * C1 + lane / 16 * 8;
 #pragma unroll
         for (int k = 0; k < C2 / 16; k++) {
             unsigned a[PARTS][4], b[COLS][PARTS][4];
-            for (int i = 0; i < PARTS; i++) {
-                ldmatrix(a[i],
-                         address(dz + i * PLANE2 + place2(pixel, k * 2 + lane / 16)));
+            for (int p = 0; p < PARTS; p++) {
+                ldmatrix(a[p], address(dz + p * BACK_PIXELS<SPLIT> * C2 +
+                                       place2(pixel, k * 2 + lane / 16)));
                 for (int t = 0; t < COLS; t++)
-                    ldmatrix_t(b[t][i], address(
-                        weights + (i * C2 + k * 16 + lane % 16) * W2_PITCH + tap * C1 +
-                        c0 + t * 16 + lane / 16 * 8));
+                    ldmatrix_t(b[t][p], address(b_at + (p * C2 + k * 16) *
+                                                TAPS_PITCH<COUNT> + t * 16));
             }
             for (int j = 0; j < 2 * COLS; j++)
                 multiply<PARTS>(PARTS == 2 ? sum[j] : acc[j], a, b[j / 2], j % 2 * 2);
         }
         if (PARTS == 2)
-            for (int i = 0; i < 8 * COLS; i++) acc[i / 4][i % 4] += sum[i / 4][i % 4];
+            for (int j = 0; j < 8 * COLS; j++) acc[j / 4][j % 4] += sum[j / 4][j % 4];
     }
+}
+
+template <int COLS>
+__device__ void store_da1(float* da1, const float (&acc)[2 * COLS][4], int row,
+                          int c0) {
+    int lane = threadIdx.x % 32;
     for (int i = 0; i < 4 * COLS; i++) {
         int j = i / 2, h = i % 2, x = lane / 4 + h * 8;
         if (x < SIDE2)
@@ -1010,11 +1111,10 @@ constexpr int CONV1_SUMS = 12;  // a channel: Σ dy · patch, Σ dy, and two unu
 
 // a lane, a channel: da1 goes to where the maximum was, times the patch around it
 static __device__ void conv1_sums(float (&sums)[10], const float* da1,
-                                  const float* image, const uint8_t* codes, int begin,
-                                  int end) {
+                                  const float* image, const uint8_t* codes, int count) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll 4
-    for (int pos = begin + warp; pos < end; pos += BACK_WARPS) {
+    for (int pos = warp; pos < count; pos += BACK_WARPS) {
         float dy = da1[pos * C1 + lane];
         int code = codes[pos * C1 + lane];
         if (code == 4) dy = 0, code = 0;
@@ -1053,61 +1153,112 @@ static __device__ void store_dw2(float* out, const float (&dw)[TAPS][4]) {
         }
 }
 
-template <int PARTS> constexpr int BACK_BYTES =
-    PARTS * (PLANE2 + PLANE1 + C2 * W2_PITCH) * 2 +
-    (PIXELS2 * C1 + 30 * IMAGE_PITCH) * 4;
+// What a block has in shared memory: an image or, if SPLIT is 2, always the same half
+// of one, and the weights of COUNT taps at a time
+template <int PARTS, int SPLIT, int COUNT> struct Tile {
+    static constexpr int ROWS = SIDE2 / SPLIT, OWN = ROWS * SIDE2 * C1;
+    static constexpr int PLANE1 = BACK_PIXELS<SPLIT> * C1;
+    static constexpr int PLANE2 = BACK_PIXELS<SPLIT> * C2;
+    static constexpr int BYTES =
+        PARTS * (PLANE1 + PLANE2 + C2 * TAPS_PITCH<COUNT>) * 2 +
+        (OWN + 30 * IMAGE_PITCH + 5 * C2) * 4 + OWN;
+    half *dz, *a1, *weights;
+    float *da1, *image, *back;  // da1: times G_SCALE; back: (5, C2)
+    uint8_t* codes;             // of its own rows
 
-// SPLIT: blocks for an image, 1 or 2
-template <int PRODUCTS, int SPLIT>
-__global__ void __launch_bounds__(BACK_THREADS)
-conv_backward_kernel(Work<PRODUCTS> work, Batch batch) {
-    constexpr int PARTS = Work<PRODUCTS>::PARTS, ROWS = SIDE2 / SPLIT;
-    extern __shared__ __align__(128) unsigned char shared[];
-    half* dz = reinterpret_cast<half*>(shared);
-    half* a1 = dz + PARTS * PLANE2;
-    half* weights = a1 + PARTS * PLANE1;
-    float* da1 = reinterpret_cast<float*>(weights + PARTS * C2 * W2_PITCH);
-    float* image = da1 + PIXELS2 * C1;  // da1: times G_SCALE
-    int tid = threadIdx.x, lane = tid % 32, warp = tid / 32, task = blockIdx.x;
-    load_weights<PARTS, BACK_THREADS>(weights, work.conv2);
-    for (int i = tid; i < PARTS * (PLANE1 + PLANE2) / 8; i += BACK_THREADS)
-        reinterpret_cast<uint4*>(dz)[i] = make_uint4(0, 0, 0, 0);
-    for (int i = tid; i < 30 * IMAGE_PITCH; i += BACK_THREADS) image[i] = 0;
-    __syncthreads();  // the frames are 0
-    auto load = [&](int n) {
-        load_a1<PARTS>(a1, work.a1 + int64_t(n) * PARTS * PIXELS2 * C1);
+    __device__ explicit Tile(unsigned char* shared) {
+        dz = reinterpret_cast<half*>(shared);
+        a1 = dz + PARTS * PLANE2;
+        weights = a1 + PARTS * PLANE1;
+        da1 = reinterpret_cast<float*>(weights + PARTS * C2 * TAPS_PITCH<COUNT>);
+        image = da1 + OWN;
+        back = image + 30 * IMAGE_PITCH;
+        codes = reinterpret_cast<uint8_t*>(back + 5 * C2);
+        for (int i = threadIdx.x; i < PARTS * (PLANE1 + PLANE2) / 8; i += BACK_THREADS)
+            reinterpret_cast<uint4*>(dz)[i] = make_uint4(0, 0, 0, 0);
+        for (int i = threadIdx.x; i < 30 * IMAGE_PITCH; i += BACK_THREADS) image[i] = 0;
+        __syncthreads();  // the frames are 0
+    }
+
+    // a1 of image n, with a row more than its own if there is one, codes and pixels
+    template <int PRODUCTS>
+    __device__ void load(const Work<PRODUCTS>& work, const Batch& batch, int64_t n,
+                         int side) {
+        load_a1<PARTS, SPLIT>(a1, work.a1 + n * PARTS * PIXELS2 * C1, side * (ROWS - 1),
+                              SPLIT == 1 ? SIDE2 : ROWS + 1, side * ROWS);
+        const uint8_t* from = work.codes + n * PIXELS2 * C1 + side * OWN;
+        for (int i = threadIdx.x * 16; i < OWN; i += BACK_THREADS * 16)
+            copy_async(codes + i, from + i);
         store_image<IMAGE_PITCH>(image, fetch_image(batch, n));
-    };
-    load(task / SPLIT);
-    wait_for_last();
+    }
+};
+
+// all blocks' sums to the factors of dz; total: room for 18 C2 numbers
+template <int PRODUCTS>
+__device__ Factors load_factors(const Work<PRODUCTS>& work, float* back, double* total,
+                                int count) {
+    int tid = threadIdx.x, c2 = tid % 32 * 2;
+    add_up<2 * C2, 8>(total, work.part_back, WINDOWS * work.fc1_parts);
+    if (tid < C2) back_factors(back, work.bn2, total, tid, count);
+    __syncthreads();  // factors are there
+    if (blockIdx.x == 0 && tid < 2 * C2) work.bn2_back[tid] = back[3 * C2 + tid];
     Factors f;
     for (int e = 0; e < 2; e++) {  // dz is to be times G_SCALE, as dy is
-        f.of_dy[e] = work.bn2_back[lane * 2 + e];
-        f.of_one[e] = work.bn2_back[C2 + lane * 2 + e] * G_SCALE;
-        f.of_z[e] = work.bn2_back[2 * C2 + lane * 2 + e] * G_SCALE;
+        f.of_dy[e] = back[c2 + e];
+        f.of_one[e] = back[C2 + c2 + e] * G_SCALE;
+        f.of_z[e] = back[2 * C2 + c2 + e] * G_SCALE;
     }
+    return f;
+}
+
+// SPLIT: blocks for an image, 1 or 2; COUNT: taps whose weights are there at a time
+template <int PRODUCTS, int SPLIT, int COUNT>
+__global__ void __launch_bounds__(BACK_THREADS)
+conv_backward_kernel(Work<PRODUCTS> work, Batch batch) {
+    constexpr int PARTS = Work<PRODUCTS>::PARTS, COLS = 2 / SPLIT;
+    constexpr int ROWS = SIDE2 / SPLIT;
+    extern __shared__ __align__(128) unsigned char shared[];
+    int warp = threadIdx.x / 32, task = blockIdx.x, side = task % SPLIT;
+    Tile<PARTS, SPLIT, COUNT> tile(shared);
+    if (COUNT == TAPS)
+        load_weights<PARTS, BACK_THREADS, TAPS>(tile.weights, work.conv2, 0);
+    tile.load(work, batch, task / SPLIT, side);
+    wait_for_last();
+    Factors f = load_factors(work, tile.back, reinterpret_cast<double*>(tile.da1),
+                             batch.count);
     float dw[TAPS][4] = {}, sums[10] = {};
     for (; task < batch.count * SPLIT; task += gridDim.x) {
-        int n = task / SPLIT, side = task % SPLIT, y0 = side * ROWS;
+        int n = task / SPLIT, row = warp % ROWS, c0 = warp / ROWS * 16;
         if (task != int(blockIdx.x)) {
             __syncthreads();  // the last image has been read
-            load(n);
+            tile.load(work, batch, n, side);
         }
-        // half an image needs 4 rows of windows, a row of pixels more than its own
-        load_dz<PRODUCTS>(dz, work, f, n, side * 21, SPLIT == 1 ? WINDOWS : 28);
+        load_dz<PRODUCTS, SPLIT>(tile.dz, work, f, n, side * 21,
+                                 SPLIT == 1 ? WINDOWS : 28, side * ROWS);
         wait_for_copies();
         __syncthreads();  // dz, a1, the image and the weights are there
-        multiply_dw2<PARTS>(dw, dz, a1, y0, ROWS);
-        if (warp < SIDE2)
-            multiply_da1<PARTS, 2 / SPLIT>(da1, dz, weights, y0 + warp % ROWS,
-                                           warp / ROWS * 16);
+        multiply_dw2<PARTS, SPLIT>(dw, tile.dz, tile.a1, ROWS);
+        float acc[2 * COLS][4] = {};
+#pragma unroll 1
+        for (int tap = 0; tap < TAPS; tap += COUNT) {
+            if (COUNT < TAPS) {
+                load_weights<PARTS, BACK_THREADS, COUNT>(tile.weights, work.conv2, tap);
+                wait_for_copies();
+                __syncthreads();  // these weights are there
+            }
+            if (warp < SIDE2)
+                multiply_da1<PARTS, SPLIT, COUNT, COLS>(acc, tile.dz, tile.weights + c0,
+                                                        row, tap);
+            if (COUNT < TAPS) __syncthreads();  // they have been read
+        }
+        if (warp < SIDE2) store_da1<COLS>(tile.da1, acc, row, c0);
         __syncthreads();  // da1 is there
-        conv1_sums(sums, da1, image, work.codes + int64_t(n) * PIXELS2 * C1,
-                   y0 * SIDE2, (y0 + ROWS) * SIDE2);
+        conv1_sums(sums, tile.da1, tile.image + side * 14 * IMAGE_PITCH, tile.codes,
+                   ROWS * SIDE2);
     }
     store_dw2(work.part_conv2 + int64_t(blockIdx.x) * C2 * K2, dw);
-    __syncthreads();  // da1 has been read
-    store_conv1_sums(work.part_conv1, sums, da1);
+    __syncthreads();  // shared memory has been read
+    store_conv1_sums(work.part_conv1, sums, reinterpret_cast<float*>(shared));
 }
 
 // conv1 and its batch norm, channel c: sums over dy and the moments give the gradient.
@@ -1177,7 +1328,7 @@ static __device__ float sum_parts(const float* from, int i, int total, int parts
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     float sum = 0;
     if (i < total)
-#pragma unroll 8
+#pragma unroll 16
         for (int p = warp; p < parts; p += 8) sum += from[int64_t(p) * total + i];
     slices[warp][lane] = sum;
     __syncthreads();  // all slices are there
@@ -1222,15 +1373,15 @@ update_kernel(Net net, Work<PRODUCTS> work, int count, float lr) {
     block -= HEAD_BLOCKS;
     if (block < C1 / 4) {  // four channels of conv1
         constexpr int WIDTH = 4 * CONV1_SUMS;
-        __shared__ double total[WIDTH], scratch[4 * UPDATE_THREADS];
+        __shared__ double total[17 * WIDTH];
         const float* parts = work.part_conv1 + block * work.conv_blocks * WIDTH;
-        add_up<WIDTH, UPDATE_THREADS>(total, scratch, parts, work.conv_blocks);
+        add_up<WIDTH, 16>(total, parts, work.conv_blocks);
         if (tid < 4)
             update_first<PRODUCTS>(net, work, total + tid * CONV1_SUMS, block * 4 + tid,
                                    count, rate);
     } else if (tid < C2) {
-        net.gamma2[tid] -= rate * work.bn2_back[4 * C2 + tid];
-        net.beta2[tid] -= rate * work.bn2_back[3 * C2 + tid];
+        net.gamma2[tid] -= rate * work.bn2_back[C2 + tid];
+        net.beta2[tid] -= rate * work.bn2_back[tid];
     }
 }
 
@@ -1241,7 +1392,6 @@ template <int PRODUCTS> __global__ void prepare_kernel(Net net, Work<PRODUCTS> w
     auto four = [&](const float* w) { return *reinterpret_cast<const float4*>(w + i); };
     if (i < FC1) store_parts<PARTS>(work.fc1, FC1, i, four(net.fc1));
     if (i < C2 * K2) store_parts<PARTS>(work.conv2, C2 * K2, i, four(net.conv2));
-    if (i == 0) for (int t = 0; t < 4; t++) work.tickets[t] = 0;
 }
 
 static int64_t multiprocessors() {
@@ -1252,27 +1402,43 @@ static int64_t multiprocessors() {
     return count;
 }
 
-// blocks for an image: two, where there are multiprocessors for them
-static int split_of(int64_t n, int64_t sms) { return n < sms ? 2 : 1; }
+// the most that a block can have
+static int shared_memory() {
+    int device, bytes;
+    C10_CUDA_CHECK(cudaGetDevice(&device));
+    auto asked = cudaDevAttrMaxSharedMemoryPerBlockOptin;
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&bytes, asked, device));
+    return bytes;
+}
+
+// blocks for an image: two, where there are multiprocessors for them, or where shared
+// memory has no room for a whole one
+template <int PARTS> static int split_of(int64_t n, int64_t sms) {
+    return n < sms || Tile<PARTS, 1, TAPS>::BYTES > shared_memory() ? 2 : 1;
+}
 
 // Give every array of a step for n images its place from `base` on; return the bytes.
 template <int PRODUCTS>
 static int64_t carve(Work<PRODUCTS>& work, char* base, int64_t n) {
     constexpr int PARTS = Work<PRODUCTS>::PARTS;
     int64_t used = 0, sms = multiprocessors(), tiles = cdiv(int(n), FC_ROWS);
+    int split = split_of<PARTS>(n, sms);
     auto take = [&](auto*& pointer, int64_t count) {
         using Pointer = std::remove_reference_t<decltype(pointer)>;
         pointer = reinterpret_cast<Pointer>(base + used);
         used += (count * int64_t(sizeof(*pointer)) + 255) / 256 * 256;
     };
+    work.moment_blocks = int(std::min(n, 2 * sms));
+    work.forward_blocks = int(std::min(n * split, 2 * sms));
     work.slices = int(std::clamp<int64_t>(2 * sms / tiles, 1, 25));
     work.fc1_parts = int(std::clamp<int64_t>(2 * sms / WINDOWS, 1, tiles));
-    work.conv_blocks = int(std::min(n * split_of(n, sms), sms));
+    work.conv_blocks = int(std::min(n * split, sms / split * split));
     work.head_blocks = int(std::min<int64_t>(cdiv(int(n), HEAD_THREADS / 32), sms));
     take(work.conv2, PARTS * C2 * K2), take(work.fc1, PARTS * FC1);
     take(work.moments, MOMENTS), take(work.bn1, 4 * C1), take(work.bn2, 4 * C2);
-    take(work.bn2_back, 5 * C2), take(work.tickets, 4);
-    take(work.part_moments, 2 * sms * MOMENTS), take(work.part_stats, 6 * sms * C2);
+    take(work.bn2_back, 2 * C2);
+    take(work.part_moments, work.moment_blocks * MOMENTS);
+    take(work.part_stats, work.forward_blocks * 2 * C2);
     take(work.part_back, int64_t(WINDOWS) * work.fc1_parts * 2 * C2);
     take(work.part_head, int64_t(work.head_blocks) * HEAD);
     take(work.part_fc1, work.fc1_parts * FC1);
@@ -1289,19 +1455,16 @@ static int64_t carve(Work<PRODUCTS>& work, char* base, int64_t n) {
 template <typename Kernel, typename... Arguments>
 static void launch(Kernel kernel, dim3 grid, int threads, int bytes,
                    Arguments... arguments) {
-    int device, most;
-    C10_CUDA_CHECK(cudaGetDevice(&device));
-    auto asked = cudaDevAttrMaxSharedMemoryPerBlockOptin;
-    C10_CUDA_CHECK(cudaDeviceGetAttribute(&most, asked, device));
-    TORCH_CHECK(bytes <= most, "mnist_cnn_step needs ", bytes, " bytes of shared "
-                "memory for a block, this GPU has ", most);
+    cudaFuncAttributes compiled;
+    C10_CUDA_CHECK(cudaFuncGetAttributes(&compiled, kernel));
+    int needed = bytes + int(compiled.sharedSizeBytes), most = shared_memory();
+    TORCH_CHECK(needed <= most, "mnist_cnn needs ", needed, " bytes of shared memory "
+                "for a block, this GPU has ", most);
     C10_CUDA_CHECK(cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
-    cudaFuncAttributes compiled;
-    C10_CUDA_CHECK(cudaFuncGetAttributes(&compiled, kernel));
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = threads;
@@ -1312,22 +1475,33 @@ static void launch(Kernel kernel, dim3 grid, int threads, int bytes,
     C10_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, arguments...));
 }
 
+template <int PRODUCTS, int SPLIT, bool TRAIN>
+static void forward(Net net, Work<PRODUCTS> work, Batch batch) {
+    constexpr int PARTS = Work<PRODUCTS>::PARTS;
+    launch(conv_forward_kernel<PRODUCTS, SPLIT, TRAIN>, work.forward_blocks,
+           FORWARD_WARPS * 32 * SPLIT, FORWARD_BYTES<PARTS, SPLIT>, net, work, batch);
+    launch(fc1_forward_kernel<PRODUCTS, TRAIN>,
+           dim3(cdiv(batch.count, FC_ROWS), work.slices), FC_THREADS, FC1_BYTES<PARTS>,
+           net, work, batch);
+}
+
 template <int PRODUCTS, int SPLIT>
 static void step(Net net, Work<PRODUCTS> work, Batch batch, float lr) {
     constexpr int PARTS = Work<PRODUCTS>::PARTS;
-    int sms = int(multiprocessors()), n = batch.count;
-    launch(moments_kernel<PRODUCTS>, std::min(n, 2 * sms), MOMENT_THREADS, 0, net, work,
+    int n = batch.count;
+    launch(moments_kernel<PRODUCTS>, work.moment_blocks, MOMENT_THREADS, 0, work,
            batch);
-    launch(conv_forward_kernel<PRODUCTS, SPLIT>,
-           std::min(n * SPLIT, (PARTS == 2 ? 2 : 3) * sms), FORWARD_THREADS,
-           FORWARD_BYTES<PARTS>, net, work, batch);
-    launch(fc1_forward_kernel<PRODUCTS>, dim3(cdiv(n, FC_ROWS), work.slices),
-           FC_THREADS, FC1_BYTES<PARTS>, work, batch);
+    forward<PRODUCTS, SPLIT, true>(net, work, batch);
     launch(head_kernel<PRODUCTS>, work.head_blocks, HEAD_THREADS, 0, net, work, batch);
     launch(fc1_backward_kernel<PRODUCTS>, dim3(WINDOWS, work.fc1_parts), FC_THREADS,
            FC1_BACK_BYTES<PARTS>, work, batch);
-    launch(conv_backward_kernel<PRODUCTS, SPLIT>, work.conv_blocks, BACK_THREADS,
-           BACK_BYTES<PARTS>, work, batch);
+    constexpr int FEW = PARTS == 2 ? 1 : 3;  // taps at a time, where memory is short
+    if (SPLIT == 1 || Tile<PARTS, SPLIT, TAPS>::BYTES <= shared_memory())
+        launch(conv_backward_kernel<PRODUCTS, SPLIT, TAPS>, work.conv_blocks,
+               BACK_THREADS, Tile<PARTS, SPLIT, TAPS>::BYTES, work, batch);
+    else
+        launch(conv_backward_kernel<PRODUCTS, 2, FEW>, work.conv_blocks, BACK_THREADS,
+               Tile<PARTS, 2, FEW>::BYTES, work, batch);
     int blocks = FC1_BLOCKS + CONV2_BLOCKS + HEAD_BLOCKS + C1 / 4 + 1;
     launch(update_kernel<PRODUCTS>, blocks, UPDATE_THREADS, 0, net, work, n, lr);
 }
@@ -1376,15 +1550,20 @@ Tensor mnist_cnn_prepare(std::vector<Tensor> parameters, int64_t count, bool exa
     return exact ? prepare<3>(parameters, count) : prepare<1>(parameters, count);
 }
 
+template <int PRODUCTS> static Work<PRODUCTS> work_in(Tensor workspace, int64_t count) {
+    Work<PRODUCTS> work;
+    int64_t bytes = carve(work, static_cast<char*>(workspace.data_ptr()), count);
+    TORCH_CHECK(workspace.numel() == bytes, "workspace: expected ", bytes,
+                " bytes for ", count, " images, got ", workspace.numel());
+    return work;
+}
+
 template <int PRODUCTS>
 static Tensor step(Net net, Tensor workspace, Batch batch, float lr) {
-    Work<PRODUCTS> work;
-    int64_t bytes = carve(work, static_cast<char*>(workspace.data_ptr()), batch.count);
-    TORCH_CHECK(workspace.numel() == bytes, "workspace: expected ", bytes,
-                " bytes for ", batch.count, " images, got ", workspace.numel());
+    Work<PRODUCTS> work = work_in<PRODUCTS>(workspace, batch.count);
     Tensor loss = torch::empty({1}, workspace.options().dtype(torch::kFloat32));
     work.loss = loss.data_ptr<float>();
-    if (split_of(batch.count, multiprocessors()) == 2)
+    if (split_of<Work<PRODUCTS>::PARTS>(batch.count, multiprocessors()) == 2)
         step<PRODUCTS, 2>(net, work, batch, lr);
     else
         step<PRODUCTS, 1>(net, work, batch, lr);
@@ -1408,4 +1587,35 @@ Tensor mnist_cnn_step(std::vector<Tensor> parameters, Tensor workspace, Tensor i
                 index.data_ptr<int64_t>(), int(index.numel())};
     return exact ? step<3>(net, workspace, batch, float(lr))
                  : step<1>(net, workspace, batch, float(lr));
+}
+
+template <int PRODUCTS>
+static Tensor predict(Net net, Tensor workspace, Batch batch) {
+    Work<PRODUCTS> work = work_in<PRODUCTS>(workspace, batch.count);
+    Tensor logits = torch::empty({batch.count, CLASSES},
+                                 workspace.options().dtype(torch::kFloat32));
+    float* out = logits.data_ptr<float>();
+    if (split_of<Work<PRODUCTS>::PARTS>(batch.count, multiprocessors()) == 2)
+        forward<PRODUCTS, 2, false>(net, work, batch);
+    else
+        forward<PRODUCTS, 1, false>(net, work, batch);
+    launch(logits_kernel<PRODUCTS>, work.head_blocks, HEAD_THREADS, 0, net, work, out,
+           batch.count);
+    return logits;
+}
+
+// logits, (N, 10), of images, (N, 28, 28), by the running statistics, as in eval mode;
+// workspace: for N images, prepared since the parameters were last changed
+Tensor mnist_cnn_predict(std::vector<Tensor> parameters, Tensor workspace,
+                         Tensor images, bool exact) {
+    Net net = net_of(parameters);
+    check("workspace", workspace, torch::kUInt8, parameters[0]);
+    check("images", images, torch::kFloat32, parameters[0]);
+    TORCH_CHECK(images.numel() > 0 && images.numel() % PIXELS1 == 0, "images: expected "
+                "28 × 28 numbers for each, got ", images.numel(), " numbers");
+    c10::cuda::CUDAGuard guard(images.device());
+    Batch batch{images.data_ptr<float>(), nullptr, nullptr,
+                int(images.numel() / PIXELS1)};
+    return exact ? predict<3>(net, workspace, batch)
+                 : predict<1>(net, workspace, batch);
 }

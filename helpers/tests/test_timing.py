@@ -1,7 +1,9 @@
 """Comparisons measure in turns, check results before and after, and show records without a GPU."""
 
+import gc
 import math
 import time
+import weakref
 
 import pytest
 import torch
@@ -371,3 +373,15 @@ def test_a_graph_does_the_work_again_and_names_its_kernels():
         replay()
     assert torch.equal(counts, before + 2)
     assert called == add_one.kernel_versions
+
+
+def test_memory_that_a_graph_writes_stays_its_own():
+    def step(total=torch.zeros(7, device=DEVICE)):
+        total.add_(1)
+
+    alive = weakref.ref(step)
+    replay = capture(step)
+    del step
+    gc.collect()
+    assert alive() is not None
+    replay()
