@@ -1,11 +1,13 @@
 // kernels/mnist_cnn.cu
 // SPDX-License-Identifier: MIT
 // The network of notebook 17: a training step (batch, forward, backward, update), and
-// predictions.
-// images: (M, 28, 28) float32, labels: (M,) int64, index: (N,) int64, rows of both;
-// sums in float32. Sums repeat to the bit. Weights and gradients (times 256) have to
-// stay below 255 in size: they are multiplied as parts of float16. Shared memory of a
-// block: from 64 KB on (sm_75); for exact products from 99 KB on (sm_80 and later).
+// predictions. images: (M, 28, 28) float32, labels: (M,) int64, index: (N,) int64, rows
+// of both (a row that is not there counts as NaN); all contiguous, aligned to 16 bytes.
+// parameters: 14, as in Net; conv2 (out, tap, in), fc1 (window, out, channel). Weights
+// and gradients (times 256) have to stay below 255 in size: they are multiplied as
+// parts of float16, `exact` as three products, else one. Results repeat to the bit.
+// 25.0 MFLOP an image. The workspace is the scratch memory: 0.2 MB an image, 6 MB more.
+// Shared memory: from 64 KB a block on (sm_75), exact products from 99 KB on (sm_80).
 // Notebook: 17c_training_step.
 //
 // from pathlib import Path
@@ -23,6 +25,7 @@
 #include <cuda_fp16.h>
 #include <torch/types.h>
 #include <algorithm>
+#include <string>
 #include <vector>
 using c10::cuda::getCurrentCUDAStream, torch::Tensor;
 
@@ -44,8 +47,16 @@ struct Net {  // parameters; conv2: (out, tap, in), fc1: (window, out, channel)
 struct Batch {
     const float* images;
     const int64_t *labels, *index;  // index: null for rows 0, 1 …
+    int64_t rows;  // of images and labels; others count as NaN
     int count;
 };
+
+// sm_75 has 64 KB of shared memory for a block: code that needs more is left out there
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr bool SMALL = true;
+#else
+constexpr bool SMALL = false;
+#endif
 
 template <typename T, int COUNT>
 struct alignas(COUNT * sizeof(T) > 16 ? 16 : COUNT * sizeof(T)) Pack {
@@ -196,8 +207,18 @@ static __device__ void normalise(float* bn, float* kept, int channels, int c,
 // of zeros is around them.
 static __device__ float4 fetch_image(const Batch& batch, int n) {
     if (threadIdx.x >= PIXELS1 / 4 || n >= batch.count) return make_float4(0, 0, 0, 0);
-    const float* from = batch.images + (batch.index ? batch.index[n] : n) * PIXELS1;
-    return reinterpret_cast<const float4*>(from)[threadIdx.x];
+    int64_t row = batch.index ? batch.index[n] : n;
+    if (row < 0 || row >= batch.rows) return make_float4(NAN, NAN, NAN, NAN);
+    return reinterpret_cast<const float4*>(batch.images + row * PIXELS1)[threadIdx.x];
+}
+
+// to the L2 cache, in lines of 128 bytes
+static __device__ void prefetch_image(const Batch& batch, int n) {
+    if (threadIdx.x > PIXELS1 / 32 || n >= batch.count) return;
+    int64_t row = batch.index ? batch.index[n] : n;
+    if (row < 0 || row >= batch.rows) return;
+    const float* line = batch.images + row * PIXELS1 + threadIdx.x * 32;
+    asm volatile("prefetch.global.L2 [%0];" :: "l"(line));
 }
 
 template <int PITCH> __device__ void store_image(float* image, float4 v) {
@@ -221,25 +242,6 @@ static __device__ void first_statistics(Net net, float* bn, float* kept,
     mean /= n;
     normalise(bn, kept, C1, c, mean, square / n - mean * mean, n, net.gamma1[c],
               net.beta1[c], net.mean1, net.var1);
-}
-
-// batch norm 1 of the batch, by all blocks' sums, or the running one; total: room for
-// 17 MOMENTS numbers
-template <bool TRAIN, int PRODUCTS>
-__device__ void first_norm(Net net, const Work<PRODUCTS>& work, float* bn,
-                           double* total, int count) {
-    int tid = threadIdx.x;
-    if constexpr (TRAIN) {
-        add_up<MOMENTS, 16>(total, work.part_moments, work.moment_blocks);
-        bool first = blockIdx.x == 0;  // keeps them for the kernels to come
-        if (first && tid < MOMENTS) work.moments[tid] = total[tid];
-        if (tid < C1)
-            first_statistics(net, bn, first ? work.bn1 : nullptr, total, tid, count);
-    } else if (tid < C1) {
-        normalise(bn, nullptr, C1, tid, net.mean1[tid], net.var1[tid], 1,
-                  net.gamma1[tid], net.beta1[tid], nullptr, nullptr);
-    }
-    __syncthreads();  // batch norm is there, totals have been read
 }
 
 constexpr int MOMENT_THREADS = 224;  // 7 strips of 4 rows, 28 columns: 196 at work
@@ -314,20 +316,42 @@ static __device__ int place1(int pixel, int octet) {
 template <int PARTS, int THREADS, int COUNT>
 __device__ void load_weights(half* to, const half* from, int tap) {
     constexpr int ROW = COUNT * C1 / 8;  // 16 bytes each
+#pragma unroll (COUNT == TAPS ? 4 : 1)  // registers are scarce where taps come by turns
     for (int i = threadIdx.x; i < PARTS * C2 * ROW; i += THREADS)
         copy_async(to + i / ROW * TAPS_PITCH<COUNT> + i % ROW * 8,
                    from + i / ROW * K2 + tap * C1 + i % ROW * 8);
 }
 
-// 7 pixels of a row of a1: conv1 (w: with batch norm's scale), batch norm, pool, ReLU;
+// batch norm 1 of the batch, by all blocks' sums, or the running one; total: room for
+// 17 MOMENTS numbers
+template <bool TRAIN, int PRODUCTS>
+__device__ void first_norm(Net net, const Work<PRODUCTS>& work, float* bn,
+                           double* total, int count) {
+    int tid = threadIdx.x;
+    if constexpr (TRAIN) {
+        add_up<MOMENTS, 16>(total, work.part_moments, work.moment_blocks);
+        bool first = blockIdx.x == 0;  // keeps them for the kernels to come
+        if (first && tid < MOMENTS) work.moments[tid] = total[tid];
+        if (tid < C1)
+            first_statistics(net, bn, first ? work.bn1 : nullptr, total, tid, count);
+    } else if (tid < C1) {
+        normalise(bn, nullptr, C1, tid, net.mean1[tid], net.var1[tid], 1,
+                  net.gamma1[tid], net.beta1[tid], nullptr, nullptr);
+    }
+    __syncthreads();  // batch norm is there, totals have been read
+}
+
+// 7 pixels of a row of a1: conv1 (w1: with batch norm's scale), batch norm, pool, ReLU;
 // a lane has a channel. a1: PARTS planes, from the row above top_row on; own: to store
 template <int PRODUCTS, int PLANE>
-__device__ void conv1_piece(half* a1, const float* image, const float (&w)[9],
-                            float shift, const Work<PRODUCTS>& work, int n, int piece,
-                            int top_row, bool own) {
+__device__ void conv1_piece(half* a1, const float* image, const float* w1,
+                            const float* shifts, const Work<PRODUCTS>& work, int n,
+                            int piece, int top_row, bool own) {
     constexpr int PARTS = Work<PRODUCTS>::PARTS;
     int lane = threadIdx.x % 32, py = piece / 2, first = piece % 2 * 7;
     const float* top = image + 2 * py * 30;
+    float w[9], shift = shifts[lane];
+    for (int k = 0; k < 9; k++) w[k] = w1[lane * 9 + k];
     float p[4][4];
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -383,11 +407,11 @@ __device__ void conv2_tiles(float (&acc)[TILES][COLS][4], const half* a1,
         for (int kk = 0; kk < 2; kk++) {
             unsigned a[TILES][PARTS][4];
 #pragma unroll
-            for (int t = 0; t < TILES; t++)
-                for (int i = 0; i < PARTS; i++)
-                    ldmatrix(a[t][i], address(a1 + i * PLANE +
-                                              place1(pixel[t] + tap / 3 * 16 + tap % 3,
-                                                     kk * 2 + lane / 16)));
+            for (int t = 0; t < TILES; t++) {
+                int moved = pixel[t] + tap / 3 * 16 + tap % 3;
+                unsigned a_at = address(a1 + place1(moved, lane / 16)) ^ kk * 32;
+                for (int i = 0; i < PARTS; i++) ldmatrix(a[t][i], a_at + i * PLANE * 2);
+            }
 #pragma unroll
             for (int q = 0; q < COLS / 2; q++) {
                 unsigned b[PARTS][4];
@@ -495,12 +519,13 @@ template <int PARTS, int SPLIT> constexpr int FORWARD_BYTES =
 template <int PRODUCTS, int SPLIT, bool TRAIN>
 __global__ void __launch_bounds__(FORWARD_WARPS * 32 * SPLIT, SPLIT == 2 ? 1 : 2)
 conv_forward_kernel(Net net, Work<PRODUCTS> work, Batch batch) {
+    if constexpr (SMALL && (PRODUCTS == 3 || SPLIT == 1)) return;
     constexpr int PARTS = Work<PRODUCTS>::PARTS, WARPS = FORWARD_WARPS * SPLIT;
     constexpr int THREADS = WARPS * 32, COLS = 8 / SPLIT, OWN = 2 / SPLIT;
     constexpr int TILES = PRODUCTS == 3 ? 1 : OWN;  // of a warp, at once
     constexpr int PLANE = FORWARD_PIXELS<SPLIT> * C1;
     extern __shared__ __align__(128) unsigned char shared[];
-    __shared__ float bn1[4 * C1];
+    __shared__ float bn1[4 * C1], w1[9 * C1];  // w1: times batch norm's scale
     half* weights = reinterpret_cast<half*>(shared);
     half* a1 = weights + PARTS * C2 * W2_PITCH;
     float* image = reinterpret_cast<float*>(a1 + PARTS * PLANE);
@@ -508,25 +533,23 @@ conv_forward_kernel(Net net, Work<PRODUCTS> work, Batch batch) {
     int c0 = warp / FORWARD_WARPS * COLS * 8, side = task % SPLIT, top_row = side * 8;
     load_weights<PARTS, THREADS, TAPS>(weights, work.conv2, 0);
     for (int i = tid; i < 30 * 30; i += THREADS) image[i] = 0;
-    float w1[9], sums[COLS] = {}, squares[COLS] = {};
-    for (int k = 0; k < 9; k++) w1[k] = net.conv1[lane * 9 + k];
-    float4 pixels = fetch_image(batch, task / SPLIT);
+    float sums[COLS] = {}, squares[COLS] = {};
+    prefetch_image(batch, task / SPLIT);
     wait_for_last();
     first_norm<TRAIN>(net, work, bn1, reinterpret_cast<double*>(a1), batch.count);
     for (int i = tid; i < PARTS * PLANE / 8; i += THREADS)
         reinterpret_cast<uint4*>(a1)[i] = make_uint4(0, 0, 0, 0);
-    float shift = bn1[C1 + lane];
-    for (int k = 0; k < 9; k++) w1[k] *= bn1[lane];
+    for (int i = tid; i < 9 * C1; i += THREADS) w1[i] = net.conv1[i] * bn1[i / 9];
     for (; task < batch.count * SPLIT; task += gridDim.x) {
         __syncthreads();  // the last image has been read, the frame is 0
-        store_image<30>(image, pixels);
-        pixels = fetch_image(batch, (task + gridDim.x) / SPLIT);
+        store_image<30>(image, fetch_image(batch, task / SPLIT));
+        prefetch_image(batch, (task + gridDim.x) / SPLIT);
         __syncthreads();  // the image is there
         // the upper half needs rows 0 to 8 of a1, the lower one 7 to 13
         int begin = side * 14, end = SPLIT == 1 || side ? 28 : 18;
         for (int piece = begin + warp; piece < end; piece += WARPS) {
             bool own = SPLIT == 1 || (piece < 16) == (side == 0);
-            conv1_piece<PRODUCTS, PLANE>(a1, image, w1, shift, work, task / SPLIT,
+            conv1_piece<PRODUCTS, PLANE>(a1, image, w1, bn1 + C1, work, task / SPLIT,
                                          piece, top_row, TRAIN && own);
         }
         wait_for_copies();
@@ -570,9 +593,9 @@ __device__ void load_a2(half* a2, const Work<PRODUCTS>& work, const float* bn,
     for (int t = 0; t < TURNS; t++) {
         Pack<half, 4> parts[2];
         for (int j = 0; j < 4; j++) {
-            float y = fmaxf(scale.at[j] * float(v[t].at[j]) + shift.at[j], 0);
-            split(first + row + t * STEP < count ? y : 0, parts[0].at[j],
-                  parts[1].at[j]);
+            float y = scale.at[j] * float(v[t].at[j]) + shift.at[j];
+            bool zero = y < 0 || first + row + t * STEP >= count;  // NaN stays NaN
+            split(zero ? 0 : y, parts[0].at[j], parts[1].at[j]);
         }
         for (int p = 0; p < Work<PRODUCTS>::PARTS; p++)
             *reinterpret_cast<Pack<half, 4>*>(
@@ -654,12 +677,13 @@ struct HeadSums {  // of a lane
     float fc2[CLASSES][4] = {}, bias1[4] = {}, bias2 = 0, loss = 0;
 };
 
-// h: four of an image's 128 features; becomes their gradient; z: logits
+// h: four of an image's 128 features; becomes their gradient; z: logits;
+// the loss is NaN for a label that is no class
 static __device__ void cross_entropy(float (&h)[4], float (&z)[CLASSES],
-                                     const float (&w)[CLASSES][4], int label,
+                                     const float (&w)[CLASSES][4], int64_t label,
                                      HeadSums& sums) {
     int lane = threadIdx.x % 32;
-    float most = -INFINITY, total = 0, own = 0, dh[4] = {};
+    float most = -INFINITY, total = 0, own = NAN, dh[4] = {};
 #pragma unroll
     for (int c = 0; c < CLASSES; c++) most = fmaxf(most, z[c]);
 #pragma unroll
@@ -762,10 +786,12 @@ head_kernel(Net net, Work<PRODUCTS> work, Batch batch) {
     int lane = threadIdx.x % 32, step = gridDim.x * (HEAD_THREADS / 32);
     Head head = load_head(net);
     HeadSums sums;
-    auto label_of = [&](int n) {
-        return n < batch.count ? int(batch.labels[batch.index[n]]) : 0;
+    auto label_of = [&](int n) -> int64_t {
+        int64_t row = n < batch.count ? batch.index[n] : -1;
+        return row < 0 || row >= batch.rows ? -1 : batch.labels[row];
     };
-    int n = blockIdx.x * (HEAD_THREADS / 32) + threadIdx.x / 32, label = label_of(n);
+    int n = blockIdx.x * (HEAD_THREADS / 32) + threadIdx.x / 32;
+    int64_t label = label_of(n);
     wait_for_last();
     for (; n < batch.count; n += step) {
         float h[4], z[CLASSES];
@@ -914,8 +940,9 @@ template <int PARTS> constexpr int FC1_BACK_BYTES =
 
 // block (window, share of the batch)
 template <int PRODUCTS>
-__global__ void __launch_bounds__(FC_THREADS, 2)
+__global__ void __launch_bounds__(FC_THREADS, SMALL ? 1 : 2)
 fc1_backward_kernel(Work<PRODUCTS> work, Batch batch) {
+    if constexpr (SMALL && PRODUCTS == 3) return;
     constexpr int PARTS = Work<PRODUCTS>::PARTS;
     extern __shared__ __align__(128) unsigned char shared[];
     half* weights = reinterpret_cast<half*>(shared);
@@ -994,11 +1021,17 @@ __device__ void store_dz(half* dz, const Pack<Pack<Stored, 4>, 2>& z,
 
 // dz of `count` windows from `first` on, of image n; a warp has a window
 template <int PRODUCTS, int SPLIT>
-__device__ void load_dz(half* dz, const Work<PRODUCTS>& work, const Factors& f, int n,
+__device__ void load_dz(half* dz, const Work<PRODUCTS>& work, const float* back, int n,
                         int first, int count, int y0) {
     using Stored = typename Work<PRODUCTS>::Stored;
     constexpr int DEPTH = 2;  // windows of a warp on their way
     int warp = threadIdx.x / 32, c2 = threadIdx.x % 32 * 2;
+    Factors f;
+    for (int e = 0; e < 2; e++) {  // dz is to be times G_SCALE, as dy is
+        f.of_dy[e] = back[c2 + e];
+        f.of_one[e] = back[C2 + c2 + e] * G_SCALE;
+        f.of_z[e] = back[2 * C2 + c2 + e] * G_SCALE;
+    }
     for (int turn = warp; turn < count; turn += DEPTH * BACK_WARPS) {
         Pack<Pack<Stored, 4>, 2> z[DEPTH];
         Pack<Stored, 2> dy[DEPTH], extreme[DEPTH];
@@ -1022,6 +1055,7 @@ __device__ void load_dz(half* dz, const Work<PRODUCTS>& work, const Factors& f, 
 template <int PARTS, int SPLIT>
 __device__ void load_a1(half* a1, const half* from, int begin, int rows, int y0) {
     constexpr int ROW = SIDE2 * C1 / 8;  // 16 bytes each
+#pragma unroll (SPLIT == 1 ? 4 : 1)  // registers are scarce
     for (int i = threadIdx.x; i < PARTS * rows * ROW; i += BACK_THREADS) {
         int part = i / (rows * ROW), y = begin + i / ROW % rows, rest = i % ROW;
         int pixel = (y - y0 + 1) * 16 + rest / (C1 / 8) + 1;
@@ -1035,26 +1069,34 @@ template <int PARTS, int SPLIT>
 __device__ void multiply_dw2(float (&dw)[TAPS][4], const half* dz, const half* a1,
                              int rows) {
     constexpr int PLANE1 = BACK_PIXELS<SPLIT> * C1, PLANE2 = BACK_PIXELS<SPLIT> * C2;
+    // addresses, in bytes, for the first row: the places' order is that of all rows. A
+    // read brings high and low parts of a tap, or two taps: taps 0 to 2, or five pairs
+    constexpr int READS = PARTS == 2 ? 3 : 5, ROW1 = 16 * C1 * 2, ROW2 = 16 * C2 * 2;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    unsigned b_at[READS], a_at = address(dz + place2(17 + lane % 8 + lane / 16 * 8,
+                                                     warp % 4 * 2 + lane / 8 % 2));
+#pragma unroll
+    for (int i = 0; i < READS; i++) {
+        int tap = PARTS == 2 ? i : min(i * 2 + lane / 16, TAPS - 1);
+        int pixel = tap / 3 * 16 + tap % 3 + lane % 16;
+        b_at[i] = address(a1 + place1(pixel, warp / 4) +
+                          (PARTS == 2 ? lane / 16 * PLANE1 : 0));
+    }
     float part[TAPS][4] = {};
 #pragma unroll 1
     for (int y = 0; y < rows; y++) {  // 16 pixels of a row, the last two 0
         unsigned a[PARTS][4];
-        for (int i = 0; i < PARTS; i++)
-            ldmatrix_t(a[i], address(dz + i * PLANE2 +
-                                     place2((y + 1) * 16 + 1 + lane % 8 + lane / 16 * 8,
-                                            warp % 4 * 2 + lane / 8 % 2)));
+        for (int p = 0; p < PARTS; p++)
+            ldmatrix_t(a[p], a_at + y * ROW2 + p * PLANE2 * 2);
 #pragma unroll
-        for (int tap = 0; tap < TAPS; tap += 3 - PARTS) {  // high and low, or two taps
-            int mine = PARTS == 2 ? tap : min(tap + lane / 16, TAPS - 1);
-            int pixel = (y + mine / 3) * 16 + mine % 3 + lane % 16;
+        for (int tap = 0; tap < TAPS; tap += 3 - PARTS) {
             unsigned r[4], b[PARTS][4];
-            ldmatrix_t(r, address(a1 + (PARTS == 2 ? lane / 16 * PLANE1 : 0) +
-                                  place1(pixel, warp / 4)));
             if constexpr (PARTS == 2) {
+                ldmatrix_t(r, b_at[tap % 3] + (y + tap / 3) * ROW1);
                 for (int i = 0; i < 2; i++) b[i][0] = r[i * 2], b[i][1] = r[i * 2 + 1];
                 multiply<PARTS>(part[tap], a, b, 0);
             } else {
+                ldmatrix_t(r, b_at[tap / 2] + y * ROW1);
                 mma(dw[tap], a[0], r[0], r[1]);
                 if (tap + 1 < TAPS) mma(dw[tap + 1], a[0], r[2], r[3]);
             }
@@ -1069,22 +1111,22 @@ __device__ void multiply_dw2(float (&dw)[TAPS][4], const half* dz, const half* a
 template <int PARTS, int SPLIT, int COUNT, int COLS>
 __device__ void multiply_da1(float (&acc)[2 * COLS][4], const half* dz,
                              const half* weights, int row, int first) {
+    constexpr int PLANE2 = BACK_PIXELS<SPLIT> * C2;
     int lane = threadIdx.x % 32;
+    unsigned b_at = address(weights + lane % 16 * TAPS_PITCH<COUNT> + lane / 16 * 8);
 #pragma unroll 1
-    for (int i = 0; i < COUNT; i++) {
+    for (int tap = first; tap < first + COUNT; tap++, b_at += C1 * 2) {
         float sum[2 * COLS][4] = {};
-        int tap = first + i, pixel = (row - tap / 3 + 2) * 16 + lane % 16 - tap % 3 + 2;
-        const half* b_at =
-            weights + lane % 16 * TAPS_PITCH<COUNT> + i * C1 + lane / 16 * 8;
+        int pixel = (row - tap / 3 + 2) * 16 + lane % 16 - tap % 3 + 2;
+        unsigned a_at = address(dz + place2(pixel, lane / 16));
 #pragma unroll
         for (int k = 0; k < C2 / 16; k++) {
             unsigned a[PARTS][4], b[COLS][PARTS][4];
             for (int p = 0; p < PARTS; p++) {
-                ldmatrix(a[p], address(dz + p * BACK_PIXELS<SPLIT> * C2 +
-                                       place2(pixel, k * 2 + lane / 16)));
+                ldmatrix(a[p], (a_at ^ k * 32) + p * PLANE2 * 2);  // two octets on
                 for (int t = 0; t < COLS; t++)
-                    ldmatrix_t(b[t][p], address(b_at + (p * C2 + k * 16) *
-                                                TAPS_PITCH<COUNT> + t * 16));
+                    ldmatrix_t(b[t][p], b_at + ((p * C2 + k * 16) * TAPS_PITCH<COUNT> +
+                                                t * 16) * 2);
             }
             for (int j = 0; j < 2 * COLS; j++)
                 multiply<PARTS>(PARTS == 2 ? sum[j] : acc[j], a, b[j / 2], j % 2 * 2);
@@ -1193,28 +1235,22 @@ template <int PARTS, int SPLIT, int COUNT> struct Tile {
     }
 };
 
-// all blocks' sums to the factors of dz; total: room for 18 C2 numbers
+// all blocks' sums to the factors of dz, in `back`; total: room for 18 C2 numbers
 template <int PRODUCTS>
-__device__ Factors load_factors(const Work<PRODUCTS>& work, float* back, double* total,
-                                int count) {
-    int tid = threadIdx.x, c2 = tid % 32 * 2;
+__device__ void make_factors(const Work<PRODUCTS>& work, float* back, double* total,
+                             int count) {
+    int tid = threadIdx.x;
     add_up<2 * C2, 8>(total, work.part_back, WINDOWS * work.fc1_parts);
     if (tid < C2) back_factors(back, work.bn2, total, tid, count);
     __syncthreads();  // factors are there
     if (blockIdx.x == 0 && tid < 2 * C2) work.bn2_back[tid] = back[3 * C2 + tid];
-    Factors f;
-    for (int e = 0; e < 2; e++) {  // dz is to be times G_SCALE, as dy is
-        f.of_dy[e] = back[c2 + e];
-        f.of_one[e] = back[C2 + c2 + e] * G_SCALE;
-        f.of_z[e] = back[2 * C2 + c2 + e] * G_SCALE;
-    }
-    return f;
 }
 
 // SPLIT: blocks for an image, 1 or 2; COUNT: taps whose weights are there at a time
 template <int PRODUCTS, int SPLIT, int COUNT>
 __global__ void __launch_bounds__(BACK_THREADS)
 conv_backward_kernel(Work<PRODUCTS> work, Batch batch) {
+    if constexpr (SMALL && (PRODUCTS == 3 || COUNT == TAPS)) return;
     constexpr int PARTS = Work<PRODUCTS>::PARTS, COLS = 2 / SPLIT;
     constexpr int ROWS = SIDE2 / SPLIT;
     extern __shared__ __align__(128) unsigned char shared[];
@@ -1224,8 +1260,7 @@ conv_backward_kernel(Work<PRODUCTS> work, Batch batch) {
         load_weights<PARTS, BACK_THREADS, TAPS>(tile.weights, work.conv2, 0);
     tile.load(work, batch, task / SPLIT, side);
     wait_for_last();
-    Factors f = load_factors(work, tile.back, reinterpret_cast<double*>(tile.da1),
-                             batch.count);
+    make_factors(work, tile.back, reinterpret_cast<double*>(tile.da1), batch.count);
     float dw[TAPS][4] = {}, sums[10] = {};
     for (; task < batch.count * SPLIT; task += gridDim.x) {
         int n = task / SPLIT, row = warp % ROWS, c0 = warp / ROWS * 16;
@@ -1233,7 +1268,7 @@ conv_backward_kernel(Work<PRODUCTS> work, Batch batch) {
             __syncthreads();  // the last image has been read
             tile.load(work, batch, n, side);
         }
-        load_dz<PRODUCTS, SPLIT>(tile.dz, work, f, n, side * 21,
+        load_dz<PRODUCTS, SPLIT>(tile.dz, work, tile.back, n, side * 21,
                                  SPLIT == 1 ? WINDOWS : 28, side * ROWS);
         wait_for_copies();
         __syncthreads();  // dz, a1, the image and the weights are there
@@ -1473,6 +1508,7 @@ static void launch(Kernel kernel, dim3 grid, int threads, int bytes,
     config.attrs = &early;
     config.numAttrs = compiled.ptxVersion >= 90;  // compiled for sm_90 or later
     C10_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, arguments...));
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
 template <int PRODUCTS, int SPLIT, bool TRAIN>
@@ -1506,6 +1542,16 @@ static void step(Net net, Work<PRODUCTS> work, Batch batch, float lr) {
     launch(update_kernel<PRODUCTS>, blocks, UPDATE_THREADS, 0, net, work, n, lr);
 }
 
+static void check(const std::string& name, const Tensor& x, torch::ScalarType type,
+                  const Tensor& like) {
+    TORCH_CHECK(x.is_cuda() && x.scalar_type() == type && x.is_contiguous() &&
+                x.device() == like.device() &&
+                reinterpret_cast<uintptr_t>(x.data_ptr()) % 16 == 0, name,
+                ": expected contiguous ", type, " beside the parameters, aligned to 16 "
+                "bytes, got ", x.scalar_type(), " on ", x.device(), ", strides ",
+                x.strides(), ", at ", x.data_ptr());
+}
+
 static Net net_of(const std::vector<Tensor>& parameters) {
     const int64_t sizes[] = {C1 * 9, C1, C1, C1, C1, C2 * K2, C2, C2, C2, C2,
                              FC1, HIDDEN, CLASSES * HIDDEN, CLASSES};
@@ -1514,21 +1560,14 @@ static Net net_of(const std::vector<Tensor>& parameters) {
     float* at[14];
     for (int i = 0; i < 14; i++) {
         const Tensor& p = parameters[i];
-        TORCH_CHECK(p.is_cuda() && p.scalar_type() == torch::kFloat32 &&
-                    p.is_contiguous() && p.numel() == sizes[i], "parameters[", i,
-                    "]: expected ", sizes[i], " contiguous float32 on a GPU, got ",
-                    p.numel(), " of ", p.scalar_type());
+        std::string name = "parameters[" + std::to_string(i) + "]";
+        check(name, p, torch::kFloat32, parameters[0]);
+        TORCH_CHECK(p.numel() == sizes[i], name, ": expected ", sizes[i],
+                    " numbers, got ", p.numel());
         at[i] = p.data_ptr<float>();
     }
     return {at[0], at[1], at[2], at[3], at[4], at[5], at[6],
             at[7], at[8], at[9], at[10], at[11], at[12], at[13]};
-}
-
-static void check(const char* name, const Tensor& x, torch::ScalarType type,
-                  const Tensor& like) {
-    TORCH_CHECK(x.is_cuda() && x.scalar_type() == type && x.is_contiguous() &&
-                x.device() == like.device(), name, ": expected contiguous ", type,
-                " beside the parameters, got ", x.scalar_type(), " on ", x.device());
 }
 
 template <int PRODUCTS>
@@ -1584,7 +1623,7 @@ Tensor mnist_cnn_step(std::vector<Tensor> parameters, Tensor workspace, Tensor i
                 " labels, got ", images.numel(), " numbers");
     c10::cuda::CUDAGuard guard(images.device());
     Batch batch{images.data_ptr<float>(), labels.data_ptr<int64_t>(),
-                index.data_ptr<int64_t>(), int(index.numel())};
+                index.data_ptr<int64_t>(), labels.numel(), int(index.numel())};
     return exact ? step<3>(net, workspace, batch, float(lr))
                  : step<1>(net, workspace, batch, float(lr));
 }
@@ -1614,8 +1653,8 @@ Tensor mnist_cnn_predict(std::vector<Tensor> parameters, Tensor workspace,
     TORCH_CHECK(images.numel() > 0 && images.numel() % PIXELS1 == 0, "images: expected "
                 "28 × 28 numbers for each, got ", images.numel(), " numbers");
     c10::cuda::CUDAGuard guard(images.device());
-    Batch batch{images.data_ptr<float>(), nullptr, nullptr,
-                int(images.numel() / PIXELS1)};
+    int64_t count = images.numel() / PIXELS1;
+    Batch batch{images.data_ptr<float>(), nullptr, nullptr, count, int(count)};
     return exact ? predict<3>(net, workspace, batch)
                  : predict<1>(net, workspace, batch);
 }

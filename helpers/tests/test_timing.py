@@ -376,12 +376,14 @@ def test_a_graph_does_the_work_again_and_names_its_kernels():
 
 
 def test_memory_that_a_graph_writes_stays_its_own():
-    def step(total=torch.zeros(7, device=DEVICE)):
+    total = torch.zeros(7, device=DEVICE)
+
+    def step():
         total.add_(1)
 
     alive = weakref.ref(step)
     replay = capture(step)
-    del step
+    del step, total
     gc.collect()
     assert alive() is not None
     replay()

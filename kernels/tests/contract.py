@@ -44,10 +44,18 @@ class Case:
     dtypes: Sequence[torch.dtype] = ()  # that it takes as well, if one argument alone has it
     transposed: Sequence[str] = ()  # matrices that it takes with contiguous columns, too
     listed: Sequence[str] = ()  # arguments that it takes in lists: called with lists of one
+    scratch: Sequence[str] = ()  # arguments that it writes what it likes into
+    vectors: bool = False  # it refuses memory that is aligned to elements only
 
     def values(self, arguments: Arguments) -> list[Any]:
-        """Return the arguments as the function takes them."""
-        return [[v] if name in self.listed else v for name, v in arguments.items()]
+        """Return the arguments as the function takes them: `x[0]`, `x[1]` … as one list."""
+        values: dict[str, Any] = {}
+        for name, value in arguments.items():
+            if name.endswith("]"):
+                values.setdefault(name.partition("[")[0], []).append(value)
+            else:
+                values[name] = [value] if name in self.listed else value
+        return list(values.values())
 
 
 def wrong(name: str, make: Callable[..., Any], *sizes: Any) -> list[tuple[str, Callable]]:
@@ -72,6 +80,8 @@ def check_right(function: Callable, case: Case, size: tuple, arguments: Argument
     expected = as_tuple(case.ref(*exact.values()))
     assert len(result) == len(expected)
     for name, value in tensors(arguments).items():
+        if name in case.scratch:
+            continue
         if name in case.writes:
             check_close(value, exact[name], **case.tolerance(*size))
         else:

@@ -52,6 +52,9 @@ def test_right_where_the_memory_is_aligned_to_elements_only(function, case):
         storage = value.new_empty(value.numel() + 1)
         arguments[name] = storage[1:].view(value.shape).copy_(value)
         assert arguments[name].is_contiguous()
+        if case.vectors:
+            refused(function, case, name, arguments)
+            return
     check_right(function, case, case.sizes[0], arguments)
 
 
@@ -76,7 +79,7 @@ def test_no_fault_is_found(op, case):
 
 def refused(function, case, name, arguments):
     """The function raises, and its sentence names the argument."""
-    said = re.compile(rf"\b({name}|{case.function}): expected .*got", re.DOTALL)
+    said = re.compile(rf"\b({re.escape(name)}|{case.function}): expected .*got", re.DOTALL)
     with pytest.raises(RuntimeError, match=said):
         function(*case.values(arguments))
 

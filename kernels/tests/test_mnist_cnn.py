@@ -1,0 +1,233 @@
+"""The network's kernels: what they promise (see contract.py), and on chips with less memory."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from helpers.base.machine import ROOT
+from helpers.checks import check_close
+from helpers.compiler import compile_cuda
+from helpers.device import BACKEND, DEVICE
+from kernels.tests.contract import Case, floats, wrong
+
+SOURCE = ROOT / "kernels" / "mnist_cnn.cu"
+SHAPES = [
+    *((32, 3, 3), (32,), (32,), (32,), (32,)),
+    *((64, 3, 3, 32), (64,), (64,), (64,), (64,)),
+    *((49, 128, 64), (128,), (10, 128), (10,)),
+]
+RUNNING = [3, 4, 8, 9]  # mean, variance of both batch norms
+NAMES = [f"parameters[{i}]" for i in range(len(SHAPES))]
+IMAGES = 11  # in the data set that steps take their rows from
+LR = 0.5
+SIZES = [(3, True), (3, False), (1, True), (1, False), (33, True), (33, False)]
+
+
+def parameters():
+    """Return parameters as the kernels keep them, of the sizes that training brings."""
+    values = [0.3 * floats(*shape) for shape in SHAPES]
+    for i in (4, 9):  # variances
+        values[i] = 0.5 + torch.rand(SHAPES[i], device=DEVICE)
+    for i, shape in enumerate(SHAPES):
+        if len(shape) > 1:
+            values[i] /= 3 * values[i][0].numel() ** 0.5
+    return values
+
+
+def logits_of(values, images, training):
+    """Return the logits, by PyTorch; running statistics change in place."""
+    conv1, gamma1, beta1, mean1, var1, conv2, gamma2, beta2, mean2, var2 = values[:10]
+    fc1, bias1, fc2, bias2 = values[10:]
+    x = F.conv2d(images[:, None], conv1[:, None], padding=1)
+    x = F.max_pool2d(F.relu(F.batch_norm(x, mean1, var1, gamma1, beta1, training)), 2)
+    x = F.conv2d(x, conv2.permute(0, 3, 1, 2), padding=1)
+    x = F.max_pool2d(F.relu(F.batch_norm(x, mean2, var2, gamma2, beta2, training)), 2)
+    x = F.relu(F.linear(x.flatten(1), fc1.permute(1, 2, 0).reshape(128, 3136), bias1))
+    return F.linear(x, fc2, bias2)
+
+
+def step_ref(*arguments):
+    values, (_, images, labels, index, lr, _) = arguments[:14], arguments[14:]
+    trained = [i for i in range(14) if i not in RUNNING]
+    leaves = [v.clone().requires_grad_(i in trained) for i, v in enumerate(values)]
+    running = [values[i] if i in RUNNING else leaf for i, leaf in enumerate(leaves)]
+    loss = F.cross_entropy(logits_of(running, images[index], True), labels[index])
+    grads = torch.autograd.grad(loss, [leaves[i] for i in trained])
+    for i, grad in zip(trained, grads, strict=True):
+        values[i].sub_(lr * grad)
+    return loss.detach()[None]
+
+
+def predict_ref(*arguments):
+    values, images = arguments[:14], arguments[15]
+    return logits_of(values, images, False)
+
+
+def prepare_ref(*arguments):
+    """The parts of both large weights, times 256, each in a place of full 256 bytes; then zeros."""
+    *values, count, exact = arguments
+    single = [value.float() for value in values]
+    empty = built().mnist_cnn_prepare(single, count, exact).zero_()
+    begin = 0
+    for weights in (single[5], single[10]):
+        high = (256 * weights.flatten()).half()
+        parts = [high, (256 * weights.flatten() - high.float()).half()][: 1 + exact]
+        data = torch.cat(parts).view(torch.uint8)
+        empty[begin : begin + len(data)] = data
+        begin += -(-len(data) // 256) * 256
+    return empty.long()
+
+
+def built():
+    return compile_cuda(SOURCE)
+
+
+def prepare_arguments(count, exact):
+    return dict(zip(NAMES, parameters(), strict=True)) | {"count": count, "exact": exact}
+
+
+def step_arguments(count, exact):
+    values = parameters()
+    return dict(zip(NAMES, values, strict=True)) | {
+        "workspace": built().mnist_cnn_prepare(values, count, exact),
+        "images": floats(IMAGES, 28, 28),
+        "labels": torch.randint(10, (IMAGES,), device=DEVICE),
+        "index": torch.randint(IMAGES, (count,), device=DEVICE),
+        "lr": LR,
+        "exact": exact,
+    }
+
+
+def predict_arguments(count, exact):
+    values = parameters()
+    return dict(zip(NAMES, values, strict=True)) | {
+        "workspace": built().mnist_cnn_prepare(values, count, exact),
+        "images": floats(count, 28, 28),
+        "exact": exact,
+    }
+
+
+def tolerance(count, exact):
+    """A maximum that falls on another pixel moves a gradient; and halves have 11 bits."""
+    return {"atol": 2e-3, "rtol": 1e-3} if exact else {"atol": 0.05, "rtol": 0.05}
+
+
+SMALLER = [
+    entry
+    for name, shape in zip(NAMES, SHAPES, strict=True)
+    for entry in wrong(name, floats, (*shape[:-1], shape[-1] + 1))
+]
+
+
+def bytes_of(count):
+    return torch.zeros(count, dtype=torch.uint8, device=DEVICE)
+
+
+CASES = [
+    Case(
+        "mnist_cnn_prepare",
+        prepare_arguments,
+        prepare_ref,
+        SIZES,
+        ragged=[*SMALLER, ("count", lambda _: 0), ("count", lambda _: 1 << 20)],
+        vectors=True,
+    ),
+    Case(
+        "mnist_cnn_step",
+        step_arguments,
+        step_ref,
+        SIZES,
+        tolerance=tolerance,
+        ragged=[
+            *SMALLER,
+            ("workspace", lambda of: bytes_of(of["workspace"].numel() + 16)),
+            *wrong("images", floats, (IMAGES - 1, 28, 28), (IMAGES, 28, 27)),
+        ],
+        writes=NAMES,
+        scratch=["workspace"],
+        vectors=True,
+    ),
+    Case(
+        "mnist_cnn_predict",
+        predict_arguments,
+        predict_ref,
+        SIZES,
+        tolerance=tolerance,
+        ragged=[
+            *SMALLER,
+            ("workspace", lambda of: bytes_of(of["workspace"].numel() + 16)),
+            *wrong("images", floats, (3, 28, 27), (0, 28, 28)),
+        ],
+        scratch=["workspace"],
+        vectors=True,
+    ),
+]
+
+
+def gradients(step, values, images, labels, index, exact):
+    """Return the loss and what a step changes, by a learning rate that is a power of two."""
+    after = [value.clone() for value in values]
+    workspace = step.mnist_cnn_prepare(after, len(index), exact)
+    loss = step.mnist_cnn_step(after, workspace, images, labels, index, 1024.0, exact)
+    return loss, [(a.double() - b.double()) / 1024 for a, b in zip(values, after, strict=True)]
+
+
+def batch(count):
+    images, labels = floats(IMAGES, 28, 28), torch.randint(10, (IMAGES,), device=DEVICE)
+    return images, labels, torch.randint(IMAGES, (count,), device=DEVICE)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("count", [2, 33, 200] if BACKEND == "cuda" else [2, 9])
+def test_gradients_of_a_step(count, exact):
+    values, (images, labels, index) = parameters(), batch(count)
+    loss, got = gradients(built(), values, images, labels, index, exact)
+    expected = [value.double() for value in values]
+    exact_loss = step_ref(*expected, None, images.double(), labels, index, 1.0, exact)
+    check_close(loss, exact_loss, atol=1e-5 if exact else 1e-2)
+    for i in sorted(set(range(14)) - set(RUNNING)):
+        want = values[i].double() - expected[i]
+        error = ((got[i] - want).norm() / want.norm()).item()
+        assert error < (0.03 if exact else 0.3), f"parameters[{i}]: off by {error:.1e}"
+
+
+@pytest.mark.parametrize("bytes_, exact", [(65536, False), (101376, False), (101376, True)])
+def test_chips_with_less_shared_memory(bytes_, exact):
+    text = SOURCE.read_text()
+    assert text.count("    return bytes;") == 1
+    small = compile_cuda(text.replace("    return bytes;", f"    return {bytes_};"))
+    values, (images, labels, index) = parameters(), batch(5)
+    want, got = (gradients(s, values, images, labels, index, exact) for s in (built(), small))
+    check_close(got[0], want[0], rtol=1e-4)
+    for a, b in zip(got[1], want[1], strict=True):
+        assert ((a - b).norm() <= (1e-4 if exact else 0.2) * b.norm()).item()
+    if bytes_ == 65536:
+        with pytest.raises(RuntimeError, match="needs .* bytes of shared memory.*has 65536"):
+            gradients(small, values, images, labels, index, True)
+
+
+@pytest.mark.parametrize("where", ["row", "label", "image"])
+def test_nan_never_passes(where):
+    """Neither a row that is not there, nor a label that is no class, nor NaN in an image."""
+    values, (images, labels, index) = parameters(), batch(3)
+    index[1] = 4
+    if where == "row":
+        index[1] = IMAGES
+    elif where == "label":
+        labels[4] = 10
+    else:
+        images[4, 3, 3] = float("nan")
+    loss, _ = gradients(built(), values, images, labels, index, True)
+    assert loss.isnan().all()
+
+
+def test_learns():
+    torch.manual_seed(0)
+    values, (images, labels, index) = parameters(), batch(6)
+    values[1], values[6] = torch.ones_like(values[1]), torch.ones_like(values[6])
+    workspace = built().mnist_cnn_prepare(values, 6, False)
+    losses = [
+        built().mnist_cnn_step(values, workspace, images, labels, index, 0.05, False).item()
+        for _ in range(12)
+    ]
+    assert losses[-1] < 0.3 * losses[0]
