@@ -383,7 +383,7 @@ def test_memory_that_a_graph_writes_stays_its_own():
 
     alive = weakref.ref(step)
     replay = capture(step)
-    del step, total
+    del step
     gc.collect()
     assert alive() is not None
     replay()
