@@ -529,7 +529,7 @@ conv_forward_kernel(Net net, Work<PRODUCTS> work, Batch batch) {
     half* weights = reinterpret_cast<half*>(shared);
     half* a1 = weights + PARTS * C2 * W2_PITCH;
     float* image = reinterpret_cast<float*>(a1 + PARTS * PLANE);
-    int tid = threadIdx.x, lane = tid % 32, warp = tid / 32, task = blockIdx.x;
+    int tid = threadIdx.x, warp = tid / 32, task = blockIdx.x;
     int c0 = warp / FORWARD_WARPS * COLS * 8, side = task % SPLIT, top_row = side * 8;
     load_weights<PARTS, THREADS, TAPS>(weights, work.conv2, 0);
     for (int i = tid; i < 30 * 30; i += THREADS) image[i] = 0;

@@ -18,6 +18,8 @@ from helpers.base.machine import ROOT
 from helpers.checks import check_close
 from helpers.compiler import compile_cuda
 from helpers.make.readme import FLOORS
+from helpers.timing import capture
+from kernels.mnist_cnn import MnistCNN, make_net
 
 HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 TYPES = {"float32": torch.float32, **HALVES}
@@ -548,3 +550,51 @@ def _optimizers():
         work = _moving(what, bytes * 10**8, rule(theirs).step, ours)
         rivals = {name: fn for name, fn in work.candidates.items() if name != "torch.compile"}
         yield replace(work, candidates=rivals, agree=functools.partial(agree, step=step, rule=rule))
+
+
+@_case
+def _mnist_cnn():
+    for count in (64, 4096):
+        for exact in (True, False):
+            yield _training_step(count, exact)
+
+
+def _training_step(count: int, exact: bool) -> Work:
+    """Steps in CUDA graphs: exact against PyTorch in float32, halves against its bfloat16."""
+    lr, rows = 0.05, torch.arange(count, device="cuda")
+    images, labels = _rand(count, 28, 28), torch.randint(10, (count,), device="cuda")
+    theirs = make_net("cuda").to(memory_format=torch.channels_last)
+    parameters, start = list(theirs.parameters()), make_net("cuda").state_dict()
+    ours = MnistCNN(count, exact, start)
+
+    def loss_of(x, y):
+        with torch.autocast("cuda", torch.bfloat16, enabled=not exact):
+            return F.cross_entropy(theirs(x), y)
+
+    def step(loss_of):
+        grads = torch.autograd.grad(loss_of(images[rows, None], labels[rows]), parameters)
+        with torch.no_grad():
+            torch._foreach_add_(parameters, grads, alpha=-lr)
+
+    def agree(*_):  # the steps change the weights: both from the same
+        theirs.load_state_dict(start)
+        ours.load_state_dict(start)
+        step(loss_of)
+        ours.step(images, labels, rows, lr)
+        after = ours.state_dict()
+        for name, parameter in theirs.named_parameters():
+            want, got = (value.detach() - start[name] for value in (parameter, after[name]))
+            error = ((got - want).norm() / want.norm()).item()
+            assert error < (0.05 if exact else 0.5), f"{name}: the steps differ by {error:.1e}"
+
+    torch.compiler.reset()
+    compiled = torch.compile(loss_of, dynamic=False)
+    candidates = {
+        "ours": capture(lambda: ours.step(images, labels, rows, lr)),
+        "PyTorch": capture(lambda: step(loss_of)),
+        "torch.compile": capture(lambda: step(compiled)),
+    }
+    products = 2 * 784 * 288 + 3 * (196 * 64 * 288 + 3136 * 128 + 1280)  # an image's
+    name = f"a step of {count:,} images, {'exact' if exact else 'halves'}"
+    dtype = torch.float32 if exact else torch.bfloat16
+    return _computing(name, 2 * products * count, dtype, candidates, agree=agree)
