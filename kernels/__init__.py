@@ -38,3 +38,11 @@ __all__ = [
     "transpose",
     "vector_add",
 ]
+
+
+def __getattr__(name):
+    if name == "MnistCNN":  # imported late: `python -m kernels.mnist_cnn` imports this file first
+        from kernels.mnist_cnn import MnistCNN
+
+        return MnistCNN
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
