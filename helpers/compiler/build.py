@@ -123,7 +123,11 @@ _origins: dict[object, "_Origin"] = {}  # of each function that compile_cuda ret
 
 
 def compile_cuda(
-    src: str | Path, functions: list[str] | None = None, check: bool = False, announce: str = ""
+    src: str | Path,
+    functions: list[str] | None = None,
+    check: bool = False,
+    announce: str = "",
+    libraries: tuple[str, ...] = (),
 ) -> CompiledFunctions:
     """Compile a CUDA string, or a .cu file, and return its host functions as attributes.
 
@@ -144,10 +148,14 @@ def compile_cuda(
 
     `announce` is said on stderr if the string has to be built, and how long that took.
 
+    `libraries` of NVIDIA, "cudnn" or "cublas", are found and linked; their code runs on a GPU only.
+
     Raises CompileError if the string does not compile, ToolMissing if a tool is not there.
     """
     try:
-        return _compile(src, functions, check or _every_call_checked, announce=announce)
+        check = check or _every_call_checked
+        linked = _linked(libraries, check) if libraries else {}
+        return _compile(src, functions, check, announce=announce, linked=linked)
     except (CompileError, ToolMissing) as error:  # the frames from here on tell a user nothing
         raise error.with_traceback(None) from None
     except KeyboardInterrupt:
@@ -173,7 +181,26 @@ def compile_traced(src: str | Path, functions: list[str] | None = None) -> Compi
     return _compile(src, functions, check=True, trace=True)
 
 
-def _compile(src, functions, check, trace=False, announce=""):
+def _linked(libraries, check):
+    """Return load_inline's arguments for libraries of NVIDIA."""
+    if unknown := [name for name in libraries if name not in tools.LIBRARIES]:
+        raise ValueError(f"expected libraries of {', '.join(tools.LIBRARIES)}, got {unknown[0]!r}")
+    if check or BACKEND == "cpu":
+        raise ToolMissing(
+            f"The libraries {' and '.join(libraries)} have no code for the CPU backend.",
+            "run this on a machine with an NVIDIA GPU, without check=True",
+        )
+    found = [tools.library(name) for name in libraries]
+    return {
+        "extra_include_paths": [str(folder) for folder, _ in found],
+        "extra_ldflags": [
+            *(str(file) for _, file in found),
+            *(f"-Wl,-rpath,{file.parent}" for _, file in found),
+        ],
+    }
+
+
+def _compile(src, functions, check, trace=False, announce="", linked=None):
     if isinstance(src, Path):
         label, source = src.name, src.read_text()
     else:
@@ -186,7 +213,10 @@ def _compile(src, functions, check, trace=False, announce=""):
     for line, sentence in cuda_on_cpu.find_remarks(source):
         warnings.warn(f"line {line}: {sentence}", stacklevel=3)
     build = replace(_plan(source, label, chosen, check, trace), announce=announce)
-    compiled = _light_instead(build, chosen) if build.is_module else None
+    for name, more in (linked or {}).items():
+        build.arguments[name] = [*build.arguments.get(name, []), *more]
+    may_do_without = build.is_module and not linked
+    compiled = _light_instead(build, chosen) if may_do_without else None
     compiled = compiled or _get(build)
     for name, function in vars(compiled).items():
         _origins[function] = _Origin(src, functions, name, check, trace)

@@ -24,6 +24,10 @@ from helpers.make.install import how_to_get
 BUILDS = Cache(CACHE / "builds")  # everything that a compiler made here
 
 TOOLKIT_PARTS = "cccl,crt,cudart,nvcc,nvvm"
+LIBRARIES = {  # of NVIDIA: header, package
+    "cublas": ("cublas_v2.h", '"cuda-toolkit[cublas]=={}.*"'),
+    "cudnn": ("cudnn.h", "nvidia-cudnn-cu{}"),
+}
 SYSTEM_CUDA = Path("/usr/local/cuda")
 DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 
@@ -141,6 +145,26 @@ def _cuda_tool(name, mend) -> Path:
     if found := shutil.which(name, path=path):
         return Path(found)
     raise ToolMissing(f"There is no {name}.", mend)
+
+
+def library(name: str) -> tuple[Path, Path]:
+    """Return the folder of a library's header, and the library: "cudnn" or "cublas".
+
+    They come with a CUDA toolkit, with PyTorch's wheels, or are the system's.
+    """
+    header, package = LIBRARIES[name]
+    homes = [*_cuda_homes(), *(p for d in _site_packages() for p in sorted(d.glob("nvidia/*")))]
+    homes.append(Path("/usr"))
+    places = [path for home in homes for path in (home / "include", *home.glob("include/*-linux*"))]
+    folder = next((path for path in places if (path / header).exists()), None)
+    inside = ("lib64", "lib", "lib/*-linux*")
+    files = (p for home in homes for part in inside for p in home.glob(f"{part}/lib{name}.so*"))
+    file = next(files, None)
+    if folder and file:
+        return folder, file
+    missing = f"lib{name}.so" if folder else f"{header}, the header of {name},"
+    major = (torch.version.cuda or "13").split(".")[0]
+    raise ToolMissing(f"There is no {missing} on this machine.", _pip(package.format(major)))
 
 
 def cpu_backend() -> CpuBackend:

@@ -765,3 +765,30 @@ def test_what_needs_pytorchs_own_headers_gets_them(monkeypatch):
     doubled = x.clone()
     both.twice(doubled)
     assert torch.equal(doubled, 2 * x)
+
+
+@on_cpu
+def test_libraries_of_nvidia_need_a_gpu():
+    with pytest.raises(tools.ToolMissing, match="cudnn and cublas have no code for the CPU"):
+        compile_cuda(SQUARE, libraries=("cudnn", "cublas"))
+
+
+def test_libraries_are_called_by_known_names():
+    with pytest.raises(ValueError, match="expected libraries of cublas, cudnn, got 'cufft'"):
+        compile_cuda(SQUARE, libraries=("cufft",))
+
+
+@pytest.mark.parametrize("there", ["", "include/nowhere.h", "include/nowhere.h lib/libnowhere.so.9"])
+def test_a_library_is_found_in_a_wheel_or_named_with_its_package(there, tmp_path, monkeypatch):
+    monkeypatch.setitem(tools.LIBRARIES, "nowhere", ("nowhere.h", "nvidia-nowhere-cu{}"))
+    monkeypatch.setattr(tools, "_site_packages", lambda: {tmp_path})
+    wheel = tmp_path / "nvidia" / "nowhere"
+    for file in map(wheel.joinpath, there.split()):
+        file.parent.mkdir(parents=True)
+        file.touch()
+    if "lib/" in there:
+        assert tools.library("nowhere") == (wheel / "include", wheel / "lib/libnowhere.so.9")
+        return
+    missing = "There is no libnowhere.so" if there else "There is no nowhere.h, the header of"
+    with pytest.raises(tools.ToolMissing, match=f"{missing}.*\n.*install nvidia-nowhere-cu13"):
+        tools.library("nowhere")
