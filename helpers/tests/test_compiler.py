@@ -778,7 +778,9 @@ def test_libraries_are_called_by_known_names():
         compile_cuda(SQUARE, libraries=("cufft",))
 
 
-@pytest.mark.parametrize("there", ["", "include/nowhere.h", "include/nowhere.h lib/libnowhere.so.9"])
+@pytest.mark.parametrize(
+    "there", ["", "include/nowhere.h", "include/nowhere.h lib/libnowhere.so.9"]
+)
 def test_a_library_is_found_in_a_wheel_or_named_with_its_package(there, tmp_path, monkeypatch):
     monkeypatch.setitem(tools.LIBRARIES, "nowhere", ("nowhere.h", "nvidia-nowhere-cu{}"))
     monkeypatch.setattr(tools, "_site_packages", lambda: {tmp_path})
