@@ -409,6 +409,27 @@ def _matmul_tensor_core():
         yield _product(f"{way}float32 by three products", exact, A, B)
 
 
+@_case
+def _matmul_fp8():
+    matmul = kernel("matmul_fp8").matmul_fp8
+    side, one = 8192, torch.ones((), device="cuda")
+    A, B = (_rand(side, side).to(torch.float8_e4m3fn) for _ in range(2))
+    dout = _rand(side, side).to(torch.float8_e5m2)
+    for name, first in (("e4m3", A), ("e5m2 times e4m3", dout)):
+        for way, fast in (("", False), (", fast sums", True)):
+            yield Work(
+                f"{name}{way}, {side}³",
+                {
+                    "ours": lambda first=first, fast=fast: matmul(first, B, one, one, fast),
+                    "PyTorch": lambda first=first, fast=fast: torch._scaled_mm(
+                        first, B.t(), one, one, out_dtype=torch.bfloat16, use_fast_accum=fast
+                    ),
+                },
+                flops=2 * side**3,
+                agree=functools.partial(check_close, rtol=1 / 64, atol=4 if fast else 1),
+            )
+
+
 def portable(src: str) -> str:
     """Return the source of matmul_tensor_core without its way for sm_90."""
     return src.replace("__CUDACC_VER_MAJOR__", "WITH_WGMMA")
