@@ -34,14 +34,15 @@ def scale():
 def lost(K, fast):
     """Return how much of the sum of all terms' sizes may be lost before out is rounded.
 
-    float32's last bit for each term, in any order; tensor cores that add 8-bit floats cut each of
-    32 products and the sum that they are added to off at 2^-13 of the largest, or nearly so. Those
-    sums are as long as 128 terms, or with `fast` as long as K.
+    float32's last bit for each term, in any order. Tensor cores that add 8-bit floats cut 32
+    products and the sum that they are added to off at 2^-13 of the largest; those sums are as long
+    as 128 terms, or with `fast` as long as K. Of normal numbers an H200 loses up to 1.2 * 2^-13 of
+    128 terms, less of more; fast ones lose 2.8 * 2^-13 of 1,024 and 4.2 * 2^-13 of 8,192.
     """
     of_float32 = (K + 8) * 2**-24
     if CAPABILITY < (8, 9):
         return of_float32
-    return of_float32 + 2**-12 + (K / 32 * 2**-13 if fast else 0)
+    return of_float32 + 2**-12 + (0.5 * (K / 32) ** 0.5 * 2**-13 if fast else 0)
 
 
 def tolerance(M, K, N, fast):
@@ -119,7 +120,7 @@ def test_wgmma(matmul, a, b, size, fast):
 
 @pytest.mark.parametrize("a, b", PAIRS, ids=str)
 def test_long_sums_do_not_drift(matmul, a, b):
-    """Positive terms: what is cut off always has the same sign."""
+    """Positive terms: what is cut off always has the same sign, on an H200 5 * 2^-13 of it."""
     M, K, N = (1024, 16384, 8192) if BACKEND == "cuda" else (128, 16384, 64)
     A, B = (torch.rand(rows, K, device=DEVICE).to(t) for rows, t in ((M, a), (N, b)))
     one = torch.ones((), device=DEVICE)
