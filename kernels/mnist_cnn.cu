@@ -322,35 +322,39 @@ __device__ void load_weights(half* to, const half* from, int tap) {
                    from + i / ROW * K2 + tap * C1 + i % ROW * 8);
 }
 
-// batch norm 1 of the batch, by all blocks' sums, or the running one; total: room for
-// 17 MOMENTS numbers
+// w1: conv1's weights times the scale of batch norm 1, and behind them its shift: that
+// of the batch, by all blocks' sums, or the running one; scratch: 18 MOMENTS numbers
 template <bool TRAIN, int PRODUCTS>
-__device__ void first_norm(Net net, const Work<PRODUCTS>& work, float* bn,
-                           double* total, int count) {
+__device__ void first_norm(Net net, const Work<PRODUCTS>& work, float* w1,
+                           double* scratch, int count) {
     int tid = threadIdx.x;
+    float* bn = reinterpret_cast<float*>(scratch + 17 * MOMENTS);
     if constexpr (TRAIN) {
-        add_up<MOMENTS, 16>(total, work.part_moments, work.moment_blocks);
+        add_up<MOMENTS, 16>(scratch, work.part_moments, work.moment_blocks);
         bool first = blockIdx.x == 0;  // keeps them for the kernels to come
-        if (first && tid < MOMENTS) work.moments[tid] = total[tid];
+        if (first && tid < MOMENTS) work.moments[tid] = scratch[tid];
         if (tid < C1)
-            first_statistics(net, bn, first ? work.bn1 : nullptr, total, tid, count);
+            first_statistics(net, bn, first ? work.bn1 : nullptr, scratch, tid, count);
     } else if (tid < C1) {
         normalise(bn, nullptr, C1, tid, net.mean1[tid], net.var1[tid], 1,
                   net.gamma1[tid], net.beta1[tid], nullptr, nullptr);
     }
-    __syncthreads();  // batch norm is there, totals have been read
+    __syncthreads();  // batch norm is there
+    for (int i = tid; i < 9 * C1; i += blockDim.x) w1[i] = net.conv1[i] * bn[i / 9];
+    if (tid < C1) w1[9 * C1 + tid] = bn[C1 + tid];
+    __syncthreads();  // scratch has been read
 }
 
-// 7 pixels of a row of a1: conv1 (w1: with batch norm's scale), batch norm, pool, ReLU;
+// 7 pixels of a row of a1: conv1 (w1: as of first_norm), batch norm, pool, ReLU;
 // a lane has a channel. a1: PARTS planes, from the row above top_row on; own: to store
 template <int PRODUCTS, int PLANE>
 __device__ void conv1_piece(half* a1, const float* image, const float* w1,
-                            const float* shifts, const Work<PRODUCTS>& work, int n,
-                            int piece, int top_row, bool own) {
+                            const Work<PRODUCTS>& work, int n, int piece, int top_row,
+                            bool own) {
     constexpr int PARTS = Work<PRODUCTS>::PARTS;
     int lane = threadIdx.x % 32, py = piece / 2, first = piece % 2 * 7;
     const float* top = image + 2 * py * 30;
-    float w[9], shift = shifts[lane];
+    float w[9], shift = w1[9 * C1 + lane];
     for (int k = 0; k < 9; k++) w[k] = w1[lane * 9 + k];
     float p[4][4];
 #pragma unroll
@@ -525,7 +529,7 @@ conv_forward_kernel(Net net, Work<PRODUCTS> work, Batch batch) {
     constexpr int TILES = PRODUCTS == 3 ? 1 : OWN;  // of a warp, at once
     constexpr int PLANE = FORWARD_PIXELS<SPLIT> * C1;
     extern __shared__ __align__(128) unsigned char shared[];
-    __shared__ float bn1[4 * C1], w1[9 * C1];  // w1: times batch norm's scale
+    __shared__ float w1[10 * C1];  // conv1's, times batch norm's scale; its shift
     half* weights = reinterpret_cast<half*>(shared);
     half* a1 = weights + PARTS * C2 * W2_PITCH;
     float* image = reinterpret_cast<float*>(a1 + PARTS * PLANE);
@@ -536,10 +540,9 @@ conv_forward_kernel(Net net, Work<PRODUCTS> work, Batch batch) {
     float sums[COLS] = {}, squares[COLS] = {};
     prefetch_image(batch, task / SPLIT);
     wait_for_last();
-    first_norm<TRAIN>(net, work, bn1, reinterpret_cast<double*>(a1), batch.count);
+    first_norm<TRAIN>(net, work, w1, reinterpret_cast<double*>(a1), batch.count);
     for (int i = tid; i < PARTS * PLANE / 8; i += THREADS)
         reinterpret_cast<uint4*>(a1)[i] = make_uint4(0, 0, 0, 0);
-    for (int i = tid; i < 9 * C1; i += THREADS) w1[i] = net.conv1[i] * bn1[i / 9];
     for (; task < batch.count * SPLIT; task += gridDim.x) {
         __syncthreads();  // the last image has been read, the frame is 0
         store_image<30>(image, fetch_image(batch, task / SPLIT));
@@ -549,7 +552,7 @@ conv_forward_kernel(Net net, Work<PRODUCTS> work, Batch batch) {
         int begin = side * 14, end = SPLIT == 1 || side ? 28 : 18;
         for (int piece = begin + warp; piece < end; piece += WARPS) {
             bool own = SPLIT == 1 || (piece < 16) == (side == 0);
-            conv1_piece<PRODUCTS, PLANE>(a1, image, w1, bn1 + C1, work, task / SPLIT,
+            conv1_piece<PRODUCTS, PLANE>(a1, image, w1, work, task / SPLIT,
                                          piece, top_row, TRAIN && own);
         }
         wait_for_copies();

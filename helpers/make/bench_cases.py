@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from helpers.base.machine import ROOT
 from helpers.checks import check_close
 from helpers.compiler import compile_cuda
 from helpers.make.readme import FLOORS
 from helpers.timing import capture
-from kernels.mnist_cnn import MnistCNN, make_net
 
 HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 TYPES = {"float32": torch.float32, **HALVES}
@@ -582,36 +582,42 @@ def _mnist_cnn():
 
 def _training_step(count: int, exact: bool) -> Work:
     """Steps in CUDA graphs: exact against PyTorch in float32, halves against its bfloat16."""
-    lr, rows = 0.05, torch.arange(count, device="cuda")
+    network, lr, rows = kernel("mnist_cnn"), 0.05, torch.arange(count, device="cuda")
     images, labels = _rand(count, 28, 28), torch.randint(10, (count,), device="cuda")
-    theirs = make_net("cuda").to(memory_format=torch.channels_last)
-    parameters, start = list(theirs.parameters()), make_net("cuda").state_dict()
-    ours = MnistCNN(count, exact, start)
+    net = _digits_net()
+    weights, start = list(net.parameters()), {k: v.clone() for k, v in net.state_dict().items()}
+    ours = _in_our_order(start)
+    workspace = network.mnist_cnn_prepare(ours, count, exact)
+
+    def our_step():
+        network.mnist_cnn_step(ours, workspace, images, labels, rows, lr, exact)
 
     def loss_of(x, y):
         with torch.autocast("cuda", torch.bfloat16, enabled=not exact):
-            return F.cross_entropy(theirs(x), y)
+            return F.cross_entropy(net(x), y)
 
     def step(loss_of):
-        grads = torch.autograd.grad(loss_of(images[rows, None], labels[rows]), parameters)
+        grads = torch.autograd.grad(loss_of(images[rows, None], labels[rows]), weights)
         with torch.no_grad():
-            torch._foreach_add_(parameters, grads, alpha=-lr)
+            torch._foreach_add_(weights, grads, alpha=-lr)
 
     def agree(*_):  # the steps change the weights: both from the same
-        theirs.load_state_dict(start)
-        ours.load_state_dict(start)
+        before = _in_our_order(start)
+        net.load_state_dict(start)
+        for mine, value in zip(ours, before, strict=True):
+            mine.copy_(value)
+        workspace.copy_(network.mnist_cnn_prepare(ours, count, exact))
         step(loss_of)
-        ours.step(images, labels, rows, lr)
-        after = ours.state_dict()
-        for name, parameter in theirs.named_parameters():
-            want, got = (value.detach() - start[name] for value in (parameter, after[name]))
-            error = ((got - want).norm() / want.norm()).item()
-            assert error < (0.05 if exact else 0.5), f"{name}: the steps differ by {error:.1e}"
+        our_step()
+        after = _in_our_order(net.state_dict())
+        for i, (old, got, want) in enumerate(zip(before, ours, after, strict=True)):
+            error = ((got - want).norm() / (want - old).norm()).item()
+            assert error < (0.05 if exact else 0.5), f"parameter {i}: off by {error:.1e}"
 
     torch.compiler.reset()
     compiled = torch.compile(loss_of, dynamic=False)
     candidates = {
-        "ours": capture(lambda: ours.step(images, labels, rows, lr)),
+        "ours": capture(our_step),
         "PyTorch": capture(lambda: step(loss_of)),
         "torch.compile": capture(lambda: step(compiled)),
     }
@@ -619,3 +625,23 @@ def _training_step(count: int, exact: bool) -> Work:
     name = f"a step of {count:,} images, {'exact' if exact else 'halves'}"
     dtype = torch.float32 if exact else torch.bfloat16
     return _computing(name, 2 * products * count, dtype, candidates, agree=agree)
+
+
+def _digits_net() -> nn.Sequential:
+    """Return the network of notebook 17, channels last."""
+
+    def block(c_in, c_out):
+        conv = nn.Conv2d(c_in, c_out, 3, padding=1, bias=False)
+        return [conv, nn.BatchNorm2d(c_out), nn.ReLU(), nn.MaxPool2d(2)]
+
+    linears = nn.Linear(3136, 128), nn.ReLU(), nn.Linear(128, 10)
+    net = nn.Sequential(*block(1, 32), *block(32, 64), nn.Flatten(), *linears)
+    return net.cuda().to(memory_format=torch.channels_last)
+
+
+def _in_our_order(state: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    """Return its weights as kernels/mnist_cnn.cu keeps them."""
+    values = {key: v for key, v in state.items() if "tracked" not in key}
+    values["4.weight"] = values["4.weight"].permute(0, 2, 3, 1)
+    values["9.weight"] = values["9.weight"].view(128, 64, 49).permute(2, 0, 1)
+    return [value.detach().contiguous().clone() for value in values.values()]

@@ -144,8 +144,11 @@ def _(ctx, dout, inp, mean, var, weight, eps):
 def _(ctx, *grads_and_kept):
     *grads, dout, inp, weight, eps = grads_and_kept
 
-    def forward(inp, weight, bias):
-        return F.batch_norm(inp, None, None, weight, bias, training=True, eps=eps)
+    def forward(inp, weight, bias):  # as F.batch_norm in training, in parts: see rms_norm
+        mean = inp.mean((0, 2, 3), keepdim=True)
+        var = inp.var((0, 2, 3), correction=0, keepdim=True)
+        normed = (inp - mean) * (var + eps).rsqrt()
+        return normed * weight[:, None, None] + bias[:, None, None]
 
     bias = torch.zeros_like(weight)
     ddout, dinp, dweight, _ = second_derivative(forward, tuple(grads), dout, inp, weight, bias)
