@@ -1574,12 +1574,10 @@ static Net net_of(const std::vector<Tensor>& parameters) {
 }
 
 template <int PRODUCTS>
-static Tensor prepare(const std::vector<Tensor>& parameters, int64_t count) {
-    Net net = net_of(parameters);
+static Tensor prepare(Net net, const Tensor& like, int64_t count) {
     Work<PRODUCTS> work;
     int64_t bytes = carve(work, nullptr, count);
-    auto options = parameters[0].options().dtype(torch::kUInt8);
-    Tensor workspace = torch::zeros({bytes}, options);
+    Tensor workspace = torch::zeros({bytes}, like.options().dtype(torch::kUInt8));
     carve(work, static_cast<char*>(workspace.data_ptr()), count);
     launch(prepare_kernel<PRODUCTS>, cdiv(FC1 / 4, 256), 256, 0, net, work);
     return workspace;
@@ -1587,9 +1585,12 @@ static Tensor prepare(const std::vector<Tensor>& parameters, int64_t count) {
 
 // memory for steps of `count` images, and the weights in it as they are now
 Tensor mnist_cnn_prepare(std::vector<Tensor> parameters, int64_t count, bool exact) {
-    TORCH_CHECK(count > 0 && count < 1 << 20, "count: expected 1 to 2^20, got ", count);
-    c10::cuda::CUDAGuard guard(parameters.at(0).device());
-    return exact ? prepare<3>(parameters, count) : prepare<1>(parameters, count);
+    TORCH_CHECK(count > 0 && count < 1 << 20, "count: expected 1 to 2^20 - 1, got ",
+                count);
+    Net net = net_of(parameters);
+    c10::cuda::CUDAGuard guard(parameters[0].device());
+    return exact ? prepare<3>(net, parameters[0], count)
+                 : prepare<1>(net, parameters[0], count);
 }
 
 template <int PRODUCTS> static Work<PRODUCTS> work_in(Tensor workspace, int64_t count) {

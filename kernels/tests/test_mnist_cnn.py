@@ -131,6 +131,7 @@ CASES = [
         SIZES,
         ragged=[*SMALLER, ("count", lambda _: 0), ("count", lambda _: 1 << 20)],
         vectors=True,
+        machine=True,
     ),
     Case(
         "mnist_cnn_step",
@@ -146,6 +147,7 @@ CASES = [
         writes=NAMES,
         scratch=["workspace"],
         vectors=True,
+        machine=True,
     ),
     Case(
         "mnist_cnn_predict",
@@ -160,6 +162,7 @@ CASES = [
         ],
         scratch=["workspace"],
         vectors=True,
+        machine=True,
     ),
 ]
 
@@ -222,12 +225,11 @@ def test_nan_never_passes(where):
 
 
 def test_learns():
-    torch.manual_seed(0)
     values, (images, labels, index) = parameters(), batch(6)
     values[1], values[6] = torch.ones_like(values[1]), torch.ones_like(values[6])
     workspace = built().mnist_cnn_prepare(values, 6, False)
     losses = [
-        built().mnist_cnn_step(values, workspace, images, labels, index, 0.05, False).item()
-        for _ in range(12)
+        built().mnist_cnn_step(values, workspace, images, labels, index, 0.1, False).item()
+        for _ in range(25)
     ]
-    assert losses[-1] < 0.3 * losses[0]
+    assert losses[-1] < 0.5 * losses[0]
