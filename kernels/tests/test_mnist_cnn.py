@@ -224,12 +224,16 @@ def test_nan_never_passes(where):
     assert loss.isnan().all()
 
 
-def test_learns():
+def test_steps_follow_each_other():
+    """The weights' halves are those of the last step, and the running statistics move on."""
     values, (images, labels, index) = parameters(), batch(6)
-    values[1], values[6] = torch.ones_like(values[1]), torch.ones_like(values[6])
-    workspace = built().mnist_cnn_prepare(values, 6, False)
-    losses = [
-        built().mnist_cnn_step(values, workspace, images, labels, index, 0.1, False).item()
-        for _ in range(25)
-    ]
-    assert losses[-1] < 0.5 * losses[0]
+    exact = [value.double() for value in values]
+    workspace = built().mnist_cnn_prepare(values, 6, True)
+    for _ in range(4):
+        loss = built().mnist_cnn_step(values, workspace, images, labels, index, 0.05, True)
+        want = step_ref(*exact, workspace, images.double(), labels, index, 0.05, True)
+        check_close(loss, want, rtol=0.01, name="loss")
+    logits = built().mnist_cnn_predict(values, workspace, images[:6].contiguous(), True)
+    check_close(logits, logits_of(exact, images[:6].double(), False), rtol=0.02, atol=0.02)
+    for i in RUNNING:
+        check_close(values[i], exact[i], rtol=0.01, atol=0.01)
