@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from helpers import device
 from helpers.base.machine import ROOT
 from helpers.checks import check_close
 from helpers.compiler import compile_cuda
@@ -86,10 +87,15 @@ def prepare_arguments(count, exact):
     return dict(zip(NAMES, parameters(), strict=True)) | {"count": count, "exact": exact}
 
 
+def workspace_of(values, count, exact):
+    """Where the kernels run, wherever the arguments are made."""
+    return built().mnist_cnn_prepare([v.to(device.DEVICE) for v in values], count, exact)
+
+
 def step_arguments(count, exact):
     values = parameters()
     return dict(zip(NAMES, values, strict=True)) | {
-        "workspace": built().mnist_cnn_prepare(values, count, exact),
+        "workspace": workspace_of(values, count, exact),
         "images": floats(IMAGES, 28, 28),
         "labels": torch.randint(10, (IMAGES,), device=DEVICE),
         "index": torch.randint(IMAGES, (count,), device=DEVICE),
@@ -101,7 +107,7 @@ def step_arguments(count, exact):
 def predict_arguments(count, exact):
     values = parameters()
     return dict(zip(NAMES, values, strict=True)) | {
-        "workspace": built().mnist_cnn_prepare(values, count, exact),
+        "workspace": workspace_of(values, count, exact),
         "images": floats(count, 28, 28),
         "exact": exact,
     }
