@@ -19,6 +19,10 @@ DIFFERENT = {
     "matmul_tensor_core 5×4×6×False": STORES_TOO,
     "matmul_tensor_core 17×15×33×True": {"load sectors"},
     "quantized_linear 2×5×32×4×True": {"load sectors"},
+    "matmul_fp8": {"load sectors"},
+    # as many blocks as multiprocessors have work for, and each adds up the sums of all
+    "mnist_cnn_step": ALL,
+    "mnist_cnn_predict": ALL,
 }
 
 # Blocks that wait for the words of others read them once or again and again: the moment decides,

@@ -21,7 +21,7 @@ RUNNING = [3, 4, 8, 9]  # mean, variance of both batch norms
 NAMES = [f"parameters[{i}]" for i in range(len(SHAPES))]
 IMAGES = 11  # in the data set that steps take their rows from
 LR = 0.5
-SIZES = [(3, True), (3, False), (1, True), (1, False), (33, True), (33, False)]
+SIZES = [(3, True), (3, False), (1, True), (1, False)]
 
 
 def parameters():
@@ -187,7 +187,7 @@ def batch(count):
 
 
 @pytest.mark.parametrize("exact", [True, False])
-@pytest.mark.parametrize("count", [2, 33, 200] if BACKEND == "cuda" else [2, 9])
+@pytest.mark.parametrize("count", [2, 33, 200] if BACKEND == "cuda" else [2, 33])
 def test_gradients_of_a_step(count, exact):
     values, (images, labels, index) = parameters(), batch(count)
     loss, got = gradients(built(), values, images, labels, index, exact)
