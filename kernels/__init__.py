@@ -15,11 +15,12 @@ from kernels.operators.attention import attention
 from kernels.operators.convolution import conv2d, max_pool2d
 from kernels.operators.losses import cross_entropy
 from kernels.operators.norms import batch_norm2d, layer_norm, rms_norm
-from kernels.operators.optimizers import sgd
-from kernels.operators.products import linear, matmul
+from kernels.operators.optimizers import adamw, sgd, sgd_momentum
+from kernels.operators.products import linear, matmul, quantized_linear
 from kernels.operators.tensors import square, sum, transpose, vector_add
 
 __all__ = [
+    "adamw",
     "attention",
     "batch_norm2d",
     "conv2d",
@@ -29,9 +30,11 @@ __all__ = [
     "linear",
     "matmul",
     "max_pool2d",
+    "quantized_linear",
     "relu",
     "rms_norm",
     "sgd",
+    "sgd_momentum",
     "softmax",
     "square",
     "sum",

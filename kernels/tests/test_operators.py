@@ -329,7 +329,8 @@ def test_opcheck(of):
 def test_the_rows_call_every_operator():
     called = {op.name() for of in ROWS for op in called_operators(of.values[0])}
     defined = {name for name in torch._C._dispatch_get_all_op_names() if name[:9] == "kernels::"}
-    assert called == defined - {"kernels::sgd"}
+    others = {"sgd", "sgd_momentum", "adamw", "quantized_linear"}  # have tests of their own
+    assert called == defined - {f"kernels::{name}" for name in others}
 
 
 @every_row
@@ -469,6 +470,64 @@ def test_sgd():
     check_close(param.detach(), start - 0.1 * gradient)
     assert param._version == version + 1
     torch.library.opcheck(torch.ops.kernels.sgd.default, (param.detach(), gradient, 0.1))
+
+
+@pytest.mark.parametrize("name", ["sgd_momentum", "adamw"])
+def test_optimizers_of_lists(name):
+    params = [floats(5, 7).requires_grad_(), floats(33), floats(3, 1).squeeze(1)]
+    exact = [p.detach().double().requires_grad_() for p in params]
+    memory = [[torch.zeros_like(p) for p in params] for _ in range(2)]
+    if name == "adamw":
+        rule = torch.optim.AdamW(exact, lr=0.01)
+    else:
+        rule = torch.optim.SGD(exact, lr=0.01, momentum=0.9, weight_decay=0.1)
+    for step in (1, 2, 3):
+        grads = [floats(7, 5).t(), floats(33), floats(3)]
+        for p, gradient in zip(exact, grads, strict=True):
+            p.grad = gradient.double()
+        rule.step()
+        if name == "adamw":
+            kernels.adamw(params, grads, *memory, step, lr=0.01)
+            args = (params, grads, *memory, 4, 0.01, 0.9, 0.999, 1e-8, 0.01)
+        else:
+            kernels.sgd_momentum(params, grads, memory[0], 0.01, weight_decay=0.1)
+            args = (params, grads, memory[0], 0.01, 0.9, 0.1)
+    for got, want in zip(params, exact, strict=True):
+        check_close(got.detach(), want.detach())
+    assert params[0]._version == 3 and memory[0][0]._version == 3
+    constants = [[v.detach() for v in a] if isinstance(a, list) else a for a in args]
+    torch.library.opcheck(getattr(torch.ops.kernels, name).default, tuple(constants))
+
+
+def quantized(bits, groups, K, N, dtype):
+    """Return weight and scales as quantized_linear takes them, and W in float64."""
+    q = torch.randint(-(2 ** (bits - 1)), 2 ** (bits - 1), (N, K), device=DEVICE)
+    count = -(-K // 128) if groups else 1
+    scales = (torch.rand(count, N, device=DEVICE) + 0.5).to(dtype) / 2**bits
+    W = q.double() * scales.double().repeat_interleave(128 if groups else K, 0)[:K].t()
+    if bits == 8:
+        return q.to(torch.int8), scales, W
+    return (q[:, ::2] + 8 + 16 * (q[:, 1::2] + 8)).to(torch.uint8), scales, W
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("groups", [False, True])
+def test_quantized_linear(bits, groups):
+    dtype = torch.float16
+    weight, scales, W = quantized(bits, groups, 160, 33, dtype)
+    x = floats(2, 3, 160).to(dtype).requires_grad_()
+    exact = x.detach().double().requires_grad_()
+    out, want = kernels.quantized_linear(x, weight, scales), exact @ W.t()
+    dout = floats(2, 3, 33).to(dtype)
+    out.backward(dout)
+    want.backward(dout.double())
+    check_close(out.detach(), want.detach(), rtol=2e-3, atol=2e-3)
+    check_close(x.grad, exact.grad, rtol=2e-3, atol=1e-2)
+    op = torch.ops.kernels.quantized_linear.default
+    torch.library.opcheck(op, (x.detach()[0].clone().requires_grad_(), weight, scales))
+    torch.compiler.reset()
+    compiled = torch.compile(kernels.quantized_linear, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x, weight, scales), out)
 
 
 def test_a_compiled_step_trains_as_an_eager_one():
