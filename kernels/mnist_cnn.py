@@ -136,8 +136,10 @@ class MnistCNN:
             raise ValueError(f"lr: expected a finite number, 0 or more, got {lr}")
         _check_range("index", index, len(images))
         if images.dtype == torch.uint8:  # only those of the batch are normalised
-            images, labels = images[index], labels[index]
+            there = (index >= 0) & (index < len(images))  # else PyTorch would stop the GPU, or wrap
+            images, labels = images[index * there], labels[index * there]
             index = torch.arange(self.batch, device=self.device)
+            index = index.where(there.to(self.device), -1)
         images, labels, index = map(_aligned, (as_input(images), labels, index))
         _check_range("labels", labels, 10)
         if self._workspace is None:

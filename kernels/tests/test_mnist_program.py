@@ -232,6 +232,16 @@ def test_rows_and_labels_that_are_not_there():
         MnistCNN(1).step(images, labels, numbers(2), 0.1)
 
 
+@pytest.mark.parametrize("row", [-1, 4])
+@pytest.mark.parametrize("kind", [torch.float32, torch.uint8])
+def test_on_a_gpu_the_loss_of_a_row_that_is_not_there_is_nan(kind, row, monkeypatch):
+    monkeypatch.setattr(mnist_cnn, "_check_range", lambda *_: None)  # there nobody looks
+    images, labels = digits(4)
+    net = MnistCNN(2, exact=False)
+    good, bad = (net.step(images.to(kind), labels, numbers(1, r), 0.0) for r in (0, row))
+    assert good.isfinite().all() and bad.isnan().all()
+
+
 @pytest.mark.skipif(BACKEND == "cuda", reason="Ctrl-C stops kernels on the CPU only")
 def test_a_step_that_is_stopped_is_undone(monkeypatch):
     images, labels = digits(2)
