@@ -124,12 +124,13 @@ def main() -> None:
     measured: list[dict[str, float]] = []
     marked = False
     for row in found["rows"]:
-        if short_name(row["kernel"]) != MARK:
+        is_mark = short_name(row["kernel"]) == MARK
+        if is_mark and not marked:
+            measured.append({})
+        elif not is_mark and measured:  # before the first mark arguments are made
             counts = measured[-1]
             counts[row["metric"]] = counts.get(row["metric"], 0) + row["value"]
-        elif not marked:
-            measured.append({})
-        marked = short_name(row["kernel"]) == MARK
+        marked = is_mark
     with MEASURED.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["call", *METRICS])
