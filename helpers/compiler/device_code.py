@@ -183,7 +183,11 @@ def _sass(src, kernel, arch) -> str:
 
 
 def _resources(src, arch) -> dict[str, Resources]:
-    said = _compile(src, arch, "-cubin").with_suffix(".log").read_text()
+    return resources_in(_compile(src, arch, "-cubin").with_suffix(".log").read_text())
+
+
+def resources_in(said: str) -> dict[str, Resources]:
+    """Return what ptxas said of each kernel."""
     resources = {}
     for part in said.split("Compiling entry function '")[1:]:
         mangled = part.split("'")[0]

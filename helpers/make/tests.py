@@ -35,7 +35,6 @@ LONGEST = (  # more than a minute each, on 2 cores
     "helpers/tests/test_compiler.py",
     "kernels/tests/test_kernels.py",
     "kernels/tests/test_counts.py",
-    "kernels/tests/test_builds.py",
 )
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # nbval's, also where nobody looks at a terminal
 ENVIRONMENT = {

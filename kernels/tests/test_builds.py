@@ -12,13 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from torch.utils.cpp_extension import include_paths
 
 from helpers.base.machine import ROOT
-from helpers.compiler import tools, torch_light
 from helpers.compiler.source import host_functions
 from helpers.device import BACKEND
-from kernels.tests.test_kernels import needs_nvcc
+from kernels.tests.test_kernels import needs_nvcc, object_of
 
 FILES = sorted((ROOT / "kernels").glob("*.cu"))
 on_gpu = pytest.mark.skipif(BACKEND == "cpu", reason="PyTorch builds CUDA on a GPU machine only")
@@ -80,21 +78,8 @@ def run(*arguments: str) -> None:
 
 @needs_nvcc
 def test_no_two_files_define_the_same_name(tmp_path):
-    nvcc = tools.cuda_home() / "bin" / "nvcc"
-    headers = [f"-I{folder}" for folder in torch_light.FOR_NVCC]
-    headers += [f"-isystem={folder}" for folder in include_paths()]  # for half types
-    flags = ["-c", "-arch=sm_75", "-std=c++17", "-DTORCH_LIGHT_CUDA", *headers]
-
-    def compile_file(path):
-        source = path.read_text()
-        (tmp_path / path.name).write_text(torch_light.preamble(source) + source)
-        command = [nvcc, *flags, path.name, "-o", f"{path.stem}.o"]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for done in pool.map(compile_file, FILES):
-            assert done.returncode == 0, done.stdout + done.stderr
-    objects = [f"{path.stem}.o" for path in FILES]
+        objects = [str(path) for path in pool.map(object_of, FILES)]
     command = ["ld", "-r", *objects, "-o", "all.o"]  # -r: what PyTorch defines may be missing
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
