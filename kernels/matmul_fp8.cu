@@ -5,7 +5,7 @@
 // each, on the GPU; out: (M, N), bfloat16, rounded once. All contiguous, M, N and K up
 // to 2^30. Tensor cores keep some 14 bits of sums of such products: each 128 of k are
 // added up there, these sums in float32; with fast_accum, on sm_90, all of k there. 2 M
-// N K FLOPs, reads A and B once per 128 or 256 columns or rows of out; scratch memory
+// N K FLOPs, reads A and B once per 128 to 256 columns or rows of out; scratch memory
 // for a copy of an operand whose rows are not multiples of 16 bytes. sm_90 (N a
 // multiple of 8, tiles to fill the GPU): wgmma and TMA. sm_89: mma of 8 bits. Older
 // ones: float16, in which all 8-bit floats and their products are exact. NaN and
@@ -286,10 +286,11 @@ constexpr int CONSUMERS = 2;    // warpgroups that multiply; one more copies
 
 // How out is cut. A consumer multiplies 64 rows by PART columns at a time.
 template <bool FAST> struct Cut {
-    static constexpr int ROWS = 64 * CONSUMERS, COLS = FAST ? 256 : 256;
-    static constexpr int PART = FAST ? 256 : 128;
+    static constexpr int ROWS = 64 * CONSUMERS, COLS = FAST ? 256 : 192;
+    static constexpr int PART = FAST ? 256 : 96, BOXES = FAST ? 1 : 3;  // to write out
     static constexpr int A_BYTES = ROWS * LINE, STAGE = A_BYTES + COLS * LINE;
-    static constexpr int OUT = CONSUMERS * BOX, STAGES = (225 * 1024 - OUT) / STAGE;
+    static constexpr int OUT = CONSUMERS * BOXES * BOX;
+    static constexpr int STAGES = (225 * 1024 - OUT) / STAGE;
     static constexpr int SHARED = 1024 + STAGES * STAGE + OUT;
 };
 
@@ -362,18 +363,18 @@ static __device__ uint64_t describe(unsigned at) {
 
 #define TEN(t) "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, " \
     "%" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t "9, "
-#define REGISTERS_64 "{" TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) \
-    "%60, %61, %62, %63}, "
+#define REGISTERS_48 "{" TEN() TEN(1) TEN(2) TEN(3) \
+    "%40, %41, %42, %43, %44, %45, %46, %47}, "
 #define REGISTERS_128 "{" TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7) \
     TEN(8) TEN(9) TEN(10) TEN(11) "%120, %121, %122, %123, %124, %125, %126, %127}, "
 #define SUMS_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
     "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
-#define SUMS_64(i) SUMS_8(i), SUMS_8(i + 8), SUMS_8(i + 16), SUMS_8(i + 24), \
-    SUMS_8(i + 32), SUMS_8(i + 40), SUMS_8(i + 48), SUMS_8(i + 56)
-#define WGMMA_128(TYPES) \
-    asm volatile("{ .reg .pred p;\n setp.ne.b32 p, %66, 0;\n" \
-                 "wgmma.mma_async.sync.aligned.m64n128k32.f32." TYPES " " REGISTERS_64 \
-                 "%64, %65, p, 1, 1; }" : SUMS_64(0) \
+#define SUMS_16(i) SUMS_8(i), SUMS_8(i + 8)
+#define SUMS_64(i) SUMS_16(i), SUMS_16(i + 16), SUMS_16(i + 32), SUMS_16(i + 48)
+#define WGMMA_96(TYPES) \
+    asm volatile("{ .reg .pred p;\n setp.ne.b32 p, %50, 0;\n" \
+                 "wgmma.mma_async.sync.aligned.m64n96k32.f32." TYPES " " REGISTERS_48 \
+                 "%48, %49, p, 1, 1; }" : SUMS_16(0), SUMS_16(16), SUMS_16(32) \
                  : "l"(a), "l"(b), "r"(int(add)))
 #define WGMMA_256(TYPES) \
     asm volatile("{ .reg .pred p;\n setp.ne.b32 p, %130, 0;\n" \
@@ -381,13 +382,13 @@ static __device__ uint64_t describe(unsigned at) {
                  REGISTERS_128 "%128, %129, p, 1, 1; }" : SUMS_64(0), SUMS_64(64) \
                  : "l"(a), "l"(b), "r"(int(add)))
 
-// d, a warpgroup's 64 rows and 128 or 256 columns = add ? d + a b : a b; 32 of k
+// d, a warpgroup's 64 rows and 96 or 256 columns = add ? d + a b : a b; 32 of k
 template <Type A, Type B>
-__device__ void wgmma(float (&d)[64], uint64_t a, uint64_t b, bool add) {
-    if constexpr (A == E4M3 && B == E4M3) WGMMA_128("e4m3.e4m3");
-    else if constexpr (A == E4M3) WGMMA_128("e4m3.e5m2");
-    else if constexpr (B == E4M3) WGMMA_128("e5m2.e4m3");
-    else WGMMA_128("e5m2.e5m2");
+__device__ void wgmma(float (&d)[48], uint64_t a, uint64_t b, bool add) {
+    if constexpr (A == E4M3 && B == E4M3) WGMMA_96("e4m3.e4m3");
+    else if constexpr (A == E4M3) WGMMA_96("e4m3.e5m2");
+    else if constexpr (B == E4M3) WGMMA_96("e5m2.e4m3");
+    else WGMMA_96("e5m2.e5m2");
 }
 
 template <Type A, Type B>
@@ -396,17 +397,6 @@ __device__ void wgmma(float (&d)[128], uint64_t a, uint64_t b, bool add) {
     else if constexpr (A == E4M3) WGMMA_256("e4m3.e5m2");
     else if constexpr (B == E4M3) WGMMA_256("e5m2.e4m3");
     else WGMMA_256("e5m2.e5m2");
-}
-
-// a stage's products are started: four steps of k
-template <Type A, Type B, int COUNT>
-__device__ void start_products(float (&d)[COUNT], unsigned A_at, unsigned B_at,
-                               bool add) {
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-    for (int k = 0; k < LINE; k += 32)
-        wgmma<A, B>(d, describe(A_at + k), describe(B_at + k), add || k > 0);
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
 // Where the next stage is; phase: of its barriers.
@@ -428,6 +418,7 @@ __device__ void produce(char* stages, Fp8Barrier* full, Fp8Barrier* empty,
         int row, col;
         find_tile(i, rows, cols, row, col);
         row = (row * CLUSTER + rank) * C::ROWS, col *= C::COLS;
+#pragma unroll 1  // it has 24 registers
         for (int k = 0; k < K; k += LINE, turn.next(C::STAGES)) {
             Fp8Barrier& ready = full[turn.stage];
             empty[turn.stage].wait(turn.phase ^ 1);
@@ -443,17 +434,20 @@ __device__ void produce(char* stages, Fp8Barrier* full, Fp8Barrier* empty,
 }
 
 // A warpgroup's registers: element 4 j + 2 h + e is row lane / 4 + 8 h of the warp's
-// 16, column 8 j + lane % 4 * 2 + e. They go out through shared memory: `box`.
-template <int COUNT>
-__device__ void write_sums(const CUtensorMap& map, char* box,
+// 16, column 8 j + lane % 4 * 2 + e. They go out through shared memory: `boxes`.
+template <int BOXES, int COUNT>
+__device__ void write_sums(const CUtensorMap& map, char* boxes,
                            const float (&sums)[COUNT], float scale, int row, int col) {
     int lane = threadIdx.x % 32, warp = threadIdx.x % WARPGROUP / 32;
     bool first = threadIdx.x % WARPGROUP == 0;
     int r = 16 * warp + lane % 16;
 #pragma unroll
     for (int c = 0; c < COUNT / 32; c++) {  // 64 columns are a box
-        if (first) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-        warpgroup_sync();  // the box has gone
+        char* box = boxes + c % BOXES * BOX;
+        if (c % BOXES == 0) {
+            if (first) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+            warpgroup_sync();  // the boxes have gone
+        }
 #pragma unroll
         for (int j = 0; j < 8; j += 2) {
             unsigned packed[4];
@@ -475,6 +469,86 @@ __device__ void write_sums(const CUtensorMap& map, char* box,
     }
 }
 
+// The stages as a consumer sees them: it takes the next one as soon as it is full, and
+// gives it back, a thread telling each block of the cluster.
+template <bool FAST> struct Fp8Ring {
+    using C = Cut<FAST>;
+    unsigned stages;
+    Fp8Barrier *full, *empty;
+    Fp8Turn turn;
+    __device__ int take() {
+        int stage = turn.stage;
+        full[stage].wait(turn.phase);
+        turn.next(C::STAGES);
+        return stage;
+    }
+    __device__ void give(int stage) {
+        int block = threadIdx.x % WARPGROUP;
+        if (block < CLUSTER) empty[stage].arrive_in(block);
+    }
+    // a stage's products are started, of PART columns from col: four steps of k
+    template <Type A, Type B>
+    __device__ void start(float (&d)[C::PART / 2], int stage, int col, bool add) {
+        unsigned at = stages + stage * C::STAGE, B_at = at + C::A_BYTES + col * LINE;
+        unsigned A_at = at + threadIdx.x / WARPGROUP * BOX;
+        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+        for (int k = 0; k < LINE; k += 32)
+            wgmma<A, B>(d, describe(A_at + k), describe(B_at + k), add || k > 0);
+        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    }
+};
+
+template <int COUNT> __device__ void wait_for_all_but() {  // COUNT groups of products
+    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(COUNT) : "memory");
+}
+
+static __device__ void add_to(float* sums, const float (&part)[48]) {
+#pragma unroll
+    for (int e = 0; e < 48; e++) sums[e] += part[e];
+}
+
+// sums of a tile: all of k, added up by tensor cores
+template <Type A, Type B>
+__device__ void multiply_fast(float (&sums)[128], Fp8Ring<true>& ring, int steps) {
+    int last = -1, stage = -1;
+    for (int i = 0; i < steps; i++) {
+        last = stage, stage = ring.take();
+        ring.start<A, B>(sums, stage, 0, i > 0);
+        wait_for_all_but<1>();
+        if (last >= 0) ring.give(last);  // its products are complete
+    }
+    wait_for_all_but<0>();
+    ring.give(stage);
+}
+
+// sums of a tile: tensor cores add up 128 of k, and float32 these sums
+template <Type A, Type B>
+__device__ void multiply_exactly(float (&sums)[96], Fp8Ring<false>& ring, int steps) {
+    float left[48], right[48];  // of 128 of k: two halves of the columns
+    int stage = ring.take();
+    ring.start<A, B>(left, stage, 0, false);
+    auto step = [&] {  // whether there is another one
+        ring.start<A, B>(right, stage, 96, false);
+        wait_for_all_but<1>();
+        add_to(sums, left);
+        if (--steps == 0) {
+            wait_for_all_but<0>();
+            ring.give(stage);
+            add_to(sums + 48, right);
+            return false;
+        }
+        int last = stage;
+        stage = ring.take();
+        ring.start<A, B>(left, stage, 0, false);
+        wait_for_all_but<1>();
+        ring.give(last);
+        add_to(sums + 48, right);
+        return true;
+    };
+    while (step() && step()) {}  // in turns of one, ptxas lets all products wait: C7514
+}
+
 // A warpgroup: multiplies 64 rows of each tile.
 template <Type A, Type B, bool FAST>
 __device__ void consume(char* stages, Fp8Barrier* full, Fp8Barrier* empty,
@@ -482,43 +556,16 @@ __device__ void consume(char* stages, Fp8Barrier* full, Fp8Barrier* empty,
                         int cols, int rank) {
     using C = Cut<FAST>;
     int group = threadIdx.x / WARPGROUP;
-    char* box = stages + C::STAGES * C::STAGE + group * BOX;
-    auto release = [&](int stage) {  // a thread tells each block of the cluster
-        int block = threadIdx.x % WARPGROUP;
-        if (block < CLUSTER) empty[stage].arrive_in(block);
-    };
-    Fp8Turn turn;
+    char* boxes = stages + C::STAGES * C::STAGE + group * C::BOXES * BOX;
+    Fp8Ring<FAST> ring = {shared_at(stages), full, empty};
     for (int i = blockIdx.x / CLUSTER; i < rows * cols; i += gridDim.x / CLUSTER) {
         float sums[C::COLS / 2] = {};
-        int last = -1;  // stage whose products may still be under way
-        for (int k = 0; k < K; k += LINE, turn.next(C::STAGES)) {
-            full[turn.stage].wait(turn.phase);
-            unsigned A_at = shared_at(stages + turn.stage * C::STAGE);
-            unsigned B_at = A_at + C::A_BYTES;
-            A_at += group * BOX;
-            if constexpr (FAST) {
-                start_products<A, B>(sums, A_at, B_at, k > 0);
-                asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-                if (last >= 0) release(last);
-                last = turn.stage;
-            } else {
-#pragma unroll
-                for (int c = 0; c < C::COLS; c += C::PART) {
-                    float part[C::PART / 2];  // of 128 of k
-                    start_products<A, B>(part, A_at, B_at + c * LINE, false);
-                    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-                    if (c + C::PART == C::COLS) release(turn.stage);
-#pragma unroll
-                    for (int e = 0; e < C::PART / 2; e++) sums[c / 2 + e] += part[e];
-                }
-            }
-        }
-        if (FAST) asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-        if (FAST) release(last);
+        if constexpr (FAST) multiply_fast<A, B>(sums, ring, cdiv(K, LINE));
+        else multiply_exactly<A, B>(sums, ring, cdiv(K, LINE));
         int row, col;
         find_tile(i, rows, cols, row, col);
         row = (row * CLUSTER + rank) * C::ROWS + group * 64;
-        write_sums(out_map, box, sums, scale, row, col * C::COLS);
+        write_sums<C::BOXES>(out_map, boxes, sums, scale, row, col * C::COLS);
     }
     if (threadIdx.x % WARPGROUP == 0)
         asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
@@ -546,11 +593,11 @@ matmul_fp8_wgmma_kernel(const __grid_constant__ CUtensorMap out_map,
     }
     cluster_sync();  // all barriers are there before one is used
     if (threadIdx.x / WARPGROUP == CONSUMERS) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
         if (threadIdx.x % WARPGROUP == 0)
             produce<FAST>(stages, full, empty, A_map, B_map, K, rows, cols, rank);
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
         consume<A, B, FAST>(stages, full, empty, out_map, *scale_a * *scale_b, K, rows,
                             cols, rank);
     }
