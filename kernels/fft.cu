@@ -11,7 +11,7 @@
 // stays in the L2 cache; 32 for images.
 // Scratch memory: 16 MB or one row for n above that; for Bluestein 64 MB or 4 rows; an
 // image where H is neither a power of 2 nor below 4097; real rows as complex ones.
-// Notebook: 11_fft_and_convolution. Own code; Stockham's order as in Govindaraju et al.,
+// Notebook: 11c_fast_fft. Own code; Stockham's order as in Govindaraju et al.,
 // "High performance discrete Fourier transforms on graphics processors" (2008).
 //
 // from pathlib import Path
