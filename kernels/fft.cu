@@ -129,8 +129,9 @@ static constexpr int first_radix(int N, int V) {
 // each. A thread holds V of them, LANES apart: t, t + LANES, ... Stockham's order: a
 // stage of radix R takes values N / R apart and leaves them where the next stage finds
 // its own N / R apart; the first stage does the radix that is left over, the others V.
-template <int N_, int V_, int T_, int ROWS, bool TURNED = false> struct Tile {
-    static constexpr int N = N_, V = V_, T = T_, LANES = N / V, FIRST = first_radix(N, V);
+template <int N_, int V_, int T_, int ROWS_, bool TURNED = false> struct Tile {
+    static constexpr int N = N_, V = V_, T = T_, ROWS = ROWS_;
+    static constexpr int LANES = N / V, FIRST = first_radix(N, V);
     static constexpr int THREADS = LANES * T * ROWS;
     // Above 4096 values real parts are exchanged first, then imaginary ones: half the
     // memory. A bank serves 4 bytes a lane, or 8 of half a warp at a time.
@@ -148,28 +149,17 @@ template <int N_, int V_, int T_, int ROWS, bool TURNED = false> struct Tile {
         else __syncthreads();
     }
 
-    // After a stage of radix R, with M the product of those before it
-    template <int R, int M> static __device__ __forceinline__ void exchange(
-        float2* v, float* buffer, Lane from, Lane to) {
-        int k = from.t % M;
-        int write = pad(((from.t - k) * R + k) * T + from.column) + from.row * PITCH;
+    // Values v[r] go to `write + place(r)`; they come from t, t + LANES ... of lane `to`
+    template <typename Place> static __device__ __forceinline__ void exchange_by(
+        float2* v, float* buffer, int write, Place place, Lane to) {
         int read = pad(to.t * T + to.column) + to.row * PITCH;
-        auto put = [&](auto* buffer, auto part) {
-#pragma unroll
-            for (int r = 0; r < V; r++) {
-                int q = r % (V / R), s = r / (V / R);  // v[r] is value s of butterfly q
-                buffer[write + pad((q * LANES * R + s * M) * T)] = part(v[r]);
-            }
-        };
-        auto get = [&](auto* buffer, auto part) {
-#pragma unroll
-            for (int r = 0; r < V; r++) part(v[r]) = buffer[read + pad(r * LANES * T)];
-        };
         auto exchange_part = [&](auto* buffer, auto part) {
             sync();  // what the buffer held has been read
-            put(buffer, part);
+#pragma unroll
+            for (int r = 0; r < V; r++) buffer[write + place(r)] = part(v[r]);
             sync();  // what the buffer will hold is written
-            get(buffer, part);
+#pragma unroll
+            for (int r = 0; r < V; r++) part(v[r]) = buffer[read + pad(r * LANES * T)];
         };
         if constexpr (HALVES) {
             exchange_part(buffer, [](float2& a) -> float& { return a.x; });
@@ -178,6 +168,18 @@ template <int N_, int V_, int T_, int ROWS, bool TURNED = false> struct Tile {
             auto* pairs = reinterpret_cast<float2*>(buffer);
             exchange_part(pairs, [](float2& a) -> float2& { return a; });
         }
+    }
+
+    // After a stage of radix R, with M the product of those before it
+    template <int R, int M> static __device__ __forceinline__ void exchange(
+        float2* v, float* buffer, Lane from, Lane to) {
+        int k = from.t % M;
+        int write = pad(((from.t - k) * R + k) * T + from.column) + from.row * PITCH;
+        auto place = [](int r) {
+            int q = r % (V / R), s = r / (V / R);  // v[r] is value s of butterfly q
+            return pad((q * LANES * R + s * M) * T);
+        };
+        exchange_by(v, buffer, write, place, to);
     }
 
     // v[s] times w^(s k), w = exp(-2 pi i / (M V)). Sine and cosine cost as much as six
@@ -207,9 +209,14 @@ template <int N_, int V_, int T_, int ROWS, bool TURNED = false> struct Tile {
         float2* v, float* buffer, Lane from, Lane to) {
         Lane next = M == LANES ? to : from;
         exchange<(M == FIRST ? M : V), (M == FIRST ? 1 : M / V)>(v, buffer, from, next);
-        twiddle<M>(v, next.t % M);
+        after_exchange<M>(v, buffer, next, to);
+    }
+
+    template <int M> static __device__ __forceinline__ void after_exchange(
+        float2* v, float* buffer, Lane me, Lane to) {
+        twiddle<M>(v, me.t % M);
         butterfly<V, 1>(v);
-        if constexpr (M < LANES) stages<M * V>(v, buffer, from, to);
+        if constexpr (M < LANES) stages<M * V>(v, buffer, me, to);
     }
 
     static __device__ __forceinline__ void transform(float2* v, float* buffer, Lane from,
@@ -232,13 +239,13 @@ template <typename Tile, typename Int> struct Order {
     __device__ Int operator[](int r) const { return r == 0 ? first : start + r * step; }
 };
 
-// out, inp: (rows, N); a block takes ROWS of them
-template <typename Tile, int ROWS, int BLOCKS>
+// out, inp: (rows, N); a block takes Tile::ROWS of them
+template <typename Tile, int BLOCKS>
 __global__ void __launch_bounds__(Tile::THREADS, BLOCKS)
 fft_rows_kernel(float2* out, const float2* inp, int64_t rows, bool inverse, float scale) {
     extern __shared__ __align__(16) float fft_shared[];
     int t = threadIdx.x % Tile::LANES, row_in_block = threadIdx.x / Tile::LANES;
-    int64_t row = int64_t(blockIdx.x) * ROWS + row_in_block;
+    int64_t row = int64_t(blockIdx.x) * Tile::ROWS + row_in_block;
     bool inside = row < rows;  // the others go along, for the barriers
     out += row * Tile::N, inp += row * Tile::N;
 
@@ -288,46 +295,101 @@ fft_long_rows_kernel(float2* out, const float2* inp, int64_t rows, bool inverse,
     }
 }
 
-// out, inp: (outer, N, inner), transformed along N. With n > 0 it is the first half of
-// rows of n = N * inner values: the result k of column c is turned by k c / n.
-template <typename Tile, int BLOCKS>
-__global__ void __launch_bounds__(Tile::THREADS, BLOCKS)
-fft_columns_kernel(float2* out, const float2* inp, int64_t inner, int n, bool inverse,
-                   float scale) {
+// The end of images (N, H, W) whose columns are transformed but for their last radix Q:
+// inp (groups, Q, W) are Q values of W columns each, M = H / Q groups an image; the
+// columns' values k of group g are out's rows g + M k. Fetched ahead as above; a thread
+// first holds values of all Q rows, then Tile::V of one.
+template <typename Tile>
+__global__ void __launch_bounds__(Tile::THREADS)
+fft_last_rows_kernel(float2* out, const float2* inp, int64_t groups, int M, bool inverse) {
+    constexpr int Q = Tile::ROWS, W = Tile::N, V = Tile::V, R = Tile::FIRST;
+    constexpr int C = V / Q, STEP = Tile::THREADS;  // a thread's values of a row
     extern __shared__ __align__(16) float fft_shared[];
-    int64_t tiles = cdiv(inner, Tile::T), outer = blockIdx.x / tiles;
-    Lane lane{int(threadIdx.x) / Tile::T, int(threadIdx.x) % Tile::T, 0};
-    int64_t column = blockIdx.x % tiles * Tile::T + lane.column;
-    bool inside = column < inner;
-    out += outer * Tile::N * inner + column, inp += outer * Tile::N * inner + column;
+    float2* next = reinterpret_cast<float2*>(fft_shared);  // (Q, W)
+    float* buffer = fft_shared + 2 * Q * W;
+    int u = threadIdx.x;
+    Lane lane{u % Tile::LANES, 0, u / Tile::LANES};
+    auto fetch = [&](int64_t group) {
+        auto* from = reinterpret_cast<const float4*>(inp + group * Q * W);
+#pragma unroll
+        for (int i = u; i < Q * W / 2; i += STEP)
+            if (group < groups) __pipeline_memcpy_async(next + 2 * i, from + i, 16);
+        __pipeline_commit();
+    };
+    fetch(blockIdx.x);
+    for (int64_t group = blockIdx.x; group < groups; group += gridDim.x) {
+        __pipeline_wait_prior(0);
+        __syncthreads();  // what all threads have fetched is there
+        float2 v[V];
+#pragma unroll
+        for (int r = 0; r < V; r++) {
+            int q = r / C, w = u + r % C * STEP;
+            v[r] = next[inverse ? (Q - q) % Q * W + (W - w) % W : q * W + w];
+        }
+        __syncthreads();  // all has been read, and may be overwritten
+        fetch(group + gridDim.x);
+#pragma unroll
+        for (int c = 0; c < C; c++) butterfly<Q, C>(v + c);
+#pragma unroll
+        for (int r = 0; r < V; r++)
+            if (r % C < C / R) butterfly<R, C / R>(v + r);
+        Tile::exchange_by(
+            v, buffer, Tile::pad(u * R), [](int r) {
+                int c = r % C;
+                return r / C * Tile::PITCH + Tile::pad(c % (C / R) * STEP * R + c / (C / R));
+            }, lane);
+        Tile::template after_exchange<R>(v, buffer, lane, lane);
+        float2* row = out + (group / M * M * Q + group % M + int64_t(lane.row) * M) * W;
+#pragma unroll
+        for (int r = 0; r < V; r++)
+            row[lane.t + r * Tile::LANES] = inverse ? (1.0f / (Q * W)) * v[r] : v[r];
+    }
+}
 
-    Order<Tile, int64_t> order(lane.t, inner, inverse);
+// Of (outer, N, inner) the tile of number `block`, transformed along N. If `period` is
+// not 0, result k of column c is then turned by k (c / width) / period.
+template <typename Tile, typename Int>
+static __device__ __forceinline__ void columns_tile(float2* out, const float2* inp,
+                                                    int64_t block, Int inner, int width,
+                                                    int period, bool inverse) {
+    extern __shared__ __align__(16) float fft_shared[];
+    Int tiles = (inner + Tile::T - 1) / Tile::T;
+    Lane lane{int(threadIdx.x) / Tile::T, int(threadIdx.x) % Tile::T, 0};
+    Int column = Int(block % tiles) * Tile::T + lane.column;
+    bool inside = column < inner;  // the others go along, for the barriers
+    out += block / tiles * Tile::N * inner + column;
+    inp += block / tiles * Tile::N * inner + column;
+
+    Order<Tile, Int> order(lane.t, inner, inverse);
     float2 v[Tile::V];
 #pragma unroll
     for (int r = 0; r < Tile::V; r++) v[r] = inside ? inp[order[r]] : float2{};
     Tile::transform(v, fft_shared, lane, lane);
     if (!inside) return;
+    int turns = period ? int(column) / width : 0;
+    float angle = period ? (inverse ? 2.0f : -2.0f) / period : 0.0f;
 #pragma unroll
     for (int r = 0; r < Tile::V; r++) {
         int k = lane.t + r * Tile::LANES;
-        if (n > 0) {
+        if (period) {
             float2 w;
-            sincospif(float(k * int(column)) * ((inverse ? 2.0f : -2.0f) / n), &w.y, &w.x);
+            sincospif(float(k * turns) * angle, &w.y, &w.x);
             v[r] = v[r] * w;
         }
-        out[k * inner] = inverse ? scale * v[r] : v[r];
+        out[k * inner] = inverse ? (1.0f / Tile::N) * v[r] : v[r];
     }
 }
 
-// The second half: (outer, M, N) transformed along N and written as (outer, N, M). The
-// last exchange hands a row's neighbours to neighbouring threads.
-template <typename Tile, int ROWS, int BLOCKS>
-__global__ void __launch_bounds__(Tile::THREADS, BLOCKS)
-fft_turned_rows_kernel(float2* out, const float2* inp, int M, bool inverse, float scale) {
+// Of (outer, M, N) the tile of number `block`, ROWS rows, transformed along N; written as
+// (outer, N, M). The last exchange hands a row's neighbours to neighbouring threads.
+template <typename Tile, int M>
+static __device__ __forceinline__ void turned_tile(float2* out, const float2* inp,
+                                                   int64_t block, bool inverse) {
     extern __shared__ __align__(16) float fft_shared[];
     Lane from{int(threadIdx.x) % Tile::LANES, 0, int(threadIdx.x) / Tile::LANES};
-    Lane to{int(threadIdx.x) / ROWS, 0, int(threadIdx.x) % ROWS};
-    int64_t row = int64_t(blockIdx.x) * ROWS;  // M is a multiple of ROWS
+    Lane to{int(threadIdx.x) / Tile::ROWS, 0, int(threadIdx.x) % Tile::ROWS};
+    int64_t row = block * Tile::ROWS;
+    static_assert(M % Tile::ROWS == 0);
     inp += (row + from.row) * Tile::N;
     out += row / M * M * Tile::N + row % M + to.row;
 
@@ -337,8 +399,32 @@ fft_turned_rows_kernel(float2* out, const float2* inp, int M, bool inverse, floa
     for (int r = 0; r < Tile::V; r++) v[r] = inp[order[r]];
     Tile::transform(v, fft_shared, from, to);
 #pragma unroll
-    for (int r = 0; r < Tile::V; r++)
-        out[int64_t(to.t + r * Tile::LANES) * M] = inverse ? scale * v[r] : v[r];
+    for (int r = 0; r < Tile::V; r++) {
+        float2* place = out + (to.t + r * Tile::LANES) * M;
+        *place = inverse ? (1.0f / Tile::N) * v[r] : v[r];
+    }
+}
+
+template <typename Tile, int BLOCKS>
+__global__ void __launch_bounds__(Tile::THREADS, BLOCKS)
+fft_columns_kernel(float2* out, const float2* inp, int64_t inner, int width, int period,
+                   bool inverse) {
+    columns_tile<Tile>(out, inp, blockIdx.x, inner, width, period, inverse);
+}
+
+// Rows of n = N1 * N2, j = N2 j1 + j2 and k = k1 + N1 k2: transforms along j1, turns,
+// transforms along j2. The first blocks do the second half of rows whose first half is
+// done, the others the first half of the next rows: as many in flight as fit, and few
+// enough that what lies between the halves stays in the L2 cache.
+template <typename First, typename Second, int BLOCKS>
+__global__ void __launch_bounds__(First::THREADS, BLOCKS)
+fft_two_halves_kernel(float2* out, const float2* done, int64_t done_blocks, float2* next,
+                      const float2* inp, bool inverse) {
+    static_assert(First::THREADS == Second::THREADS);
+    constexpr int N1 = First::N, N2 = Second::N;
+    int64_t block = int64_t(blockIdx.x) - done_blocks;
+    if (block < 0) turned_tile<Second, N1>(out, done, blockIdx.x, inverse);
+    else columns_tile<First, int>(next, inp, block, N2, 1, N1 * N2, inverse);
 }
 
 // exp(-2 pi i x / period), exact to 1e-7 for any period: of a turn's quarters the
@@ -539,7 +625,7 @@ static void launch(void (*kernel)(Params...), int64_t blocks, dim3 block, int by
 
 template <int N, int V, int ROWS, int BLOCKS> static void short_rows(const Rows& x) {
     using T = Tile<N, V, 1, ROWS>;
-    launch(fft_rows_kernel<T, ROWS, BLOCKS>, cdiv(x.rows, ROWS), T::THREADS, T::BYTES,
+    launch(fft_rows_kernel<T, BLOCKS>, cdiv(x.rows, ROWS), T::THREADS, T::BYTES,
            x.out, x.inp, x.rows, x.inverse, x.scale());
 }
 
@@ -553,53 +639,69 @@ static void long_rows(const Rows& x) {
 }
 
 template <int N, int V, int T_, int BLOCKS>
-static void columns(float2* out, const float2* inp, int64_t outer, int64_t inner, int n,
-                    bool inverse) {
+static void columns(float2* out, const float2* inp, int64_t outer, int64_t inner, int width,
+                    int period, bool inverse) {
     using T = Tile<N, V, T_, 1>;
     launch(fft_columns_kernel<T, BLOCKS>, outer * cdiv(inner, T_), T::THREADS, T::BYTES,
-           out, inp, inner, n, inverse, inverse ? 1.0f / N : 1.0f);
+           out, inp, inner, width, period, inverse);
 }
 
-template <int N, int V, int ROWS, int BLOCKS>
-static void turned_rows(float2* out, const float2* inp, int64_t rows, int M, bool inverse) {
-    using T = Tile<N, V, 1, ROWS, true>;
-    launch(fft_turned_rows_kernel<T, ROWS, BLOCKS>, rows / ROWS, T::THREADS, T::BYTES, out,
-           inp, M, inverse, inverse ? 1.0f / N : 1.0f);
+// n = N1 * N2
+template <int N1, int V1, int T, int N2, int V2, int ROWS, int BLOCKS>
+static void two_halves(const Rows& x) {
+    using First = Tile<N1, V1, T, 1>;
+    using Second = Tile<N2, V2, 1, ROWS, true>;
+    int64_t at_once = std::min(x.rows, std::max<int64_t>(1, AT_ONCE / x.n)), done = 0;
+    int64_t buffers = at_once < x.rows ? 2 : 1;
+    Tensor between = torch::empty({buffers, at_once, x.n}, x.options);
+    for (int64_t row = 0, step = 0; row < x.rows + at_once; row += at_once, step++) {
+        float2* next = values(between) + step % buffers * at_once * x.n;
+        float2* before = values(between) + (step + 1) % buffers * at_once * x.n;
+        int64_t rows = std::max<int64_t>(0, std::min(at_once, x.rows - row));
+        int64_t done_blocks = done * (N1 / ROWS), blocks = rows * (N2 / T);
+        launch(fft_two_halves_kernel<First, Second, BLOCKS>, done_blocks + blocks,
+               First::THREADS, std::max(First::BYTES, Second::BYTES),
+               x.out + (row - done) * x.n, before, done_blocks, next, x.inp + row * x.n,
+               x.inverse);
+        done = rows;
+    }
+}
+
+static void two_passes(const Rows& x) {
+    auto run = x.n == 1 << 14   ? two_halves<64, 16, 64, 256, 16, 16, 4>
+               : x.n == 1 << 15 ? two_halves<128, 16, 32, 256, 16, 16, 4>
+               : x.n == 1 << 16 ? two_halves<256, 16, 16, 256, 16, 16, 4>
+               : x.n == 1 << 17 ? two_halves<512, 16, 8, 256, 16, 16, 4>
+               : x.n == 1 << 18 ? two_halves<1024, 32, 8, 256, 16, 16, 3>
+               : x.n == 1 << 19 ? two_halves<512, 32, 16, 1024, 32, 8, 3>
+                                : two_halves<1024, 32, 8, 1024, 32, 8, 3>;
+    run(x);
 }
 
 // The transform of columns (outer, N, inner) for N = 64 to 4096, a power of 2
 static void columns_of(int64_t N, float2* out, const float2* inp, int64_t outer,
-                       int64_t inner, int n, bool inverse) {
-    auto run = N == 64 ? columns<64, 8, 32, 4>
-               : N == 128 ? columns<128, 16, 32, 4>
-               : N == 256 ? columns<256, 16, 16, 4>
-               : N == 512 ? columns<512, 16, 8, 4>
-               : N == 1024 ? columns<1024, 32, 8, 2>
+                       int64_t inner, int width, int period, bool inverse) {
+    auto run = N == 64     ? columns<64, 16, 64, 4>
+               : N == 128  ? columns<128, 16, 32, 4>
+               : N == 256  ? columns<256, 16, 16, 4>
+               : N == 512  ? columns<512, 32, 16, 3>
+               : N == 1024 ? columns<1024, 32, 8, 3>
                : N == 2048 ? columns<2048, 32, 4, 2>
                            : columns<4096, 16, 4, 1>;
-    run(out, inp, outer, inner, n, inverse);
+    run(out, inp, outer, inner, width, period, inverse);
 }
 
-// n = N1 * N2 = 2^14 to 2^24, j = N2 j1 + j2 and k = k1 + N1 k2: transforms along j1,
-// turns, transforms along j2. So few rows at a time that what lies between them stays in
-// the L2 cache.
-static void two_passes(const Rows& x) {
-    int log = 0;
-    while (x.n >> log > 1) log++;
-    int64_t N2 = int64_t(1) << log / 2, N1 = x.n / N2;
-    auto second = N2 == 128 ? turned_rows<128, 16, 32, 4>
-                  : N2 == 256 ? turned_rows<256, 16, 16, 4>
-                  : N2 == 512 ? turned_rows<512, 16, 8, 4>
-                  : N2 == 1024 ? turned_rows<1024, 32, 8, 2>
-                  : N2 == 2048 ? turned_rows<2048, 32, 4, 2>
-                               : turned_rows<4096, 16, 4, 1>;
-    int64_t at_once = std::min(x.rows, std::max<int64_t>(1, AT_ONCE / x.n));
-    Tensor between = torch::empty({at_once, x.n}, x.options);
-    for (int64_t row = 0; row < x.rows; row += at_once) {
-        int64_t rows = std::min(at_once, x.rows - row);
-        columns_of(N1, values(between), x.inp + row * x.n, rows, N2, x.n, x.inverse);
-        second(x.out + row * x.n, values(between), rows * N1, N1, x.inverse);
-    }
+using LastTile = Tile<4096, 32, 1, 4>;
+constexpr int LAST_BYTES = 8 * 16384 + LastTile::BYTES;
+
+// An image of 4096 * 4096. Tiles of whole columns would be four wide; these, of all but
+// the last radix, are eight wide, and the rows' tiles do that radix as well.
+static void large_image(float2* out, const float2* inp, float2* between, bool inverse) {
+    constexpr int Q = LastTile::ROWS, W = LastTile::N, M = 4096 / Q;
+    columns_of(M, between, inp, 1, Q * W, W, 4096, inverse);
+    int64_t blocks = std::min(M, attribute(cudaDevAttrMultiProcessorCount));
+    launch(fft_last_rows_kernel<LastTile>, blocks, LastTile::THREADS, LAST_BYTES, out,
+           between, M, M, inverse);
 }
 
 // The factors 3, 5, 7, 8, 4, 2 of n; none if it has others
@@ -670,14 +772,14 @@ static void transform(const Rows& x) {
                         : x.n == 8 ? short_rows<8, 8, 128, 4>
                         : x.n == 16 ? short_rows<16, 4, 64, 4>
                         : x.n == 32 ? short_rows<32, 8, 64, 4>
-                        : x.n == 64 ? short_rows<64, 8, 32, 6>
+                        : x.n == 64 ? short_rows<64, 8, 16, 8>
                         : x.n == 128 ? short_rows<128, 16, 32, 4>
                         : x.n == 256 ? short_rows<256, 16, 16, 4>
                         : x.n == 512 ? short_rows<512, 16, 8, 4>
                         : x.n == 1024 ? short_rows<1024, 16, 4, 4>
                         : x.n == 2048 ? short_rows<2048, 16, 2, 4>
                         : x.n == 4096 ? short_rows<4096, 16, 1, 4>
-                        : x.n == 8192 ? short_rows<8192, 32, 1, 2>
+                        : x.n == 8192 ? short_rows<8192, 32, 1, 3>
                                       : nullptr;
     bool power_of_2 = (x.n & (x.n - 1)) == 0;
     Radices radices = radices_of(x.n);
@@ -690,7 +792,7 @@ static void transform(const Rows& x) {
                attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= LONG_BYTES &&
                reinterpret_cast<uintptr_t>(x.inp) % 16 == 0) {
         long_rows(x);
-    } else if (power_of_2 && x.n <= 1 << 24) {
+    } else if (power_of_2 && x.n <= 1 << 20) {
         two_passes(x);
     } else if (radices.count > 0) {
         mixed(x, radices);
@@ -794,14 +896,22 @@ Tensor irfft(Tensor inp, int64_t n) {
 
 static Tensor images(Tensor inp, bool inverse) {
     check_input("inp", inp, torch::kComplexFloat, 2);
-    Tensor out = complex_rows(inp, inverse);
-    if (inp.numel() == 0) return out;
     CUDAGuard guard(inp.device());
     int64_t H = inp.size(-2), W = inp.size(-1), N = inp.numel() / (H * W);
-    if (H >= 64 && H <= 4096 && (H & (H - 1)) == 0) {
-        columns_of(H, values(out), values(out), N, W, 0, inverse);
+    if (N > 0 && H == 4096 && W == LastTile::N &&
+        attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= LAST_BYTES) {
+        inp = inp.resolve_conj();
+        Tensor out = torch::empty_like(inp), between = torch::empty({H, W}, inp.options());
+        for (int64_t n = 0; n < N * H * W; n += H * W)
+            large_image(values(out) + n, values(inp) + n, values(between), inverse);
         C10_CUDA_KERNEL_LAUNCH_CHECK();
-    } else {
+        return out;
+    }
+    Tensor out = complex_rows(inp, inverse);
+    if (N > 0 && H >= 64 && H <= 4096 && (H & (H - 1)) == 0) {
+        columns_of(H, values(out), values(out), N, W, 1, 0, inverse);
+        C10_CUDA_KERNEL_LAUNCH_CHECK();
+    } else if (N > 0) {
         Tensor turned = complex_rows(out.transpose(-2, -1).contiguous(), inverse);
         out.copy_(turned.transpose(-2, -1));
     }
