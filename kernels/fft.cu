@@ -1,7 +1,7 @@
 // kernels/fft.cu
 // SPDX-License-Identifier: MIT
 // Discrete Fourier transforms, X[k] = sum over j of x[j] exp(-2 pi i j k / n), of any
-// length: of rows (..., n) and of images (..., H, W), complex64, contiguous; the inverse
+// length: of rows (..., n) and images (..., H, W), complex64, contiguous; the inverse
 // ones divide by n. Of real rows, float32, the n / 2 + 1 first values; irfft is given
 // those and n. Sizes below 2^31. Lengths that are powers of 2 are fast; other products
 // of 2, 3, 5 and 7 up to a block's shared memory take one pass as well, longer ones one
@@ -35,8 +35,12 @@ static __host__ __device__ constexpr int64_t cdiv(int64_t a, int64_t b) {
 }
 
 // complex numbers
-static __device__ float2 operator+(float2 a, float2 b) { return {a.x + b.x, a.y + b.y}; }
-static __device__ float2 operator-(float2 a, float2 b) { return {a.x - b.x, a.y - b.y}; }
+static __device__ float2 operator+(float2 a, float2 b) {
+    return {a.x + b.x, a.y + b.y};
+}
+static __device__ float2 operator-(float2 a, float2 b) {
+    return {a.x - b.x, a.y - b.y};
+}
 static __device__ float2 operator*(float s, float2 a) { return {s * a.x, s * a.y}; }
 static __device__ float2 operator*(float2 a, float2 b) {
     return {a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x};
@@ -140,8 +144,8 @@ template <int N_, int V_, int T_, int ROWS_, bool TURNED = false> struct Tile {
     static constexpr int GAP = V * T > BANKS ? V * T : BANKS;  // values between pads
     static __host__ __device__ constexpr int pad(int i) { return i + i / GAP * T; }
     // values of a row; TURNED: lanes of neighbouring rows then read different banks
-    static constexpr int PITCH =
-        TURNED ? (pad(N) + 31) / 32 * 32 + (ROWS < BANKS ? BANKS / ROWS : 1) : pad(N * T);
+    static constexpr int SHIFT = ROWS < BANKS ? BANKS / ROWS : 1;
+    static constexpr int PITCH = TURNED ? cdiv(pad(N), 32) * 32 + SHIFT : pad(N * T);
     static constexpr int BYTES = N == V ? 0 : PITCH * ROWS * (HALVES ? 4 : 8);
 
     static __device__ void sync() {  // of the threads of a transform
@@ -149,7 +153,7 @@ template <int N_, int V_, int T_, int ROWS_, bool TURNED = false> struct Tile {
         else __syncthreads();
     }
 
-    // Values v[r] go to `write + place(r)`; they come from t, t + LANES ... of lane `to`
+    // v[r] goes to `write + place(r)`; what comes are t, t + LANES ... of lane `to`
     template <typename Place> static __device__ __forceinline__ void exchange_by(
         float2* v, float* buffer, int write, Place place, Lane to) {
         int read = pad(to.t * T + to.column) + to.row * PITCH;
@@ -219,8 +223,8 @@ template <int N_, int V_, int T_, int ROWS_, bool TURNED = false> struct Tile {
         if constexpr (M < LANES) stages<M * V>(v, buffer, me, to);
     }
 
-    static __device__ __forceinline__ void transform(float2* v, float* buffer, Lane from,
-                                                     Lane to) {
+    static __device__ __forceinline__ void transform(
+        float2* v, float* buffer, Lane from, Lane to) {
 #pragma unroll
         for (int q = 0; q < V / FIRST; q++) butterfly<FIRST, V / FIRST>(v + q);
         if constexpr (N > V) stages<FIRST>(v, buffer, from, to);
@@ -242,7 +246,8 @@ template <typename Tile, typename Int> struct Order {
 // out, inp: (rows, N); a block takes Tile::ROWS of them
 template <typename Tile, int BLOCKS>
 __global__ void __launch_bounds__(Tile::THREADS, BLOCKS)
-fft_rows_kernel(float2* out, const float2* inp, int64_t rows, bool inverse, float scale) {
+fft_rows_kernel(float2* out, const float2* inp, int64_t rows, bool inverse,
+                float scale) {
     extern __shared__ __align__(16) float fft_shared[];
     int t = threadIdx.x % Tile::LANES, row_in_block = threadIdx.x / Tile::LANES;
     int64_t row = int64_t(blockIdx.x) * Tile::ROWS + row_in_block;
@@ -291,7 +296,8 @@ fft_long_rows_kernel(float2* out, const float2* inp, int64_t rows, bool inverse,
         Tile::transform(v, buffer, lane, lane);
 #pragma unroll
         for (int r = 0; r < Tile::V; r++)
-            out[row * Tile::N + lane.t + r * Tile::LANES] = inverse ? scale * v[r] : v[r];
+            out[row * Tile::N + lane.t + r * Tile::LANES] =
+                inverse ? scale * v[r] : v[r];
     }
 }
 
@@ -301,7 +307,8 @@ fft_long_rows_kernel(float2* out, const float2* inp, int64_t rows, bool inverse,
 // first holds values of all Q rows, then Tile::V of one.
 template <typename Tile>
 __global__ void __launch_bounds__(Tile::THREADS)
-fft_last_rows_kernel(float2* out, const float2* inp, int64_t groups, int M, bool inverse) {
+fft_last_rows_kernel(float2* out, const float2* inp, int64_t groups, int M,
+                     bool inverse) {
     constexpr int Q = Tile::ROWS, W = Tile::N, V = Tile::V, R = Tile::FIRST;
     constexpr int C = V / Q, STEP = Tile::THREADS;  // a thread's values of a row
     extern __shared__ __align__(16) float fft_shared[];
@@ -333,11 +340,11 @@ fft_last_rows_kernel(float2* out, const float2* inp, int64_t groups, int M, bool
 #pragma unroll
         for (int r = 0; r < V; r++)
             if (r % C < C / R) butterfly<R, C / R>(v + r);
-        Tile::exchange_by(
-            v, buffer, Tile::pad(u * R), [](int r) {
-                int c = r % C;
-                return r / C * Tile::PITCH + Tile::pad(c % (C / R) * STEP * R + c / (C / R));
-            }, lane);
+        auto place = [](int r) {  // of row r / C: value s of butterfly u + p STEP
+            int p = r % (C / R), s = r % C / (C / R);
+            return r / C * Tile::PITCH + Tile::pad(p * STEP * R + s);
+        };
+        Tile::exchange_by(v, buffer, Tile::pad(u * R), place, lane);
         Tile::template after_exchange<R>(v, buffer, lane, lane);
         float2* row = out + (group / M * M * Q + group % M + int64_t(lane.row) * M) * W;
 #pragma unroll
@@ -380,8 +387,8 @@ static __device__ __forceinline__ void columns_tile(float2* out, const float2* i
     }
 }
 
-// Of (outer, M, N) the tile of number `block`, ROWS rows, transformed along N; written as
-// (outer, N, M). The last exchange hands a row's neighbours to neighbouring threads.
+// Of (outer, M, N) the tile of number `block`, ROWS rows, transformed along N; written
+// as (outer, N, M). The last exchange hands a row's neighbours to neighbouring threads.
 template <typename Tile, int M>
 static __device__ __forceinline__ void turned_tile(float2* out, const float2* inp,
                                                    int64_t block, bool inverse) {
@@ -418,8 +425,8 @@ fft_columns_kernel(float2* out, const float2* inp, int64_t inner, int width, int
 // enough that what lies between the halves stays in the L2 cache.
 template <typename First, typename Second, int BLOCKS>
 __global__ void __launch_bounds__(First::THREADS, BLOCKS)
-fft_two_halves_kernel(float2* out, const float2* done, int64_t done_blocks, float2* next,
-                      const float2* inp, bool inverse) {
+fft_two_halves_kernel(float2* out, const float2* done, int64_t done_blocks,
+                      float2* next, const float2* inp, bool inverse) {
     static_assert(First::THREADS == Second::THREADS);
     constexpr int N1 = First::N, N2 = Second::N;
     int64_t block = int64_t(blockIdx.x) - done_blocks;
@@ -437,11 +444,11 @@ template <typename Int> static __device__ float2 root_of_one(Int x, Int period) 
     return quarters & 2 ? float2{-w.x, -w.y} : w;
 }
 
-// Butterfly i of a stage of radix R, m the product of the radices before it. `backwards`
-// reads for the inverse transform.
+// Butterfly i of a stage of radix R, m the product of the radices before it; reads
+// backwards for the inverse transform
 template <int R, typename Int>
-static __device__ __forceinline__ void stage(float2* dst, const float2* src, Int i, Int n,
-                                             Int m, bool backwards, float scale) {
+static __device__ __forceinline__ void stage(
+    float2* dst, const float2* src, Int i, Int n, Int m, bool backwards, float scale) {
     Int k = i % m;
     float2 v[R];
 #pragma unroll
@@ -504,24 +511,24 @@ __global__ void fft_mixed_kernel(float2* out, const float2* inp, int64_t rows, i
 
 // One stage of longer rows, from memory to memory: (rows, n), a thread a butterfly
 template <int R>
-__global__ void fft_stage_kernel(float2* out, const float2* inp, int64_t rows, int64_t n,
-                                 int64_t m, bool backwards, float scale) {
+__global__ void fft_stage_kernel(float2* out, const float2* inp, int64_t rows,
+                                 int64_t n, int64_t m, bool backwards, float scale) {
     int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, row = i / (n / R);
     if (row >= rows) return;
-    stage<R, int64_t>(out + row * n, inp + row * n, i % (n / R), n, m, backwards, scale);
+    stage<R>(out + row * n, inp + row * n, i % (n / R), n, m, backwards, scale);
 }
 
-// Bluestein: as j k = (j^2 + k^2 - (k - j)^2) / 2, with the chirp c[j] = exp(-pi i j^2 / n)
-// X[k] = c[k] sum over j of (x[j] c[j]) conj(c[k - j]), a convolution: a product of
-// transforms of any length m >= 2 n - 1.
+// Bluestein: as j k = (j^2 + k^2 - (k - j)^2) / 2, with c[j] = exp(-pi i j^2 / n)
+// X[k] = c[k] sum over j of (x[j] c[j]) conj(c[k - j]): a convolution, so a product of
+// transforms, of any length m >= 2 n - 1.
 static __device__ float2 chirp(int64_t j, int64_t n) {
     return root_of_one<int64_t>(j * j % (2 * n), 2 * n);
 }
 
 // out: (rows + 1, m), the rows of inp (rows, n) times c, then conj(c) both ways from 0;
 // zeros between
-__global__ void fft_chirp_kernel(float2* out, const float2* inp, int64_t rows, int64_t n,
-                                 int64_t m, bool inverse) {
+__global__ void fft_chirp_kernel(float2* out, const float2* inp, int64_t rows,
+                                 int64_t n, int64_t m, bool inverse) {
     int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, row = i / m, j = i % m;
     if (row > rows) return;
     float2 value = {0, 0};
@@ -541,8 +548,8 @@ __global__ void fft_filter_kernel(float2* spectra, int64_t rows, int64_t m) {
 }
 
 // out: (rows, n), the front of the rows of inp (rows, m) times c
-__global__ void fft_unchirp_kernel(float2* out, const float2* inp, int64_t rows, int64_t n,
-                                   int64_t m, float scale) {
+__global__ void fft_unchirp_kernel(float2* out, const float2* inp, int64_t rows,
+                                   int64_t n, int64_t m, float scale) {
     int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, row = i / n, k = i % n;
     if (row < rows) out[i] = scale * (inp[row * m + k] * chirp(k, n));
 }
@@ -554,12 +561,13 @@ __global__ void fft_real_kernel(float2* out, const float2* Z, int64_t rows, int6
     int64_t row = i / (h + 1), k = i % (h + 1);
     if (row >= rows) return;
     float2 a = Z[row * h + (k < h ? k : 0)], b = conj(Z[row * h + (k > 0 ? h - k : 0)]);
-    float2 even = 0.5f * (a + b), odd = 0.5f * (a - b);  // that of the odd places, times i
+    float2 even = 0.5f * (a + b), odd = 0.5f * (a - b);  // the latter times i
     out[i] = even + root_of_one<int64_t>(k, 2 * h) * float2{odd.y, -odd.x};
 }
 
 // The way back: Z (rows, h) from inp (rows, h + 1)
-__global__ void fft_to_real_kernel(float2* Z, const float2* inp, int64_t rows, int64_t h) {
+__global__ void fft_to_real_kernel(float2* Z, const float2* inp, int64_t rows,
+                                   int64_t h) {
     int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, row = i / h, k = i % h;
     if (row >= rows) return;
     float2 a = inp[row * (h + 1) + k], b = conj(inp[row * (h + 1) + h - k]);
@@ -580,9 +588,9 @@ __global__ void fft_real_parts_kernel(float* out, const float2* inp, int64_t num
     if (i < numel) out[i] = inp[i].x;
 }
 
-// out: (rows, n) from its front, inp (rows, h), the rest mirrored: X[n - k] = conj(X[k])
-__global__ void fft_mirror_kernel(float2* out, const float2* inp, int64_t rows, int64_t n,
-                                  int64_t h) {
+// out: (rows, n) from its front, inp (rows, h), mirrored: X[n - k] = conj(X[k])
+__global__ void fft_mirror_kernel(float2* out, const float2* inp, int64_t rows,
+                                  int64_t n, int64_t h) {
     int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, row = i / n, k = i % n;
     if (row >= rows) return;
     float2 value = k < h ? inp[row * h + k] : conj(inp[row * h + n - k]);
@@ -633,14 +641,14 @@ using LongTile = Tile<16384, 32, 1, 1>;
 constexpr int LONG_BYTES = 8 * LongTile::N + LongTile::BYTES;
 
 static void long_rows(const Rows& x) {
-    int64_t blocks = std::min<int64_t>(x.rows, attribute(cudaDevAttrMultiProcessorCount));
-    launch(fft_long_rows_kernel<LongTile>, blocks, LongTile::THREADS, LONG_BYTES, x.out,
-           x.inp, x.rows, x.inverse, x.scale());
+    int64_t blocks = attribute(cudaDevAttrMultiProcessorCount);
+    launch(fft_long_rows_kernel<LongTile>, std::min(blocks, x.rows), LongTile::THREADS,
+           LONG_BYTES, x.out, x.inp, x.rows, x.inverse, x.scale());
 }
 
 template <int N, int V, int T_, int BLOCKS>
-static void columns(float2* out, const float2* inp, int64_t outer, int64_t inner, int width,
-                    int period, bool inverse) {
+static void columns(float2* out, const float2* inp, int64_t outer, int64_t inner,
+                    int width, int period, bool inverse) {
     using T = Tile<N, V, T_, 1>;
     launch(fft_columns_kernel<T, BLOCKS>, outer * cdiv(inner, T_), T::THREADS, T::BYTES,
            out, inp, inner, width, period, inverse);
@@ -741,8 +749,8 @@ static void mixed(const Rows& x, const Radices& radices) {
     int lanes = 1;
     while (lanes < 256 && lanes * 8 < x.n) lanes *= 2;
     int rows = std::max<int64_t>(1, std::min<int64_t>(256 / lanes, 49152 / row_bytes));
-    launch(fft_mixed_kernel, cdiv(x.rows, rows), dim3(lanes, rows), rows * row_bytes, x.out,
-           x.inp, x.rows, int(x.n), radices, x.inverse, x.scale());
+    launch(fft_mixed_kernel, cdiv(x.rows, rows), dim3(lanes, rows), rows * row_bytes,
+           x.out, x.inp, x.rows, int(x.n), radices, x.inverse, x.scale());
 }
 
 static void transform(const Rows& x);
@@ -755,13 +763,13 @@ static void bluestein(const Rows& x) {
     float2* spectra = values(scratch);
     for (int64_t row = 0; row < x.rows; row += at_once) {
         int64_t rows = std::min(at_once, x.rows - row);
-        for_each((rows + 1) * m, fft_chirp_kernel, spectra, x.inp + row * x.n, rows, x.n,
-                 m, x.inverse);
+        for_each((rows + 1) * m, fft_chirp_kernel, spectra, x.inp + row * x.n, rows,
+                 x.n, m, x.inverse);
         transform({spectra, spectra, rows + 1, m, false, x.options});
         for_each(rows * m, fft_filter_kernel, spectra, rows, m);
         transform({spectra, spectra, rows, m, true, x.options});
-        for_each(rows * x.n, fft_unchirp_kernel, x.out + row * x.n, spectra, rows, x.n, m,
-                 x.scale());
+        for_each(rows * x.n, fft_unchirp_kernel, x.out + row * x.n, spectra, rows, x.n,
+                 m, x.scale());
     }
 }
 
@@ -784,7 +792,8 @@ static void transform(const Rows& x) {
     bool power_of_2 = (x.n & (x.n - 1)) == 0;
     Radices radices = radices_of(x.n);
     if (x.n == 1) {
-        C10_CUDA_CHECK(cudaMemcpyAsync(x.out, x.inp, 8 * x.rows, cudaMemcpyDeviceToDevice,
+        C10_CUDA_CHECK(cudaMemcpyAsync(x.out, x.inp, 8 * x.rows,
+                                       cudaMemcpyDeviceToDevice,
                                        getCurrentCUDAStream()));
     } else if (short_kernel) {
         short_kernel(x);
@@ -808,8 +817,8 @@ static void check_input(const char* name, const Tensor& x, torch::ScalarType typ
                     x.size(-1) <= INT_MAX && x.size(-dims) <= INT_MAX,
                 name, ": expected contiguous ", type, " on a CUDA device, ", dims,
                 " dimensions or more, the last ", dims, " from 1 to 2^31 - 1, got ",
-                x.scalar_type(), " on ", x.device(), ", shape ", x.sizes(), ", strides ",
-                x.strides());
+                x.scalar_type(), " on ", x.device(), ", shape ", x.sizes(),
+                ", strides ", x.strides());
 }
 
 static std::vector<int64_t> with_last(const Tensor& x, int64_t size) {
@@ -845,7 +854,8 @@ Tensor rfft(Tensor inp) {
     if (rows == 0) return out;
     if (n % 2 == 1) {
         Tensor full = complex_rows(inp.to(torch::kComplexFloat), false);
-        for_each(rows * (h + 1), fft_crop_kernel, values(out), values(full), rows, n, h + 1);
+        for_each(rows * (h + 1), fft_crop_kernel, values(out), values(full), rows, n,
+                 h + 1);
         C10_CUDA_KERNEL_LAUNCH_CHECK();
         return out;
     }
@@ -855,8 +865,8 @@ Tensor rfft(Tensor inp) {
     for (int64_t row = 0; row < rows; row += at_once) {
         int64_t now = std::min(at_once, rows - row);
         transform({values(Z), inp_pairs + row * h, now, h, false, options});
-        for_each(now * (h + 1), fft_real_kernel, values(out) + row * (h + 1), values(Z), now,
-                 h);
+        for_each(now * (h + 1), fft_real_kernel, values(out) + row * (h + 1), values(Z),
+                 now, h);
     }
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return out;
@@ -866,9 +876,9 @@ Tensor rfft(Tensor inp) {
 Tensor irfft(Tensor inp, int64_t n) {
     check_input("inp", inp, torch::kComplexFloat, 1);
     int64_t h = n / 2, rows = inp.numel() / inp.size(-1);
-    TORCH_CHECK(n >= 1 && n <= INT_MAX && inp.size(-1) == h + 1, "irfft: expected n from 1 "
-                "to 2^31 - 1 and inp of n / 2 + 1 columns, got n = ", n, ", inp of shape ",
-                inp.sizes());
+    TORCH_CHECK(n >= 1 && n <= INT_MAX && inp.size(-1) == h + 1, "irfft: expected n "
+                "from 1 to 2^31 - 1 and inp of n / 2 + 1 columns, got n = ", n,
+                ", inp of shape ", inp.sizes());
     CUDAGuard guard(inp.device());
     inp = inp.resolve_conj();
     auto options = inp.options();
@@ -876,7 +886,8 @@ Tensor irfft(Tensor inp, int64_t n) {
     if (rows == 0) return out;
     if (n % 2 == 1) {
         Tensor full = torch::empty({rows, n}, options);
-        for_each(rows * n, fft_mirror_kernel, values(full), values(inp), rows, n, h + 1);
+        for_each(rows * n, fft_mirror_kernel, values(full), values(inp), rows, n,
+                 h + 1);
         full = complex_rows(full, true);
         for_each(rows * n, fft_real_parts_kernel, out.data_ptr<float>(), values(full),
                  rows * n);
@@ -887,7 +898,8 @@ Tensor irfft(Tensor inp, int64_t n) {
     Tensor Z = torch::empty({at_once, h}, options);
     for (int64_t row = 0; row < rows; row += at_once) {
         int64_t now = std::min(at_once, rows - row);
-        for_each(now * h, fft_to_real_kernel, values(Z), values(inp) + row * (h + 1), now, h);
+        for_each(now * h, fft_to_real_kernel, values(Z), values(inp) + row * (h + 1),
+                 now, h);
         transform({values(out) + row * h, values(Z), now, h, true, options});
     }
     C10_CUDA_KERNEL_LAUNCH_CHECK();
@@ -901,7 +913,8 @@ static Tensor images(Tensor inp, bool inverse) {
     if (N > 0 && H == 4096 && W == LastTile::N &&
         attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= LAST_BYTES) {
         inp = inp.resolve_conj();
-        Tensor out = torch::empty_like(inp), between = torch::empty({H, W}, inp.options());
+        Tensor out = torch::empty_like(inp);
+        Tensor between = torch::empty({H, W}, inp.options());
         for (int64_t n = 0; n < N * H * W; n += H * W)
             large_image(values(out) + n, values(inp) + n, values(between), inverse);
         C10_CUDA_KERNEL_LAUNCH_CHECK();
