@@ -266,6 +266,53 @@ fft_rows_kernel(float2* out, const float2* inp, int64_t rows, bool inverse,
         out[t + r * Tile::LANES] = inverse ? scale * v[r] : v[r];
 }
 
+// Rows of 2 N real numbers, taken for N complex ones, even places + i odd places; out:
+// (rows, N + 1). Of the transform Z, the places k and N - k make up X[k].
+template <typename Tile, int BLOCKS>
+__global__ void __launch_bounds__(Tile::THREADS, BLOCKS)
+fft_real_rows_kernel(float2* out, const float2* inp, int64_t rows) {
+    constexpr int N = Tile::N, V = Tile::V;
+    extern __shared__ __align__(16) float fft_shared[];
+    int t = threadIdx.x % Tile::LANES, row_in_block = threadIdx.x / Tile::LANES;
+    int64_t row = int64_t(blockIdx.x) * Tile::ROWS + row_in_block;
+    bool inside = row < rows;
+    out += row * (N + 1), inp += row * N;
+
+    float2 v[V], w;
+#pragma unroll
+    for (int r = 0; r < V; r++) v[r] = inside ? inp[t + r * Tile::LANES] : float2{};
+    Lane lane{t, 0, row_in_block};
+    Tile::transform(v, fft_shared, lane, lane);
+
+    static_assert(!Tile::HALVES && 16 % V == 0);
+    float2* Z = reinterpret_cast<float2*>(fft_shared) + row_in_block * Tile::PITCH;
+    Tile::sync();  // what the buffer held has been read
+#pragma unroll
+    for (int r = 0; r < V; r++) Z[Tile::pad(t + r * Tile::LANES)] = v[r];
+    Tile::sync();  // Z is written
+    if (!inside) return;
+    sincospif(float(t) * (-1.0f / N), &w.y, &w.x);
+#pragma unroll
+    for (int r = 0; r < V; r++) {
+        int k = t + r * Tile::LANES;
+        float2 mirrored = conj(Z[Tile::pad((N - k) % N)]);
+        float2 even = 0.5f * (v[r] + mirrored), odd = 0.5f * (v[r] - mirrored);
+        odd = turned(w, r * 16 / V) * float2{odd.y, -odd.x};
+        out[k] = even + odd;
+        if (k == 0) out[N] = even - odd;
+    }
+}
+
+// Begins to copy VALUES values to shared memory, 16 bytes at a time, if they exist
+template <int VALUES, int THREADS>
+static __device__ __forceinline__ void fetch(float2* next, const float2* from,
+                                             bool exists) {
+#pragma unroll
+    for (int i = 2 * threadIdx.x; i < VALUES; i += 2 * THREADS)
+        if (exists) __pipeline_memcpy_async(next + i, from + i, 16);
+    __pipeline_commit();
+}
+
 // The same for rows so long that a multiprocessor holds one at a time. Its block goes
 // through many rows, and fetches the next one into shared memory while it computes.
 template <typename Tile>
@@ -275,16 +322,10 @@ fft_long_rows_kernel(float2* out, const float2* inp, int64_t rows, bool inverse,
     extern __shared__ __align__(16) float fft_shared[];
     float2* next = reinterpret_cast<float2*>(fft_shared);  // (N)
     float* buffer = fft_shared + 2 * Tile::N;
-    auto fetch = [&](int64_t row) {  // 16 bytes at a time
-        auto* from = reinterpret_cast<const float4*>(inp + row * Tile::N);
-#pragma unroll
-        for (int i = threadIdx.x; i < Tile::N / 2; i += Tile::THREADS)
-            if (row < rows) __pipeline_memcpy_async(next + 2 * i, from + i, 16);
-        __pipeline_commit();
-    };
     Lane lane{int(threadIdx.x), 0, 0};
     Order<Tile, int> order(lane.t, 1, inverse);
-    fetch(blockIdx.x);
+    inp += blockIdx.x * int64_t(Tile::N);
+    fetch<Tile::N, Tile::THREADS>(next, inp, true);
     for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
         __pipeline_wait_prior(0);
         __syncthreads();  // what all threads have fetched is there
@@ -292,7 +333,8 @@ fft_long_rows_kernel(float2* out, const float2* inp, int64_t rows, bool inverse,
 #pragma unroll
         for (int r = 0; r < Tile::V; r++) v[r] = next[order[r]];
         __syncthreads();  // all has been read, and may be overwritten
-        fetch(row + gridDim.x);
+        inp += gridDim.x * int64_t(Tile::N);
+        fetch<Tile::N, Tile::THREADS>(next, inp, row + gridDim.x < rows);
         Tile::transform(v, buffer, lane, lane);
 #pragma unroll
         for (int r = 0; r < Tile::V; r++)
@@ -316,14 +358,8 @@ fft_last_rows_kernel(float2* out, const float2* inp, int64_t groups, int M,
     float* buffer = fft_shared + 2 * Q * W;
     int u = threadIdx.x;
     Lane lane{u % Tile::LANES, 0, u / Tile::LANES};
-    auto fetch = [&](int64_t group) {
-        auto* from = reinterpret_cast<const float4*>(inp + group * Q * W);
-#pragma unroll
-        for (int i = u; i < Q * W / 2; i += STEP)
-            if (group < groups) __pipeline_memcpy_async(next + 2 * i, from + i, 16);
-        __pipeline_commit();
-    };
-    fetch(blockIdx.x);
+    inp += blockIdx.x * int64_t(Q * W);
+    fetch<Q * W, STEP>(next, inp, true);
     for (int64_t group = blockIdx.x; group < groups; group += gridDim.x) {
         __pipeline_wait_prior(0);
         __syncthreads();  // what all threads have fetched is there
@@ -334,7 +370,8 @@ fft_last_rows_kernel(float2* out, const float2* inp, int64_t groups, int M,
             v[r] = next[inverse ? (Q - q) % Q * W + (W - w) % W : q * W + w];
         }
         __syncthreads();  // all has been read, and may be overwritten
-        fetch(group + gridDim.x);
+        inp += gridDim.x * int64_t(Q * W);
+        fetch<Q * W, STEP>(next, inp, group + gridDim.x < groups);
 #pragma unroll
         for (int c = 0; c < C; c++) butterfly<Q, C>(v + c);
 #pragma unroll
@@ -637,6 +674,13 @@ template <int N, int V, int ROWS, int BLOCKS> static void short_rows(const Rows&
            x.out, x.inp, x.rows, x.inverse, x.scale());
 }
 
+template <int N, int ROWS>
+static void real_rows(float2* out, const float2* inp, int64_t rows) {
+    using T = Tile<N, 16, 1, ROWS>;
+    launch(fft_real_rows_kernel<T, 4>, cdiv(rows, ROWS), T::THREADS, T::BYTES, out, inp,
+           rows);
+}
+
 using LongTile = Tile<16384, 32, 1, 1>;
 constexpr int LONG_BYTES = 8 * LongTile::N + LongTile::BYTES;
 
@@ -860,6 +904,17 @@ Tensor rfft(Tensor inp) {
         return out;
     }
     auto* inp_pairs = static_cast<const float2*>(inp.data_ptr());
+    auto in_one_pass = n == 512    ? real_rows<256, 16>
+                       : n == 1024 ? real_rows<512, 8>
+                       : n == 2048 ? real_rows<1024, 4>
+                       : n == 4096 ? real_rows<2048, 2>
+                       : n == 8192 ? real_rows<4096, 1>
+                                   : nullptr;
+    if (in_one_pass) {
+        in_one_pass(values(out), inp_pairs, rows);
+        C10_CUDA_KERNEL_LAUNCH_CHECK();
+        return out;
+    }
     int64_t at_once = std::min(rows, std::max<int64_t>(1, AT_ONCE / h));
     Tensor Z = torch::empty({at_once, h}, options);
     for (int64_t row = 0; row < rows; row += at_once) {

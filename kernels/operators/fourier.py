@@ -7,7 +7,7 @@ the gradient of a transform is a transform the other way.
 import torch
 from torch import Tensor
 
-from kernels.operators._register import gradient_of, operator
+from kernels.operators._register import cast_inputs, gradient_of, operator
 
 
 def _like(inp):
@@ -28,6 +28,7 @@ _rfft = operator("rfft(Tensor inp) -> Tensor", "fft", _rfft_like)
 _irfft = operator("irfft(Tensor inp, int n) -> Tensor", "fft", _irfft_like)
 _fft2 = operator("fft2(Tensor inp) -> Tensor", "fft", _like)
 _ifft2 = operator("ifft2(Tensor inp) -> Tensor", "fft", _like)
+cast_inputs(_rfft, torch.float32)  # the others take complex numbers, which autocast leaves alone
 
 
 @gradient_of(_fft)

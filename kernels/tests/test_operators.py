@@ -220,7 +220,7 @@ ROWS = [
             (kernels.ifft2, torch.fft.ifft2, [(2, 3), (2, 64, 6), (5, 11)]),
         )
     ],
-    row(rfft(kernels.rfft), rfft(torch.fft.rfft), one, (2, 4), (5,), (2, 3, 36), autocast=None),
+    row(rfft(kernels.rfft), rfft(torch.fft.rfft), one, (2, 4), (5,), (2, 3, 36)),
     row(
         of_parts(kernels.irfft),
         of_parts(torch.fft.irfft),
