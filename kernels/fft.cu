@@ -3,14 +3,14 @@
 // Discrete Fourier transforms, X[k] = sum over j of x[j] exp(-2 pi i j k / n), of any
 // length: of rows (..., n) and images (..., H, W), complex64, contiguous; the inverse
 // ones divide by n. Of real rows, float32, the n / 2 + 1 first values; irfft is given
-// those and n. Sizes below 2^31. Lengths that are powers of 2 are fast; other products
-// of 2, 3, 5 and 7 up to a block's shared memory take one pass as well, longer ones one
-// pass a factor; any other length goes by Bluestein, at the cost of two powers of 2.
-// Moves 16 bytes a complex value up to n = 8192, and up to 16384 where a block may have
-// 200 KB of shared memory; up to 2^24 as many and those of an intermediate result that
-// stays in the L2 cache; 32 for images.
-// Scratch memory: 16 MB or one row for n above that; for Bluestein 64 MB or 4 rows; an
-// image where H is neither a power of 2 nor below 4097; real rows as complex ones.
+// those and n. Sizes below 2^31. Powers of 2 are fast; other products of 2, 3, 5 and 7
+// take one pass as long as a row fits into shared memory twice, longer ones one a factor;
+// any other length is computed by three transforms of a power of 2 (Bluestein).
+// Moves 16 bytes a complex value up to n = 8192, and at 16384 where a block may have 218
+// KB of shared memory; 32 up to 2^20 and for images, 48 up to 2^27. rfft: half of that
+// up to n = 8192.
+// Scratch memory: as much as the result, where there is more than one pass; with
+// Bluestein, and for real rows that take more than one, 128 MB or two rows.
 // Notebook: 11c_fast_fft. Own code; Stockham's order as in Govindaraju et al.,
 // "High performance discrete Fourier transforms on graphics processors" (2008).
 //
@@ -133,7 +133,8 @@ static constexpr int first_radix(int N, int V) {
 // each. A thread holds V of them, LANES apart: t, t + LANES, ... Stockham's order: a
 // stage of radix R takes values N / R apart and leaves them where the next stage finds
 // its own N / R apart; the first stage does the radix that is left over, the others V.
-template <int N_, int V_, int T_, int ROWS_, bool TURNED = false> struct Tile {
+template <int N_, int V_, int T_, int ROWS_, bool TURNED = false, bool KEPT = false>
+struct Tile {
     static constexpr int N = N_, V = V_, T = T_, ROWS = ROWS_;
     static constexpr int LANES = N / V, FIRST = first_radix(N, V);
     static constexpr int THREADS = LANES * T * ROWS;
@@ -146,7 +147,9 @@ template <int N_, int V_, int T_, int ROWS_, bool TURNED = false> struct Tile {
     // values of a row; TURNED: lanes of neighbouring rows then read different banks
     static constexpr int SHIFT = ROWS < BANKS ? BANKS / ROWS : 1;
     static constexpr int PITCH = TURNED ? cdiv(pad(N), 32) * 32 + SHIFT : pad(N * T);
-    static constexpr int BYTES = N == V ? 0 : PITCH * ROWS * (HALVES ? 4 : 8);
+    static constexpr int FLOATS = N == V ? 0 : PITCH * ROWS * (HALVES ? 1 : 2);
+    // KEPT: behind the values stand the roots of both stages, three a thread
+    static constexpr int BYTES = 4 * FLOATS + (KEPT ? 2 * 3 * 8 * THREADS : 0);
 
     static __device__ void sync() {  // of the threads of a transform
         if constexpr (LANES <= 32 && T == 1 && !TURNED) __syncwarp();
@@ -186,25 +189,44 @@ template <int N_, int V_, int T_, int ROWS_, bool TURNED = false> struct Tile {
         exchange_by(v, buffer, write, place, to);
     }
 
-    // v[s] times w^(s k), w = exp(-2 pi i / (M V)). Sine and cosine cost as much as six
-    // products: they are computed for s = 1, 4 and 16, and the others multiplied.
-    template <int M> static __device__ __forceinline__ void twiddle(float2* v, int k) {
-        auto root = [&](int s) {  // w^(s k); the quotient is exact, M V a power of 2
-            float2 w;
-            sincospif(float(s * k) * (-2.0f / (M * V)), &w.y, &w.x);
-            return w;
-        };
-        float2 low[4], high[8];  // of s % 4, of s / 4
-        low[1] = root(1), low[2] = low[1] * low[1], low[3] = low[2] * low[1];
-        if constexpr (V > 4) high[1] = root(4);
+    // w[i] = w^(s k) for s = 1, 4, 16, w = exp(-2 pi i / (M V))
+    template <int M> static __device__ __forceinline__ void roots(float2* w, int k) {
+#pragma unroll
+        for (int i = 0, s = 1; s < V && i < 3; i++, s *= 4)  // the quotient is exact
+            sincospif(float(s * k) * (-2.0f / (M * V)), &w[i].y, &w[i].x);
+    }
+
+    // The place of this thread's kept roots; i from 0 to 2
+    template <int M> static __device__ float2& kept(float* buffer, int i) {
+        static_assert(M == FIRST || M == FIRST * V);
+        int place = (3 * (M > FIRST) + i) * THREADS + threadIdx.x;
+        return reinterpret_cast<float2*>(buffer + FLOATS)[place];
+    }
+    template <int M> static __device__ void keep_roots(float* buffer, int t) {
+        float2 w[3];
+        roots<M>(w, t % M);
+        for (int i = 0; i < 3; i++) kept<M>(buffer, i) = w[i];
+        if constexpr (M < LANES) keep_roots<M * V>(buffer, t);
+    }
+
+    // v[s] times w^(s k). Sine and cosine cost as much as six products: `roots` has
+    // those of s = 1, 4, 16, and the others are products.
+    template <int M>
+    static __device__ __forceinline__ void twiddle(float2* v, float* buffer, int k) {
+        float2 w[3], low[4], high[8];  // of s % 4, of s / 4
+        if constexpr (KEPT)
+            for (int i = 0; i < 3; i++) w[i] = kept<M>(buffer, i);
+        else roots<M>(w, k);
+        low[1] = w[0], low[2] = low[1] * low[1], low[3] = low[2] * low[1];
+        if constexpr (V > 4) high[1] = w[1];
         if constexpr (V > 8) high[2] = high[1] * high[1], high[3] = high[2] * high[1];
-        if constexpr (V > 16) high[4] = root(16);
+        if constexpr (V > 16) high[4] = w[2];
 #pragma unroll
         for (int a = 5; a < V / 4; a++) high[a] = high[4] * high[a - 4];
 #pragma unroll
         for (int s = 1; s < V; s++) {
-            float2 w = s < 4 ? low[s] : high[s / 4];
-            v[s] = v[s] * (s < 4 || s % 4 == 0 ? w : w * low[s % 4]);
+            float2 root = s < 4 ? low[s] : high[s / 4];
+            v[s] = v[s] * (s < 4 || s % 4 == 0 ? root : root * low[s % 4]);
         }
     }
 
@@ -218,7 +240,7 @@ template <int N_, int V_, int T_, int ROWS_, bool TURNED = false> struct Tile {
 
     template <int M> static __device__ __forceinline__ void after_exchange(
         float2* v, float* buffer, Lane me, Lane to) {
-        twiddle<M>(v, me.t % M);
+        twiddle<M>(v, buffer, me.t % M);
         butterfly<V, 1>(v);
         if constexpr (M < LANES) stages<M * V>(v, buffer, me, to);
     }
@@ -324,6 +346,7 @@ fft_long_rows_kernel(float2* out, const float2* inp, int64_t rows, bool inverse,
     float* buffer = fft_shared + 2 * Tile::N;
     Lane lane{int(threadIdx.x), 0, 0};
     Order<Tile, int> order(lane.t, 1, inverse);
+    Tile::template keep_roots<Tile::FIRST>(buffer, lane.t);
     inp += blockIdx.x * int64_t(Tile::N);
     fetch<Tile::N, Tile::THREADS>(next, inp, true);
     for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -358,6 +381,7 @@ fft_last_rows_kernel(float2* out, const float2* inp, int64_t groups, int M,
     float* buffer = fft_shared + 2 * Q * W;
     int u = threadIdx.x;
     Lane lane{u % Tile::LANES, 0, u / Tile::LANES};
+    Tile::template keep_roots<R>(buffer, lane.t);
     inp += blockIdx.x * int64_t(Q * W);
     fetch<Q * W, STEP>(next, inp, true);
     for (int64_t group = blockIdx.x; group < groups; group += gridDim.x) {
@@ -424,18 +448,20 @@ static __device__ __forceinline__ void columns_tile(float2* out, const float2* i
     }
 }
 
-// Of (outer, M, N) the tile of number `block`, ROWS rows, transformed along N; written
-// as (outer, N, M). The last exchange hands a row's neighbours to neighbouring threads.
-template <typename Tile, int M>
+// Of (outer, M, P, N) the tile of number `block`, ROWS neighbours along M, transformed
+// along N; written as (outer, N, P, M). The last exchange hands neighbours
+// to neighbouring threads.
+template <typename Tile>
 static __device__ __forceinline__ void turned_tile(float2* out, const float2* inp,
-                                                   int64_t block, bool inverse) {
+                                                   int64_t block, int M, int P,
+                                                   bool inverse) {
     extern __shared__ __align__(16) float fft_shared[];
     Lane from{int(threadIdx.x) % Tile::LANES, 0, int(threadIdx.x) / Tile::LANES};
     Lane to{int(threadIdx.x) / Tile::ROWS, 0, int(threadIdx.x) % Tile::ROWS};
-    int64_t row = block * Tile::ROWS;
-    static_assert(M % Tile::ROWS == 0);
-    inp += (row + from.row) * Tile::N;
-    out += row / M * M * Tile::N + row % M + to.row;
+    int64_t tiles = M / Tile::ROWS, m = block % tiles * Tile::ROWS;
+    int64_t p = block / tiles % P, outer = block / tiles / P;
+    inp += ((outer * M + m + from.row) * P + p) * Tile::N;
+    out += (outer * Tile::N * P + p) * M + m + to.row;
 
     Order<Tile, int> order(from.t, 1, inverse);
     float2 v[Tile::V];
@@ -444,7 +470,7 @@ static __device__ __forceinline__ void turned_tile(float2* out, const float2* in
     Tile::transform(v, fft_shared, from, to);
 #pragma unroll
     for (int r = 0; r < Tile::V; r++) {
-        float2* place = out + (to.t + r * Tile::LANES) * M;
+        float2* place = out + (to.t + r * Tile::LANES) * (int64_t(P) * M);
         *place = inverse ? (1.0f / Tile::N) * v[r] : v[r];
     }
 }
@@ -456,19 +482,10 @@ fft_columns_kernel(float2* out, const float2* inp, int64_t inner, int width, int
     columns_tile<Tile>(out, inp, blockIdx.x, inner, width, period, inverse);
 }
 
-// Rows of n = N1 * N2, j = N2 j1 + j2 and k = k1 + N1 k2: transforms along j1, turns,
-// transforms along j2. The first blocks do the second half of rows whose first half is
-// done, the others the first half of the next rows: as many in flight as fit, and few
-// enough that what lies between the halves stays in the L2 cache.
-template <typename First, typename Second, int BLOCKS>
-__global__ void __launch_bounds__(First::THREADS, BLOCKS)
-fft_two_halves_kernel(float2* out, const float2* done, int64_t done_blocks,
-                      float2* next, const float2* inp, bool inverse) {
-    static_assert(First::THREADS == Second::THREADS);
-    constexpr int N1 = First::N, N2 = Second::N;
-    int64_t block = int64_t(blockIdx.x) - done_blocks;
-    if (block < 0) turned_tile<Second, N1>(out, done, blockIdx.x, inverse);
-    else columns_tile<First, int>(next, inp, block, N2, 1, N1 * N2, inverse);
+template <typename Tile, int BLOCKS>
+__global__ void __launch_bounds__(Tile::THREADS, BLOCKS)
+fft_turned_rows_kernel(float2* out, const float2* inp, int M, int P, bool inverse) {
+    turned_tile<Tile>(out, inp, blockIdx.x, M, P, inverse);
 }
 
 // exp(-2 pi i x / period), exact to 1e-7 for any period: of a turn's quarters the
@@ -506,7 +523,7 @@ static __device__ void row_stage(float2* dst, const float2* src, int n, int m) {
         stage<R, int>(dst, src, i, n, m, false, 1.0f);
 }
 
-constexpr int64_t AT_ONCE = 1 << 21;  // values, 16 MB, of an intermediate result
+constexpr int64_t AT_ONCE = 1 << 24;  // values, 128 MB, of an intermediate result
 constexpr int MAX_STAGES = 32;
 
 struct Radices {
@@ -681,7 +698,7 @@ static void real_rows(float2* out, const float2* inp, int64_t rows) {
            rows);
 }
 
-using LongTile = Tile<16384, 32, 1, 1>;
+using LongTile = Tile<16384, 32, 1, 1, false, true>;
 constexpr int LONG_BYTES = 8 * LongTile::N + LongTile::BYTES;
 
 static void long_rows(const Rows& x) {
@@ -698,38 +715,6 @@ static void columns(float2* out, const float2* inp, int64_t outer, int64_t inner
            out, inp, inner, width, period, inverse);
 }
 
-// n = N1 * N2
-template <int N1, int V1, int T, int N2, int V2, int ROWS, int BLOCKS>
-static void two_halves(const Rows& x) {
-    using First = Tile<N1, V1, T, 1>;
-    using Second = Tile<N2, V2, 1, ROWS, true>;
-    int64_t at_once = std::min(x.rows, std::max<int64_t>(1, AT_ONCE / x.n)), done = 0;
-    int64_t buffers = at_once < x.rows ? 2 : 1;
-    Tensor between = torch::empty({buffers, at_once, x.n}, x.options);
-    for (int64_t row = 0, step = 0; row < x.rows + at_once; row += at_once, step++) {
-        float2* next = values(between) + step % buffers * at_once * x.n;
-        float2* before = values(between) + (step + 1) % buffers * at_once * x.n;
-        int64_t rows = std::max<int64_t>(0, std::min(at_once, x.rows - row));
-        int64_t done_blocks = done * (N1 / ROWS), blocks = rows * (N2 / T);
-        launch(fft_two_halves_kernel<First, Second, BLOCKS>, done_blocks + blocks,
-               First::THREADS, std::max(First::BYTES, Second::BYTES),
-               x.out + (row - done) * x.n, before, done_blocks, next, x.inp + row * x.n,
-               x.inverse);
-        done = rows;
-    }
-}
-
-static void two_passes(const Rows& x) {
-    auto run = x.n == 1 << 14   ? two_halves<64, 16, 64, 256, 16, 16, 4>
-               : x.n == 1 << 15 ? two_halves<128, 16, 32, 256, 16, 16, 4>
-               : x.n == 1 << 16 ? two_halves<256, 16, 16, 256, 16, 16, 4>
-               : x.n == 1 << 17 ? two_halves<512, 16, 8, 256, 16, 16, 4>
-               : x.n == 1 << 18 ? two_halves<1024, 32, 8, 256, 16, 16, 3>
-               : x.n == 1 << 19 ? two_halves<512, 32, 16, 1024, 32, 8, 3>
-                                : two_halves<1024, 32, 8, 1024, 32, 8, 3>;
-    run(x);
-}
-
 // The transform of columns (outer, N, inner) for N = 64 to 4096, a power of 2
 static void columns_of(int64_t N, float2* out, const float2* inp, int64_t outer,
                        int64_t inner, int width, int period, bool inverse) {
@@ -743,17 +728,47 @@ static void columns_of(int64_t N, float2* out, const float2* inp, int64_t outer,
     run(out, inp, outer, inner, width, period, inverse);
 }
 
-using LastTile = Tile<4096, 32, 1, 4>;
+template <int N, int V, int ROWS, int BLOCKS>
+static void turned_rows(float2* out, const float2* inp, int64_t outer, int M, int P,
+                        bool inverse) {
+    using T = Tile<N, V, 1, ROWS, true>;
+    launch(fft_turned_rows_kernel<T, BLOCKS>, outer * M * P / ROWS, T::THREADS,
+           T::BYTES, out, inp, M, P, inverse);
+}
+
+// n = N1 * N2 = 2^14 to 2^20, j = N2 j1 + j2 and k = k1 + N1 k2: transforms along j1,
+// turns, transforms along j2
+static void two_passes(const Rows& x) {
+    int64_t N2 = x.n <= 1 << 18 ? 256 : 1024, N1 = x.n / N2;
+    auto second = N2 == 256 ? turned_rows<256, 16, 16, 4> : turned_rows<1024, 32, 8, 3>;
+    Tensor between = torch::empty({x.rows, x.n}, x.options);
+    columns_of(N1, values(between), x.inp, x.rows, N2, 1, x.n, x.inverse);
+    second(x.out, values(between), x.rows, N1, 1, x.inverse);
+}
+
+// n = N1 * N2 * N3 = 2^21 to 2^27: N1 before the rest as in two passes, then N2, N3
+static void three_passes(const Rows& x) {
+    int64_t N3 = 256, N2 = x.n < 1 << 23 ? 128 : 256, N1 = x.n / N2 / N3;
+    Tensor between = torch::empty({x.rows, x.n}, x.options);
+    float2* half = values(between);
+    columns_of(N1, half, x.inp, x.rows, N2 * N3, 1, x.n, x.inverse);
+    columns_of(N2, half, half, x.rows * N1, N3, 1, N2 * N3, x.inverse);
+    turned_rows<256, 16, 16, 4>(x.out, half, x.rows, N1, N2, x.inverse);
+}
+
+using LastTile = Tile<4096, 32, 1, 4, false, true>;
 constexpr int LAST_BYTES = 8 * 16384 + LastTile::BYTES;
 
-// An image of 4096 * 4096. Tiles of whole columns would be four wide; these, of all but
+// Images of 4096 * 4096. Tiles of whole columns would be four wide; these, of all but
 // the last radix, are eight wide, and the rows' tiles do that radix as well.
-static void large_image(float2* out, const float2* inp, float2* between, bool inverse) {
+static void large_images(float2* out, const float2* inp, int64_t images, bool inverse,
+                         const torch::TensorOptions& options) {
     constexpr int Q = LastTile::ROWS, W = LastTile::N, M = 4096 / Q;
-    columns_of(M, between, inp, 1, Q * W, W, 4096, inverse);
-    int64_t blocks = std::min(M, attribute(cudaDevAttrMultiProcessorCount));
-    launch(fft_last_rows_kernel<LastTile>, blocks, LastTile::THREADS, LAST_BYTES, out,
-           between, M, M, inverse);
+    Tensor between = torch::empty({images, 4096, W}, options);
+    columns_of(M, values(between), inp, images, Q * W, W, 4096, inverse);
+    int64_t blocks = attribute(cudaDevAttrMultiProcessorCount);
+    launch(fft_last_rows_kernel<LastTile>, std::min(blocks, M * images),
+           LastTile::THREADS, LAST_BYTES, out, values(between), M * images, M, inverse);
 }
 
 // The factors 3, 5, 7, 8, 4, 2 of n; none if it has others
@@ -802,7 +817,7 @@ static void transform(const Rows& x);
 static void bluestein(const Rows& x) {
     int64_t m = 1;
     while (m < 2 * x.n - 1) m *= 2;
-    int64_t at_once = std::min(x.rows, std::max<int64_t>(1, 4 * AT_ONCE / m));
+    int64_t at_once = std::min(x.rows, std::max<int64_t>(1, AT_ONCE / m));
     Tensor scratch = torch::empty({at_once + 1, m}, x.options);
     float2* spectra = values(scratch);
     for (int64_t row = 0; row < x.rows; row += at_once) {
@@ -847,6 +862,8 @@ static void transform(const Rows& x) {
         long_rows(x);
     } else if (power_of_2 && x.n <= 1 << 20) {
         two_passes(x);
+    } else if (power_of_2 && x.n <= 1 << 27) {
+        three_passes(x);
     } else if (radices.count > 0) {
         mixed(x, radices);
     } else {
@@ -965,18 +982,17 @@ static Tensor images(Tensor inp, bool inverse) {
     check_input("inp", inp, torch::kComplexFloat, 2);
     CUDAGuard guard(inp.device());
     int64_t H = inp.size(-2), W = inp.size(-1), N = inp.numel() / (H * W);
-    if (N > 0 && H == 4096 && W == LastTile::N &&
-        attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= LAST_BYTES) {
+    int shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    if (N > 0 && H == 4096 && W == LastTile::N && shared_bytes >= LAST_BYTES) {
         inp = inp.resolve_conj();
         Tensor out = torch::empty_like(inp);
-        Tensor between = torch::empty({H, W}, inp.options());
-        for (int64_t n = 0; n < N * H * W; n += H * W)
-            large_image(values(out) + n, values(inp) + n, values(between), inverse);
+        large_images(values(out), values(inp), N, inverse, inp.options());
         C10_CUDA_KERNEL_LAUNCH_CHECK();
         return out;
     }
     Tensor out = complex_rows(inp, inverse);
-    if (N > 0 && H >= 64 && H <= 4096 && (H & (H - 1)) == 0) {
+    int64_t tallest = shared_bytes < 70 * 1024 ? 2048 : 4096;
+    if (N > 0 && H >= 64 && H <= tallest && (H & (H - 1)) == 0) {
         columns_of(H, values(out), values(out), N, W, 1, 0, inverse);
         C10_CUDA_KERNEL_LAUNCH_CHECK();
     } else if (N > 0) {
