@@ -13,6 +13,7 @@ NotImplementedError for derivatives in forward mode.
 from kernels.operators.activations import gelu, relu, softmax
 from kernels.operators.attention import attention
 from kernels.operators.convolution import conv2d, max_pool2d
+from kernels.operators.fourier import fft, fft2, ifft, ifft2, irfft, rfft
 from kernels.operators.losses import cross_entropy
 from kernels.operators.norms import batch_norm2d, layer_norm, rms_norm
 from kernels.operators.optimizers import adamw, sgd, sgd_momentum
@@ -25,13 +26,19 @@ __all__ = [
     "batch_norm2d",
     "conv2d",
     "cross_entropy",
+    "fft",
+    "fft2",
     "gelu",
+    "ifft",
+    "ifft2",
+    "irfft",
     "layer_norm",
     "linear",
     "matmul",
     "max_pool2d",
     "quantized_linear",
     "relu",
+    "rfft",
     "rms_norm",
     "sgd",
     "sgd_momentum",

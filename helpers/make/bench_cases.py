@@ -172,6 +172,59 @@ def _sum():
         yield _moving(f"{name}, 2²⁸", x.itemsize * 2**28, eager, ours, **rival)
 
 
+def _transforming(name: str, bytes: int, eager: Callable, ours: Callable) -> Work:
+    """Return a Fourier transform; PyTorch's is cuFFT, compiled or not."""
+    work = _moving(name, bytes, eager, ours)
+    del work.candidates["torch.compile"]
+    return work
+
+
+@_case
+def _fft():
+    fft = kernel("fft")
+    values = torch.randn(2**26, dtype=torch.complex64, device="cuda")
+    for n, of in (
+        (64, "64"),
+        (1024, "1024"),
+        (4096, "4096"),
+        (8192, "8192"),
+        (2**14, "16384"),
+        (2**16, "2¹⁶"),
+        (2**20, "2²⁰"),
+        (6000, "6000"),
+        (10007, "10007"),
+    ):
+        x = values[: len(values) // n * n].view(-1, n)
+        yield _transforming(
+            f"{len(x):,} rows of {of}".replace(",", " "),
+            16 * x.numel(),
+            functools.partial(torch.fft.fft, x),
+            functools.partial(fft.fft_forward, x),
+        )
+    images = values.view(4, 4096, 4096)
+    yield _transforming(
+        "4 images of 4096 × 4096",
+        16 * images.numel(),
+        functools.partial(torch.fft.fft2, images),
+        functools.partial(fft.fft2, images),
+    )
+    real = _rand(8192, 8192)
+    half = torch.fft.rfft(real)
+    bytes = 4 * real.numel() + 8 * half.numel()
+    yield _transforming(
+        "real, 8192 rows of 8192",
+        bytes,
+        functools.partial(torch.fft.rfft, real),
+        functools.partial(fft.rfft, real),
+    )
+    yield _transforming(
+        "back to real, 8192 rows of 8192",
+        bytes,
+        functools.partial(torch.fft.irfft, half, 8192),
+        functools.partial(fft.irfft, half, 8192),
+    )
+
+
 @_case
 def _argmax():
     argmax, x = kernel("argmax").argmax, _rand(2**28)

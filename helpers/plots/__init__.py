@@ -4,6 +4,7 @@ from helpers.base.palette import COLORS
 from helpers.plots.ideas import (
     draw_attention_tiles,
     draw_bank_tiles,
+    draw_butterflies,
     draw_gpu,
     draw_graph,
     draw_host_and_device,
@@ -42,6 +43,7 @@ __all__ = [
     "LiveTraining",
     "draw_attention_tiles",
     "draw_bank_tiles",
+    "draw_butterflies",
     "draw_gpu",
     "draw_graph",
     "draw_host_and_device",

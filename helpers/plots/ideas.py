@@ -257,6 +257,36 @@ def draw_rounds(numbers: Sequence[float], rounds: Sequence[Sequence[tuple[int, i
     return ax
 
 
+def draw_butterflies(
+    passes: Sequence[Sequence[tuple[int, int, int, int, int]]], inputs: Sequence[int]
+) -> Axes:
+    """Draw the passes of an FFT of radix 2: places as dots, a column before and after each pass.
+
+    A butterfly (a, b, c, d, k) reads a and b, turns b by k steps of the circle and writes the sum
+    to c, the difference to d. `inputs` says which number of the input stands at which place.
+    """
+    n, said = len(inputs), []
+    ax = _canvas(9, 0.42 * n + 0.5, (-0.45, len(passes) + 0.45), (-n + 0.4, 1.1))
+    colours = (BLUE, ORANGE, GREEN, PINK)
+    for i, number in enumerate(inputs):
+        ax.text(-0.06, -i, f"x[{number}]", ha="right", va="center", fontsize=9)
+        ax.text(len(passes) + 0.06, -i, f"X[{i}]", ha="left", va="center", fontsize=9)
+    for x, butterflies in enumerate(passes):
+        ax.text(x + 0.5, 0.75, f"pass {x + 1}", ha="center", fontsize=9)
+        for number, (a, b, c, d, k) in enumerate(butterflies):
+            colour = colours[number % len(colours)]
+            for start, end in ((a, c), (b, c), (a, d), (b, d)):
+                ax.plot([x, x + 1], [-start, -end], color=colour, lw=1.6, zorder=1)
+            if k:
+                ax.text(x + 0.05, -b + 0.12, f"w{_raised(k)}", ha="left", va="bottom", fontsize=8)
+        links = (f"{a} and {b} to {c} and {d}, w{k}" for a, b, c, d, k in butterflies)
+        said.append(f"pass {x + 1}: {'; '.join(links)}")
+    places = [(x, -i) for x in range(len(passes) + 1) for i in range(n)]
+    ax.scatter(*zip(*places, strict=True), s=16, color=INK, zorder=2)
+    ax.figure.set_label(f"butterflies of {n} numbers, {'; '.join(said)}")
+    return ax
+
+
 def draw_graph(nodes: Sequence[str], links: Sequence[tuple[int, int, str]]) -> Axes:
     """Draw how values hang together: a box for each node, inputs first, and labelled links.
 
@@ -608,6 +638,11 @@ def draw_product(
         f"{int(needed['A'].sum()) * down} numbers of A and {int(needed['B'].sum()) * right} of B"
     )
     return ax
+
+
+def _raised(number: int) -> str:
+    """Return a number as an exponent."""
+    return str(number).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from helpers.base.images import STYLE, figure_html, image_html, set_up_pictures
 from helpers.base.palette import INK
 from helpers.plots import (
     draw_bank_tiles,
+    draw_butterflies,
     draw_gpu,
     draw_graph,
     draw_host_and_device,
@@ -145,6 +146,7 @@ def test_a_photograph_takes_little():
         (lambda: draw_online_softmax([1, 3]), "1: largest 1, sum 1; 3: largest 3, sum 1.25"),
         (lambda: draw_packs(2, 4, 1), "at the places 1, 0, 3, 2: all different"),
         (lambda: draw_rounds([3, 1], [[(0, 1)]]), "rounds: 3 1; .* 0 to 1, then 3 4"),
+        (lambda: draw_butterflies([[(0, 1, 1, 0, 3)]], [1, 0]), "pass 1: 0 and 1 to 1 and 0, w3"),
         (lambda: draw_graph(["w", "x", "×"], [(0, 2, "3"), (1, 2, "5")]), "w to ×: 3; x to ×: 5"),
         (lambda: draw_waves(2, 2), "wave 1: scan of tiles 0 to 1; wave 1: sum of tiles 2 to 3"),
         (draw_host_and_device, "PCIe joins the two, NVLink joins GPUs"),

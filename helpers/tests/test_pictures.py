@@ -144,6 +144,13 @@ def test_rounds_show_what_each_changes_and_from_where():
     assert min(y for _, y in cells(ax)) - ax.get_ylim()[0] < 0.2, "no empty room below"
 
 
+def test_butterflies_join_what_they_read_with_what_they_write():
+    ax = plots.draw_butterflies([[(0, 2, 0, 1, 0), (1, 3, 2, 3, 1)]], [0, 1, 2, 3])
+    ends = {tuple(-line.get_ydata()) for line in ax.lines}
+    assert ends == {(0, 0), (2, 0), (0, 1), (2, 1), (1, 2), (3, 2), (1, 3), (3, 3)}
+    assert "w¹" in texts(ax) and "w⁰" not in texts(ax)
+
+
 def test_graph_goes_from_left_to_right_and_inputs_stand_before_what_they_go_into():
     links = [(0, 1, "2"), (1, 3, "1"), (2, 3, "1"), (3, 4, "0.5"), (3, 4, "0.5")]
     ax = plots.draw_graph(["x", "tanh", "b", "+", "×"], links)

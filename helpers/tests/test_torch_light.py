@@ -91,6 +91,12 @@ torch::Tensor scale(torch::Tensor inp, double factor) {
   return out;
 }
 
+torch::Tensor resolved(torch::Tensor inp) {
+  TORCH_CHECK(inp.scalar_type() == torch::kComplexFloat, "expected ", torch::kComplexFloat,
+              ", got ", inp.scalar_type());
+  return inp.resolve_conj();
+}
+
 torch::Tensor wrong_type(torch::Tensor inp) {
   inp.data_ptr<float>();
   return inp;
@@ -113,6 +119,18 @@ def message(function, *args) -> str:
 
 def randn(*shape, **options):
     return torch.randn(*shape, device=DEVICE, **options)
+
+
+def test_a_lazy_conjugate_is_resolved(mod):
+    """What the memory holds then is the conjugate."""
+    x = randn(3, 4, dtype=torch.complex64)
+    got = mod.resolved(x.conj())
+    assert not got.is_conj()
+    assert torch.equal(torch.view_as_real(got)[..., 1], -x.imag)
+    assert torch.equal(torch.view_as_real(mod.resolved(x)), torch.view_as_real(x))
+    assert message(mod.resolved, x.to(torch.complex128)) == (
+        "expected ComplexFloat, got ComplexDouble"
+    )
 
 
 def test_shape_and_strides(mod):

@@ -24,6 +24,11 @@ def floats(*shape: int) -> torch.Tensor:
     return torch.randn(shape, device=DEVICE)
 
 
+def complexes(*shape: int) -> torch.Tensor:
+    """Return normal random complex64 numbers."""
+    return torch.randn(shape, dtype=torch.complex64, device=DEVICE)
+
+
 def pixels(*shape: int) -> torch.Tensor:
     """Return random bytes."""
     return torch.randint(256, shape, dtype=torch.uint8, device=DEVICE)
@@ -35,7 +40,7 @@ class Case:
 
     function: str
     arguments: Callable[..., Arguments]  # a size → arguments by name
-    ref: Callable[..., Any]  # the arguments, float32 as float64 → the result
+    ref: Callable[..., Any]  # the arguments in double precision → the result
     sizes: Sequence[tuple]  # the first: small, no dimension 1, so that every fault can be planted
     # name of an argument → what to put in its place, (arguments) → a wrong one
     ragged: Sequence[tuple[str, Callable[[Arguments], Any]]] = ()
@@ -72,7 +77,7 @@ def tensors(arguments: Arguments) -> Mapping[str, torch.Tensor]:
 def check_right(function: Callable, case: Case, size: tuple, arguments: Arguments) -> None:
     """Call the function and compare its results and what it writes with the reference."""
     exact = {
-        name: value.double() if is_float(value) else clone(value)
+        name: in_double(value) if is_float(value) else clone(value)
         for name, value in arguments.items()
     }
     before = {name: clone(value) for name, value in arguments.items()}
@@ -94,7 +99,11 @@ def check_right(function: Callable, case: Case, size: tuple, arguments: Argument
 
 
 def is_float(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
+    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def in_double(value: torch.Tensor) -> torch.Tensor:
+    return value.to(torch.complex128 if value.is_complex() else torch.float64)
 
 
 def clone(value: Any) -> Any:

@@ -104,6 +104,29 @@ def queries(B, H, S_q, S_kv, D, causal):
     return floats(B, H, S_q, D), floats(B, H, S_kv, D), floats(B, H, S_kv, D), causal
 
 
+def of_parts(function):
+    """Return the function of a complex tensor as one of its parts, two real tensors."""
+
+    def with_parts(real, imag, *others):
+        out = function(torch.complex(real, imag), *others)
+        return torch.view_as_real(out) if out.is_complex() else out
+
+    with_parts.__name__ = function.__name__
+    return with_parts
+
+
+def rfft(function):
+    return lambda x: torch.view_as_real(function(x))
+
+
+def two(*shape):
+    return floats(*shape), floats(*shape)
+
+
+def half_spectra(*shape):
+    return *two(*shape[:-1], shape[-1] // 2 + 1), shape[-1]
+
+
 ROWS = [
     row(kernels.relu, torch.relu, apart, (3, 4), (), (0,), (5, 260)),
     row(kernels.gelu, F.gelu, one, (3, 4), (), (0, 3), (7, 130), autocast=None, halves=True),
@@ -188,6 +211,23 @@ ROWS = [
     ),
     row(kernels.square, torch.square, one, (3, 4), (), (0,), (5, 260)),
     row(kernels.sum, torch.sum, one, (3, 4), (), (0,), (5, 260), halves=True),
+    *[
+        row(of_parts(ours), of_parts(ref), two, *sizes, autocast=None)
+        for ours, ref, sizes in (
+            (kernels.fft, torch.fft.fft, [(2, 3), (4,), (2, 5, 36), (3, 11)]),
+            (kernels.ifft, torch.fft.ifft, [(2, 3), (4,), (2, 5, 36), (3, 11)]),
+            (kernels.fft2, torch.fft.fft2, [(2, 3), (2, 64, 6), (5, 11)]),
+            (kernels.ifft2, torch.fft.ifft2, [(2, 3), (2, 64, 6), (5, 11)]),
+        )
+    ],
+    row(rfft(kernels.rfft), rfft(torch.fft.rfft), one, (2, 4), (5,), (2, 3, 36)),
+    row(
+        of_parts(kernels.irfft),
+        of_parts(torch.fft.irfft),
+        half_spectra,
+        *[(2, 4), (5,), (2, 3, 36)],
+        autocast=None,
+    ),
     row(kernels.transpose, torch.t, one, (3, 4), (0, 2), (33, 70), autocast=None, halves=True),
 ]
 every_row = pytest.mark.parametrize("of", ROWS)

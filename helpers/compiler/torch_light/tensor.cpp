@@ -79,8 +79,8 @@ size_t elementSize(ScalarType type) {
     case kByte: case kChar: case kBool: case kFloat8_e5m2: case kFloat8_e4m3fn: return 1;
     case kShort: case kHalf: case kBFloat16: case kUInt16: return 2;
     case kInt: case kFloat: case kUInt32: return 4;
-    case kLong: case kDouble: case kUInt64: case ScalarType::ComplexFloat: return 8;
-    case ScalarType::ComplexDouble: return 16;
+    case kLong: case kDouble: case kUInt64: case kComplexFloat: return 8;
+    case kComplexDouble: return 16;
   }
   raise_all("", "element size of ", type, " is not known");
 }
@@ -264,6 +264,11 @@ int64_t Tensor::item_integer() const {
 
 Tensor Tensor::contiguous() const { return from_stable(stable::contiguous(to_stable(*this))); }
 Tensor Tensor::clone() const { return from_stable(stable::clone(to_stable(*this))); }
+Tensor Tensor::resolve_conj() const {
+  StableIValue value = from(to_stable(*this));
+  MUST(torch_call_dispatcher("aten::resolve_conj", "", &value, TORCH_ABI_VERSION));
+  return take_tensor(value);
+}
 Tensor Tensor::transpose(int64_t dim0, int64_t dim1) const {
   return from_stable(stable::transpose(to_stable(*this), wrap(dim0, dim()), wrap(dim1, dim())));
 }

@@ -47,6 +47,8 @@ constexpr auto kLong = ScalarType::Long, kInt64 = kLong;
 constexpr auto kHalf = ScalarType::Half, kFloat16 = kHalf;
 constexpr auto kFloat = ScalarType::Float, kFloat32 = kFloat;
 constexpr auto kDouble = ScalarType::Double, kFloat64 = kDouble;
+constexpr auto kComplexFloat = ScalarType::ComplexFloat;
+constexpr auto kComplexDouble = ScalarType::ComplexDouble;
 constexpr auto kBool = ScalarType::Bool;
 constexpr auto kBFloat16 = ScalarType::BFloat16;
 constexpr auto kFloat8_e5m2 = ScalarType::Float8_e5m2;
@@ -305,6 +307,7 @@ class Tensor {
 
   Tensor contiguous() const;
   Tensor clone() const;
+  Tensor resolve_conj() const;  // what x.conj() merely marks, done
   Tensor view(IntArrayRef sizes) const;
   Tensor reshape(IntArrayRef sizes) const;
   Tensor flatten() const { return reshape({-1}); }

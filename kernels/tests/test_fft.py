@@ -1,0 +1,117 @@
+"""What the functions of fft.cu promise (see contract.py), how exact they are, what they move."""
+
+import pytest
+import torch
+
+from helpers.checks import check_close
+from helpers.device import BACKEND, DEVICE
+from helpers.trace import trace
+from kernels.tests.contract import Case, complexes, floats, wrong
+
+# every power of 2 that one pass takes; products of 2, 3, 5, 7; primes; rows of several blocks
+ROWS = [(6, 8), (1,), (5, 1), (2,), (3, 4), (33, 16), (70, 32), (33, 64), (2, 17, 128), (17, 256)]
+ROWS += [(9, 512), (5, 1024), (3, 2048), (2, 4096), (1, 8192), (2, 16384)]
+ROWS += [(300, 3), (9, 5), (7, 7), (11, 12), (5, 45), (3, 7, 49), (40, 60), (3, 360), (2, 6000)]
+ROWS += [(5, 11), (3, 97), (2, 143), (0, 5)]
+LONG = [(2, 2**15), (1, 2**16), (1, 2**17), (1, 30_000), (2, 10_007)]
+REAL = [(6, 8), (1,), (2,), (3, 3), (5, 4), (2, 3, 30), (5, 75), (9, 512), (2, 1823), (1, 32768)]
+IMAGES = [(2, 4, 6), (1, 1), (64, 5), (3, 128, 9), (256, 17), (512, 3), (1024, 10), (2048, 5)]
+IMAGES += [(4096, 3), (7, 9), (100, 64), (2, 0, 3, 4)]
+
+
+def empty_too(ref):
+    """Return PyTorch's function, for empty tensors too, which it refuses on a CPU."""
+    return lambda x: ref(x) if x.numel() else x
+
+
+def rows(function, ref, sizes):
+    ref = empty_too(ref)
+    shapes = {"ragged": wrong("inp", complexes, (), (3, 0))}
+    return Case(function, lambda *shape: {"inp": complexes(*shape)}, ref, sizes, **shapes)
+
+
+def images(function, ref):
+    ref = empty_too(ref)
+    shapes = {"ragged": wrong("inp", complexes, (), (4,), (3, 0), (0, 3))}
+    return Case(function, lambda *shape: {"inp": complexes(*shape)}, ref, IMAGES, **shapes)
+
+
+CASES = [
+    rows("fft_forward", torch.fft.fft, ROWS + LONG),
+    rows("fft_inverse", torch.fft.ifft, ROWS + LONG[:3]),
+    Case(
+        "rfft",
+        lambda *shape: {"inp": floats(*shape)},
+        torch.fft.rfft,
+        REAL,
+        ragged=wrong("inp", floats, (), (3, 0)),
+    ),
+    Case(
+        "irfft",
+        lambda *shape: {"inp": complexes(*shape[:-1], shape[-1] // 2 + 1), "n": shape[-1]},
+        torch.fft.irfft,
+        REAL,
+        ragged=wrong("inp", complexes, (), (6, 4), (6, 6), (3, 0)),
+    ),
+    images("fft2", torch.fft.fft2),
+    images("ifft2", torch.fft.ifft2),
+]
+
+
+@pytest.fixture
+def fft(kernel):
+    return kernel("fft")
+
+
+def error(got, exact):
+    """Return the error relative to the whole, by squares, and NaN where there is one."""
+    return ((got - exact).norm() / exact.norm()).item()
+
+
+@pytest.mark.parametrize("n", [64, 512, 1024, 4096, 8192, 16384, 2**16, 6000, 10_007])
+def test_the_error_grows_no_faster_than_the_logarithm(fft, n):
+    """A rounding a stage; PyTorch's is about 0.12 of a unit times the root of log2 n and more."""
+    x = complexes(4, n)
+    unit = torch.finfo(torch.float32).eps
+    limit = (1.0 if n == 10_007 else 0.5) * unit * torch.tensor(n).log2().sqrt().item()
+    exact = torch.fft.fft(x.to(torch.complex128))
+    assert error(fft.fft_forward(x), exact) < limit
+    assert error(fft.fft_inverse(fft.fft_forward(x)), x.to(torch.complex128)) < 2 * limit
+
+
+@pytest.mark.parametrize("n", [8, 30, 128, 1024, 2**15, 11])
+def test_exact_where_a_number_stands_alone(fft, n):
+    """The transform of one 1 at place j is a turning pointer; of a pointer, one n."""
+    j = torch.arange(n, dtype=torch.float64, device=DEVICE)
+    at = 3 % n
+    one = torch.zeros(n, dtype=torch.complex64, device=DEVICE)
+    one[at] = 1
+    pointer = torch.polar(torch.ones_like(j), -2 * torch.pi * ((at * j) % n) / n)
+    check_close(fft.fft_forward(one), pointer, rtol=0, atol=5e-7)
+    check_close(fft.fft_inverse(pointer.to(torch.complex64)), one.to(torch.complex128), atol=5e-7)
+
+
+def test_a_lazy_conjugate_is_one(fft):
+    x = complexes(3, 64)
+    assert x.conj().is_conj()
+    check_close(fft.fft_forward(x.conj()), torch.fft.fft(x.conj().to(torch.complex128)))
+    half = complexes(3, 9)
+    check_close(fft.irfft(half.conj(), 16), torch.fft.irfft(half.conj().to(torch.complex128), 16))
+
+
+def test_nan_stays_in_its_row(fft):
+    for n in (8, 12, 11, 256, 4096, 16384):
+        x = complexes(3, n)
+        x[1, n // 3] = torch.nan
+        nan = fft.fft_forward(x).isnan().all(1) | fft.fft_forward(x).isnan().any(1)
+        assert nan.tolist() == [False, True, False]
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="the CPU backend counts")
+@pytest.mark.parametrize("shape", [(4, 64), (2, 256), (1, 1024), (1, 4096)])
+def test_each_value_moves_once(fft, shape):
+    x = complexes(*shape)
+    report = trace(fft.fft_forward, x)
+    for operation in ("load", "store"):
+        found = [a for a in report.accesses if (a.operation, a.space) == (operation, "global")]
+        assert sum(a.lanes for a in found) == x.numel()
