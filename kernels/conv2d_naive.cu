@@ -1,4 +1,4 @@
-// kernels/conv2d.cu
+// kernels/conv2d_naive.cu
 // SPDX-License-Identifier: MIT
 // 2-D convolution as in networks (cross-correlation), stride 1, zero padding, no bias.
 // float32, contiguous, at most 65535 * 256 pixels a plane; H_out = H + 2 padding - kH +
@@ -8,7 +8,8 @@
 //
 // from pathlib import Path
 // from torch.utils.cpp_extension import load_inline
-// conv2d = load_inline("conv2d", cuda_sources=Path("conv2d.cu").read_text(),
+// conv2d_naive = load_inline("conv2d_naive",
+//     cuda_sources=Path("conv2d_naive.cu").read_text(),
 //     cpp_sources="""using torch::Tensor;
 //         Tensor conv2d_forward(Tensor inp, Tensor weight, int64_t padding);
 //         Tensor conv2d_backward_input(Tensor dout, Tensor weight, int64_t padding);

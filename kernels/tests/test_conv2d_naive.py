@@ -1,4 +1,4 @@
-"""conv2d and its gradients: what they promise (see contract.py), NaN, and large planes."""
+"""conv2d_naive and its gradients: what they promise (see contract.py), NaN, and large planes."""
 
 import pytest
 import torch
@@ -97,7 +97,7 @@ CASES = [
 
 @pytest.fixture
 def conv2d(kernel):
-    return kernel("conv2d")
+    return kernel("conv2d_naive")
 
 
 def test_conv2d_spreads_a_nan_as_far_as_the_filter(conv2d):
