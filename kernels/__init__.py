@@ -12,7 +12,7 @@ NotImplementedError for derivatives in forward mode.
 
 from kernels.operators.activations import gelu, relu, softmax
 from kernels.operators.attention import attention
-from kernels.operators.convolution import conv2d, max_pool2d
+from kernels.operators.convolution import conv2d, depthwise_conv2d, max_pool2d
 from kernels.operators.losses import cross_entropy
 from kernels.operators.norms import batch_norm2d, layer_norm, rms_norm
 from kernels.operators.optimizers import adamw, sgd, sgd_momentum
@@ -25,6 +25,7 @@ __all__ = [
     "batch_norm2d",
     "conv2d",
     "cross_entropy",
+    "depthwise_conv2d",
     "gelu",
     "layer_norm",
     "linear",

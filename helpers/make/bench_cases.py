@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.grad import conv2d_input, conv2d_weight
 
 from helpers.base.machine import ROOT
 from helpers.checks import check_close
@@ -469,6 +470,38 @@ def _conv2d():
     }
     flops = 2 * 1024 * 64 * 32 * 9 * 14 * 14
     yield _computing("32 → 64, 3 × 3, 1024 × 14 × 14", flops, torch.float32, candidates)
+
+
+@_case
+def _depthwise_conv2d():
+    depthwise, x, dout = (
+        kernel("depthwise_conv2d"),
+        _rand(64, 64, 224, 224),
+        _rand(64, 64, 224, 224),
+    )
+    weight, bias = _rand(64, 7, 7) / 7, _rand(64)
+    how = {"padding": 3, "groups": 64}
+    name, bytes = "7 × 7, 64 × 64 × 224 × 224", 8 * x.numel()
+    yield _moving(
+        name,
+        bytes,
+        lambda: F.conv2d(x, weight[:, None], bias, **how),
+        lambda: depthwise.depthwise_conv2d_forward(x, weight, bias, 1, 3, 1),
+    )
+    yield _moving(
+        f"backward of input, {name}",
+        bytes,
+        lambda: conv2d_input(x.shape, weight[:, None], dout, **how),
+        lambda: depthwise.depthwise_conv2d_backward_input(dout, weight, 224, 224, 1, 3, 1),
+    )
+    work = _moving(
+        f"backward of weight, {name}",
+        bytes,
+        lambda: conv2d_weight(x, (64, 1, 7, 7), dout, **how)[:, 0],
+        lambda: depthwise.depthwise_conv2d_backward_weight(dout, x, 7, 7, 1, 3, 1),
+    )
+    # sums of 3,211,264 products, which cancel down to some thousands
+    yield replace(work, agree=functools.partial(check_close, rtol=1e-3, atol=0.5))
 
 
 @_case

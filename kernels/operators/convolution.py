@@ -1,4 +1,4 @@
-"""conv2d and max_pool2d."""
+"""conv2d, depthwise_conv2d and max_pool2d."""
 
 import torch
 from torch import Tensor
@@ -104,3 +104,77 @@ def max_pool2d(x: Tensor, kernel_size: int) -> Tensor:
     Rows and columns that fill no window are left out.
     """
     return _max_pool2d_forward(x, kernel_size)[0]
+
+
+def _depthwise_size(n, k, stride, padding, dilation):
+    return (n + 2 * padding - dilation * (k - 1) - 1) // stride + 1
+
+
+def _depthwise_shape(inp, weight, bias, *how):
+    sizes = [_depthwise_size(inp.shape[d], weight.shape[d - 1], *how) for d in (2, 3)]
+    return inp.new_empty(*inp.shape[:2], *sizes)
+
+
+_depthwise_forward = operator(
+    "depthwise_conv2d_forward(Tensor inp, Tensor weight, Tensor bias, int stride, int padding, "
+    "int dilation) -> Tensor",
+    "depthwise_conv2d",
+    _depthwise_shape,
+)
+_depthwise_backward_input = operator(
+    "depthwise_conv2d_backward_input(Tensor dout, Tensor weight, int H, int W, int stride, "
+    "int padding, int dilation) -> Tensor",
+    "depthwise_conv2d",
+    lambda dout, weight, H, W, *how: dout.new_empty(*dout.shape[:2], H, W),
+)
+_depthwise_backward_weight = operator(
+    "depthwise_conv2d_backward_weight(Tensor dout, Tensor inp, int kH, int kW, int stride, "
+    "int padding, int dilation) -> Tensor",
+    "depthwise_conv2d",
+    lambda dout, inp, kH, kW, *how: dout.new_empty(dout.shape[1], kH, kW),
+)
+cast_inputs(_depthwise_forward, torch.float32)
+
+
+@gradient_of(_depthwise_forward, keeps="inp weight bias.shape stride padding dilation")
+def _(ctx, dout, inp, weight, bias_shape, *how):
+    needs = ctx.needs_input_grad
+    H, W = inp.shape[2:]
+    dinp = _depthwise_backward_input(dout, weight, H, W, *how) if needs[0] else None
+    dweight = _depthwise_backward_weight(dout, inp, *weight.shape[1:], *how) if needs[1] else None
+    dbias = dout.sum((0, 2, 3)) if needs[2] and bias_shape.numel() else None
+    return dinp, dweight, dbias, None, None, None
+
+
+@gradient_of(_depthwise_backward_input, keeps="dout weight stride padding dilation")
+def _(ctx, grad, dout, weight, *how):
+    needs = ctx.needs_input_grad
+    no_bias = grad.new_empty(0)
+    ddout = _depthwise_forward(grad, weight, no_bias, *how) if needs[0] else None
+    dweight = _depthwise_backward_weight(dout, grad, *weight.shape[1:], *how) if needs[1] else None
+    return ddout, dweight, None, None, None, None, None
+
+
+@gradient_of(_depthwise_backward_weight, keeps="dout inp stride padding dilation")
+def _(ctx, grad, dout, inp, *how):
+    needs = ctx.needs_input_grad
+    no_bias = grad.new_empty(0)
+    ddout = _depthwise_forward(inp, grad, no_bias, *how) if needs[0] else None
+    dinp = _depthwise_backward_input(dout, grad, *inp.shape[2:], *how) if needs[1] else None
+    return ddout, dinp, None, None, None, None, None
+
+
+def depthwise_conv2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+) -> Tensor:
+    """Return the cross-correlation of each channel of x with a filter of its own, plus bias.
+
+    x: (N, C, H, W), weight: (C, kH, kW), bias: (C); float32.
+    """
+    bias = weight.new_empty(0) if bias is None else bias
+    return _depthwise_forward(x, weight, bias, stride, padding, dilation)

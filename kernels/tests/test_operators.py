@@ -100,6 +100,11 @@ def images_and_taps(N, C, H, W, C_out, padding):
     return floats(N, C, H, W), floats(C_out, C, 3, 2), floats(C_out), padding
 
 
+def images_and_filters(N, C, H, W, k, stride, padding, dilation):
+    images = floats(N, C, H, W), floats(C, k, k), floats(C)
+    return *images, stride, padding, dilation
+
+
 def queries(B, H, S_q, S_kv, D, causal):
     return floats(B, H, S_q, D), floats(B, H, S_kv, D), floats(B, H, S_kv, D), causal
 
@@ -140,6 +145,14 @@ ROWS = [
         lambda x, weight, bias, padding: F.conv2d(x, weight, bias, padding=padding),
         images_and_taps,
         *[(2, 2, 4, 3, 3, 1), (3, 5, 13, 9, 4, 0), (0, 2, 4, 3, 3, 2)],
+    ),
+    row(
+        kernels.depthwise_conv2d,
+        lambda x, weight, bias, stride, padding, dilation: F.conv2d(
+            x, weight[:, None], bias, stride, padding, dilation, groups=len(weight)
+        ),
+        images_and_filters,
+        *[(2, 3, 8, 6, 3, 1, 1, 1), (3, 2, 9, 11, 5, 2, 2, 1), (2, 2, 7, 9, 3, 1, 0, 2)],
     ),
     row(
         kernels.matmul,
