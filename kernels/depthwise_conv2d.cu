@@ -12,7 +12,7 @@
 // of inp: of stride 1); the rest is computed by the definition.
 // Scratch memory: for the gradient of weight 4 kH kW bytes for each block that the GPU
 // holds, or for each channel, if there are more of those; else none.
-// Notebook: 11b_fast_convolution. Own code; register tiles as in matrix products.
+// Notebook: 11b_fast_convolution. Own code.
 //
 // from pathlib import Path
 // from torch.utils.cpp_extension import load_inline
@@ -28,202 +28,122 @@
 //     functions=["depthwise_conv2d_forward", "depthwise_conv2d_backward_input",
 //                "depthwise_conv2d_backward_weight"])
 #include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
-#include <cuda_pipeline.h>
 #include <torch/types.h>
 #include <algorithm>
 using c10::cuda::CUDAGuard, c10::cuda::getCurrentCUDAStream, torch::Tensor;
 
 constexpr int WARP_SIZE = 32;
-constexpr int BLOCK_SIZE = 128;          // threads of a block, at most
-constexpr int BLOCKS = 4;                // of a multiprocessor: 128 registers a thread
-constexpr int COLS = 4;                  // of a thread: one store of 16 bytes
-constexpr int MOST_COLS = 256;           // of a tile, at stride 1
-constexpr int STAGES = 2;                // of a tile: one arrives, the other is used
-constexpr int SHARED_BYTES = 48 * 1024;  // of a block: what every GPU gives unasked
+constexpr int BLOCK_SIZE = 128, BLOCKS = 4;  // threads; blocks of an SM: 128 registers
+constexpr int COLS = 4;                      // of out for a thread: a store of 16 bytes
+constexpr int ROWS = 96;                     // of out for a thread, about, if that
+constexpr int MIN_THREADS = 1 << 16;         // leaves enough threads for a large GPU
 
 struct Sizes {
     int N, C, H, W, H_out, W_out, kH, kW, stride, padding, dilation;
+    // A thread has `rows` rows of a plane of out. There are `groups` threads side by
+    // side, and `segments` above one another.
+    int groups, segments, rows;
 };
 
-struct Tiling {  // how a block's threads share a tile of out
-    int groups;  // threads side by side, each on COLS columns
-    int strips;  // of those rows of threads, each thread on Window::ROWS rows
-    int planes;  // of those, each on one plane: a channel of an image
-    int across, down, count;  // tiles side by side, above one another, in all planes
-    int height, packs;        // of inp they need: rows a plane, packs of 4 floats a row
-    bool packed;              // whether inp's packs lie at multiples of 16 bytes
-    int threads, bytes;       // of a block: threads, and shared memory
-};
+// *to = four neighbours from `from` on, or zeros
+static __device__ void load_pack(float* to, const float* from, bool has) {
+    float4 pack = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (has) pack = *reinterpret_cast<const float4*>(from);
+    to[0] = pack.x, to[1] = pack.y, to[2] = pack.z, to[3] = pack.w;
+}
 
-// What a thread needs of inp. Its row of packs begins SHIFT columns before the first
-// that the filter meets: with a padding of (K - 1) / 2 packs begin where inp's do.
-template <int K, int STRIDE> struct Window {
-    static constexpr int ROWS = 8 / STRIDE, HEIGHT = (ROWS - 1) * STRIDE + K;
+// The window of inp that a thread walks down, row by row. It begins SHIFT columns
+// before the first that the filter meets: with a padding of (K - 1) / 2 that is a
+// multiple of 4. PACKED: four numbers at a time can be loaded from there.
+template <int K, int STRIDE, bool PACKED> struct Window {
+    static constexpr int LIVE = (K + STRIDE - 1) / STRIDE;  // rows of out for one of it
     static constexpr int SHIFT = (4 - K / 2 % 4) % 4;
-    static constexpr int PACKS = (SHIFT + (COLS - 1) * STRIDE + K + 3) / 4;
-    static constexpr int WEIGHTS = (K * K + 3) / 4 * 4;  // whole packs of them
+    static constexpr int END = SHIFT + (COLS - 1) * STRIDE + K;
+    static constexpr int SIZE = (END + 3) / 4 * 4;
+    const float* from;  // inp at (y, x), which may lie outside
+    int y, x;
+
+    __device__ Window(const float* plane, int row, int col, Sizes s) {  // of out
+        y = row * STRIDE - s.padding, x = col * STRIDE - s.padding - SHIFT;
+        from = plane + int64_t(y) * s.W + x;
+    }
+    __device__ void load_row(float (&v)[SIZE], Sizes s) {  // and go on to the next
+        bool inside = unsigned(y) < unsigned(s.H);
+#pragma unroll
+        for (int k = PACKED ? 0 : SHIFT; k < END; k += PACKED ? 4 : 1) {
+            bool has = inside && unsigned(x + k) < unsigned(s.W);
+            if constexpr (PACKED) load_pack(v + k, from + k, has);
+            else v[k] = has ? from[k] : 0.0f;
+        }
+        y++, from += s.W;
+    }
 };
 
-static __device__ void load_pack(float* to, const float* from) {
-    *reinterpret_cast<float4*>(to) = *reinterpret_cast<const float4*>(from);
+// Neighbours in a row of dout or out, of which `cols` are inside: all if PACKED
+template <bool PACKED>
+static __device__ void load_four(float (&v)[COLS], const float* from, int cols) {
+    if constexpr (PACKED) load_pack(v, from, cols > 0);  // or none
+    else for (int c = 0; c < COLS; c++) v[c] = c < cols ? from[c] : 0.0f;
 }
 
-struct Place {
-    int x, y, first;  // the tile's column and row among the tiles, its first plane
-    __device__ Place(int tile, Tiling t) {
-        x = tile % t.across, y = tile / t.across % t.down;
-        first = tile / (t.across * t.down) * t.planes;
-    }
-};
-
-// Ask for the part of inp that a tile needs, zeros outside the image: `left` planes
-// from inp on, `plane_size` floats apart. It is there after __pipeline_wait_prior.
-template <int K, int STRIDE>
-static __device__ void ask_for(float* tile, const float* inp, int left,
-                               int64_t plane_size, Place place, Sizes s, Tiling t) {
-    using Win = Window<K, STRIDE>;
-    int y0 = place.y * t.strips * Win::ROWS * STRIDE - s.padding;
-    int x0 = place.x * t.groups * COLS * STRIDE - s.padding - Win::SHIFT;
-    int row = threadIdx.x / t.packs, col = threadIdx.x % t.packs, plane = 0;
-    int row_step = blockDim.x / t.packs, col_step = blockDim.x % t.packs;
-    while (row < t.height * t.planes) {
-        while (row - plane * t.height >= t.height) plane++;
-        float* to = tile + (row * t.packs + col) * 4;
-        int y = y0 + row - plane * t.height, x = x0 + col * 4;
-        bool inside = plane < left && unsigned(y) < unsigned(s.H);
-        const float* from = inp + plane * plane_size + int64_t(y) * s.W + x;
-        if (t.packed) {
-            inside = inside && unsigned(x) < unsigned(s.W);
-            __pipeline_memcpy_async(to, inside ? from : inp, 16, inside ? 0 : 16);
-        } else {
-            for (int k = 0; k < 4; k++) {
-                bool has = inside && unsigned(x + k) < unsigned(s.W);
-                __pipeline_memcpy_async(to + k, has ? from + k : inp, 4, has ? 0 : 4);
-            }
-        }
-        row += row_step, col += col_step;
-        if (col >= t.packs) col -= t.packs, row++;
-    }
+template <bool PACKED>
+static __device__ void store_four(float* to, const float (&v)[COLS], int cols) {
+    if constexpr (PACKED)
+        *reinterpret_cast<float4*>(to) = make_float4(v[0], v[1], v[2], v[3]);
+    else
+        for (int c = 0; c < COLS; c++)
+            if (c < cols) to[c] = v[c];
 }
 
-// Every row of a thread's window comes from shared memory once. multiply(r, kh, x)
-// joins it, through row kh of the filter, to row r of the thread's outputs.
-template <int K, int STRIDE, typename F>
-static __device__ void over_window(const float* window, int pitch, F multiply) {
-    using Win = Window<K, STRIDE>;
-#pragma unroll
-    for (int y = 0; y < Win::HEIGHT; y++) {
-        float x[Win::PACKS * 4];
-#pragma unroll
-        for (int k = 0; k < Win::PACKS; k++)
-            load_pack(x + 4 * k, window + y * pitch + 4 * k);
-#pragma unroll
-        for (int r = 0; r < Win::ROWS; r++) {
-            int kh = y - r * STRIDE;
-            if (kh >= 0 && kh < K) multiply(r, kh, x + Win::SHIFT);
-        }
-    }
-}
-
-// Outputs from (row, col) on of one plane, a thread's ROWS x COLS. window: the thread's
-// first pack of inp, weight: the filter of the plane; both in shared memory.
-template <int K, int STRIDE>
-static __device__ void forward_strip(float* out, int row, int col, const float* window,
-                                     int pitch, const float* weight, float bias,
-                                     Sizes s) {
-    using Win = Window<K, STRIDE>;
-    if (row >= s.H_out || col >= s.W_out) return;
-    float w[Win::WEIGHTS], acc[Win::ROWS][COLS];
-    for (int k = 0; k < Win::WEIGHTS; k += 4) load_pack(w + k, weight + k);
-    for (int r = 0; r < Win::ROWS; r++)
-        for (int c = 0; c < COLS; c++) acc[r][c] = bias;
-    over_window<K, STRIDE>(window, pitch, [&](int r, int kh, const float* x) {
-#pragma unroll
-        for (int kw = 0; kw < K; kw++)
-            for (int c = 0; c < COLS; c++)
-                acc[r][c] += w[kh * K + kw] * x[c * STRIDE + kw];
-    });
-    out += int64_t(row) * s.W_out + col;
-#pragma unroll
-    for (int r = 0; r < Win::ROWS; r++, out += s.W_out) {
-        if (row + r >= s.H_out) break;
-        if (s.W_out % COLS == 0) {
-            *reinterpret_cast<float4*>(out) =
-                make_float4(acc[r][0], acc[r][1], acc[r][2], acc[r][3]);
-        } else {
-            for (int c = 0; c < COLS; c++)
-                if (col + c < s.W_out) out[c] = acc[r][c];
-        }
-    }
-}
-
+// A thread walks down inp. A turn is a row of out, STRIDE rows of inp; each goes into
+// the sums of LIVE rows of out. These move on by one with every turn: acc[r] has seen r
+// turns before this one, and acc[LIVE - 1] is complete after it.
 // out (N, C, H_out, W_out), inp (N, C, H, W), weight (C, K, K), bias (C) or nullptr;
 // flip: the filter turned by half a turn
-template <int K, int STRIDE>
+template <int K, int STRIDE, bool PACKED>
 __global__ void __launch_bounds__(BLOCK_SIZE, BLOCKS)
-depthwise_conv2d_forward_kernel(float* out, const float* inp, const float* weight,
-                                const float* bias, bool flip, Sizes s, Tiling t) {
-    using Win = Window<K, STRIDE>;
-    extern __shared__ float4 shared[];  // for each stage: weights, then the tile
-    int all_weights = t.planes * Win::WEIGHTS, pitch = t.packs * 4;
-    int stage_size = all_weights + t.planes * t.height * pitch;
-    float* stages = reinterpret_cast<float*>(shared);
-    int group = threadIdx.x % t.groups, strip = threadIdx.x / t.groups % t.strips;
-    int p = threadIdx.x / (t.groups * t.strips);  // == t.planes in threads too many
-    int64_t plane_size = int64_t(s.H) * s.W;
+depthwise_conv2d_forward_kernel(float* __restrict__ out, const float* __restrict__ inp,
+                                const float* __restrict__ weight,
+                                const float* __restrict__ bias, bool flip, Sizes s) {
+    using Win = Window<K, STRIDE, PACKED>;
+    constexpr int LIVE = Win::LIVE;
+    int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    int col = i % s.groups * COLS, row = i / s.groups % s.segments * s.rows;
+    int64_t plane = i / s.groups / s.segments;
+    int c_in = plane % s.C, count = min(s.rows, s.H_out - row);
+    if (plane >= int64_t(s.N) * s.C) return;
 
-    auto ask = [&](int tile, float* stage) {
-        if (tile < t.count) {
-            Place at(tile, t);
-            for (int i = threadIdx.x; i < t.planes * K * K; i += blockDim.x) {
-                int plane = i / (K * K), k = i % (K * K), c = (at.first + plane) % s.C;
-                __pipeline_memcpy_async(stage + plane * Win::WEIGHTS + k, weight +
-                    int64_t(c) * K * K + (flip ? K * K - 1 - k : k), 4);
-            }
-            ask_for<K, STRIDE>(stage + all_weights, inp + at.first * plane_size,
-                               s.N * s.C - at.first, plane_size, at, s, t);
-        }
-        __pipeline_commit();  // an empty group behind the last tile: they are counted
-    };
-    ask(blockIdx.x, stages);
-    for (int tile = blockIdx.x, i = 0; tile < t.count; tile += gridDim.x, i ^= 1) {
-        ask(tile + gridDim.x, stages + (i ^ 1) * stage_size);
-        __pipeline_wait_prior(STAGES - 1);
-        __syncthreads();  // what the other threads asked for is there, too
-        Place at(tile, t);
-        int plane = at.first + p, row = (at.y * t.strips + strip) * Win::ROWS;
-        int col = (at.x * t.groups + group) * COLS;
-        if (p < t.planes && plane < s.N * s.C) {
-            const float* stage = stages + i * stage_size;
-            const float* window = stage + all_weights + group * STRIDE * 4 +
-                                  (p * t.height + strip * Win::ROWS * STRIDE) * pitch;
-            forward_strip<K, STRIDE>(out + int64_t(plane) * s.H_out * s.W_out, row, col,
-                                     window, pitch, stage + p * Win::WEIGHTS,
-                                     bias ? bias[plane % s.C] : 0.0f, s);
-        }
-        __syncthreads();  // everybody has read this stage before it is filled again
-    }
-}
-
-// d: a thread's ROWS x COLS of dout, a plane's, from (row, col) on; 0 outside
-template <int ROWS>
-static __device__ void load_strip(float (&d)[ROWS][COLS], const float* dout, bool works,
-                                  bool packed, int row, int col, Sizes s) {
-    dout += int64_t(row) * s.W_out + col;
+    float w[K * K], acc[LIVE][COLS], x[Win::SIZE], next[Win::SIZE];
+    const float* tap = weight + int64_t(c_in) * K * K + (flip ? K * K - 1 : 0);
 #pragma unroll
-    for (int r = 0; r < ROWS; r++, dout += s.W_out) {
-        bool inside = works && row + r < s.H_out;
-        for (int c = 0; c < COLS; c++) d[r][c] = 0.0f;
-        if (packed) {
-            if (inside && col < s.W_out) load_pack(d[r], dout);
-        } else {
-            for (int c = 0; c < COLS; c++)
-                if (inside && col + c < s.W_out) d[r][c] = dout[c];
+    for (int k = 0; k < K * K; k++, tap += flip ? -1 : 1) w[k] = *tap;
+    float first = bias ? bias[c_in] : 0.0f;
+    for (int c = 0; c < LIVE * COLS; c++) acc[c / COLS][c % COLS] = first;
+
+    Win window(inp + plane * s.H * s.W, row, col, s);
+    out += (plane * s.H_out + row - (LIVE - 1)) * s.W_out + col;
+    window.load_row(x, s);
+#pragma unroll 1
+    for (int done = 1 - LIVE; done < count; done++, out += s.W_out) {
+#pragma unroll
+        for (int j = 0; j < STRIDE; j++) {
+            window.load_row(next, s);  // on its way while this one is multiplied
+#pragma unroll
+            for (int r = LIVE - 1; r >= 0; r--)
+                for (int c = 0; c < COLS; c++) {
+                    float sum = j > 0 ? acc[r][c] : r > 0 ? acc[r - 1][c] : first;
+                    int kh = r * STRIDE + j;
+                    for (int kw = 0; kw < K && kh < K; kw++)
+                        sum += w[kh * K + kw] * x[Win::SHIFT + c * STRIDE + kw];
+                    acc[r][c] = sum;
+                }
+            for (int k = 0; k < Win::SIZE; k++) x[k] = next[k];
         }
+        if (done >= 0) store_four<PACKED>(out, acc[LIVE - 1], s.W_out - col);
     }
 }
 
-// The block's sum of every acc[k], to sums[k]. memory: K * K floats for every warp.
+// The block's sum of every acc[k], to sums[k]. memory: SIZE floats for every warp.
 template <int SIZE>
 static __device__ void over_block(float* sums, float (&acc)[SIZE], float* memory) {
     int warp_id = threadIdx.x / WARP_SIZE, lane_id = threadIdx.x % WARP_SIZE;
@@ -241,53 +161,52 @@ static __device__ void over_block(float* sums, float (&acc)[SIZE], float* memory
     }
 }
 
-// partial (parts, C, K, K): block x adds up, for channel x % C, every parts-th tile.
+// partial (parts, C, K, K): block i adds up, for channel i % C, every parts-th share of
+// BLOCK_SIZE walks; in a turn, d[r] is the row of dout of r turns before.
 // dout (N, C, H_out, W_out), inp (N, C, H, W)
-template <int K, int STRIDE>
+template <int K, int STRIDE, bool PACKED>
 __global__ void __launch_bounds__(BLOCK_SIZE, BLOCKS)
-depthwise_conv2d_backward_weight_kernel(float* partial, const float* dout,
-                                        const float* inp, bool dout_packed, Sizes s,
-                                        Tiling t) {
-    using Win = Window<K, STRIDE>;
-    extern __shared__ float4 shared[];  // a tile for each stage
-    float* stages = reinterpret_cast<float*>(shared);
-    int pitch = t.packs * 4, stage_size = t.planes * t.height * pitch;
-    int group = threadIdx.x % t.groups, strip = threadIdx.x / t.groups % t.strips;
-    int p = threadIdx.x / (t.groups * t.strips);  // == t.planes in threads too many
+depthwise_conv2d_backward_weight_kernel(float* __restrict__ partial,
+                                        const float* __restrict__ dout,
+                                        const float* __restrict__ inp, Sizes s) {
+    using Win = Window<K, STRIDE, PACKED>;
+    constexpr int LIVE = Win::LIVE;
+    __shared__ float memory[BLOCK_SIZE / WARP_SIZE * K * K];
     int channel = blockIdx.x % s.C, parts = gridDim.x / s.C;
-    int64_t plane_size = int64_t(s.H) * s.W, out_size = int64_t(s.H_out) * s.W_out;
-
-    auto ask = [&](int tile, float* stage) {
-        if (tile < t.count) {
-            Place at(tile, t);  // `first` counts images here, which are C planes apart
-            ask_for<K, STRIDE>(stage, inp + (int64_t(at.first) * s.C + channel) *
-                               plane_size, s.N - at.first, plane_size * s.C, at, s, t);
-        }
-        __pipeline_commit();
-    };
-    float acc[K * K] = {}, d[Win::ROWS][COLS];
-    ask(blockIdx.x / s.C, stages);
-    for (int tile = blockIdx.x / s.C, i = 0; tile < t.count; tile += parts, i ^= 1) {
-        ask(tile + parts, stages + (i ^ 1) * stage_size);
-        Place at(tile, t);
-        int n = at.first + p, row = (at.y * t.strips + strip) * Win::ROWS;
-        bool works = p < t.planes && n < s.N;
-        load_strip(d, dout + (int64_t(n) * s.C + channel) * out_size, works,
-                   dout_packed, row, (at.x * t.groups + group) * COLS, s);
-        __pipeline_wait_prior(STAGES - 1);
-        __syncthreads();  // what the other threads asked for is there, too
-        const float* window = stages + i * stage_size + group * STRIDE * 4 +
-                              (p * t.height + strip * Win::ROWS * STRIDE) * pitch;
-        auto multiply = [&](int r, int kh, const float* x) {
+    int64_t walks = int64_t(s.N) * s.segments * s.groups;
+    float acc[K * K] = {}, x[Win::SIZE], next[Win::SIZE], d[LIVE][COLS], d_next[COLS];
+    for (int64_t i = int64_t(blockIdx.x / s.C) * BLOCK_SIZE + threadIdx.x; i < walks;
+         i += int64_t(parts) * BLOCK_SIZE) {
+        int col = i % s.groups * COLS, row = i / s.groups % s.segments * s.rows;
+        int64_t plane = i / s.groups / s.segments * s.C + channel;
+        int left = min(s.rows, s.H_out - row);  // rows of dout
+        Win window(inp + plane * s.H * s.W, row, col, s);
+        const float* from = dout + (plane * s.H_out + row) * s.W_out + col;
+        for (int c = 0; c < LIVE * COLS; c++) d[c / COLS][c % COLS] = 0.0f;
+        load_four<PACKED>(d_next, from, s.W_out - col);
+        window.load_row(x, s);
+#pragma unroll 1
+        for (; left > 1 - LIVE; left--) {
 #pragma unroll
-            for (int c = 0; c < COLS; c++)
-                for (int kw = 0; kw < K; kw++)
-                    acc[kh * K + kw] += d[r][c] * x[c * STRIDE + kw];
-        };
-        if (works) over_window<K, STRIDE>(window, pitch, multiply);
-        __syncthreads();  // everybody has read this stage before it is filled again
+            for (int r = LIVE - 1; r >= 0; r--)
+                for (int c = 0; c < COLS; c++)
+                    d[r][c] = r > 0 ? d[r - 1][c] : d_next[c];
+            from += s.W_out;
+            load_four<PACKED>(d_next, from, left > 1 ? s.W_out - col : 0);
+#pragma unroll
+            for (int j = 0; j < STRIDE; j++) {
+                window.load_row(next, s);  // on its way while this one is multiplied
+#pragma unroll
+                for (int kh = j; kh < K; kh += STRIDE)
+                    for (int c = 0; c < COLS; c++)
+                        for (int kw = 0; kw < K; kw++)
+                            acc[kh * K + kw] += d[kh / STRIDE][c] *
+                                                x[Win::SHIFT + c * STRIDE + kw];
+                for (int k = 0; k < Win::SIZE; k++) x[k] = next[k];
+            }
+        }
     }
-    over_block(partial + int64_t(blockIdx.x) * K * K, acc, stages);
+    over_block(partial + int64_t(blockIdx.x) * K * K, acc, memory);
 }
 
 // dweight (size) = partial (parts, size).sum(0)
@@ -396,7 +315,7 @@ static Sizes sizes_of(const char* name, int64_t N, int64_t C, int64_t H, int64_t
                 ": expected less than 2^31 planes of less than 2^31 pixels, got ",
                 N * C, " of ", H, " x ", W, " to ", H_out, " x ", W_out);
     return Sizes{int(N), int(C), int(H), int(W), int(H_out), int(W_out), int(kH),
-                 int(kW), int(stride), int(padding), int(dilation)};
+                 int(kW), int(stride), int(padding), int(dilation), 0, 0, 0};
 }
 
 static int blocks_for(int64_t items, int64_t in_block) {
@@ -406,71 +325,52 @@ static int blocks_for(int64_t items, int64_t in_block) {
     return blocks;
 }
 
-// planes: all of out, or for the gradient of weight those of one channel
-template <int K, int STRIDE>
-static Tiling tiling_of(Sizes s, int planes, int weights, const float* inp) {
-    using Win = Window<K, STRIDE>;
-    Tiling t;
-    t.across = (s.W_out + MOST_COLS / STRIDE - 1) / (MOST_COLS / STRIDE);
-    t.groups = (s.W_out + t.across * COLS - 1) / (t.across * COLS);
-    t.packs = (t.groups - 1) * STRIDE + Win::PACKS;
-    t.strips = std::min(BLOCK_SIZE / t.groups, (s.H_out + Win::ROWS - 1) / Win::ROWS);
-    auto plane_bytes = [&] {
-        t.height = (t.strips * Win::ROWS - 1) * STRIDE + K;
-        return STAGES * (t.height * t.packs * 4 + weights) * int(sizeof(float));
-    };
-    while (t.strips > 1 && plane_bytes() > SHARED_BYTES) t.strips--;
-    t.planes = std::min(BLOCK_SIZE / (t.groups * t.strips),
-                        SHARED_BYTES / plane_bytes());
-    t.planes = std::min(t.planes, planes);
-    t.bytes = t.planes * plane_bytes();
-    t.threads = t.planes * t.strips * t.groups;
-    t.threads = (t.threads + WARP_SIZE - 1) / WARP_SIZE * WARP_SIZE;
-    int rows = t.strips * Win::ROWS;
-    t.down = (s.H_out + rows - 1) / rows;
-    int64_t stacks = (planes + t.planes - 1) / t.planes;
-    t.count = blocks_for(stacks * t.down * t.across, 1);
-    t.packed = s.W % 4 == 0 && (s.padding + Win::SHIFT) % 4 == 0 &&
-               reinterpret_cast<uintptr_t>(inp) % 16 == 0;
-    return t;
+// Long walks read few rows twice, short ones are many threads. planes: to walk down
+static int64_t share_out(Sizes& s, int64_t planes) {  // returns the number of walks
+    s.groups = (s.W_out + COLS - 1) / COLS;
+    int64_t wanted = MIN_THREADS / (planes * s.groups) + 1;
+    int64_t segments = std::max(std::min(wanted, int64_t(s.H_out + 7) / 8),
+                                int64_t(s.H_out) / ROWS);
+    s.rows = (s.H_out + segments - 1) / segments;
+    s.segments = (s.H_out + s.rows - 1) / s.rows;
+    return planes * s.groups * s.segments;
 }
 
-// Blocks of this kernel that the GPU holds at a time.
-template <typename Kernel> static int resident_blocks(Kernel kernel, Tiling t) {
-    int device, processors, blocks;
-    C10_CUDA_CHECK(cudaGetDevice(&device));
-    C10_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount,
-                                          device));
-    C10_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel,
-                                                                 t.threads, t.bytes));
-    return processors * blocks;
+static bool in_packs(const float* data, int64_t W) {  // whether all rows begin in them
+    return W % 4 == 0 && reinterpret_cast<uintptr_t>(data) % 16 == 0;
 }
 
-static bool is_fast(Sizes s) {  // whether there is a kernel with a Window for it
+static bool is_fast(Sizes s) {  // whether there is a Window for it
     bool is_known = s.kH == s.kW && (s.kH == 3 || s.kH == 5 || s.kH == 7);
     return is_known && s.stride <= 2 && s.dilation == 1;
 }
 
-// f(K, STRIDE), which are constants
-template <typename F> static void with_window(Sizes s, F f) {
-    auto with_stride = [&](auto K) {
-        if (s.stride == 1) f(K, std::integral_constant<int, 1>());
-        else f(K, std::integral_constant<int, 2>());
+template <int VALUE> using Constant = std::integral_constant<int, VALUE>;
+
+// f(K, STRIDE, PACKED), which are constants
+template <typename F> static void with_window(Sizes s, bool packed, F f) {
+    auto with_packed = [&](auto K, auto STRIDE) {
+        if (packed) f(K, STRIDE, Constant<true>());
+        else f(K, STRIDE, Constant<false>());
     };
-    if (s.kH == 3) with_stride(std::integral_constant<int, 3>());
-    else if (s.kH == 5) with_stride(std::integral_constant<int, 5>());
-    else with_stride(std::integral_constant<int, 7>());
+    auto with_stride = [&](auto K) {
+        if (s.stride == 1) with_packed(K, Constant<1>());
+        else with_packed(K, Constant<2>());
+    };
+    packed = packed && (s.padding - s.kH / 2) % 4 == 0;  // else SHIFT is another
+    if (s.kH == 3) with_stride(Constant<3>());
+    else if (s.kH == 5) with_stride(Constant<5>());
+    else with_stride(Constant<7>());
 }
 
 static void launch_forward(float* out, const float* inp, const float* weight,
                            const float* bias, bool flip, Sizes s) {
-    with_window(s, [&](auto K, auto STRIDE) {
-        using Win = Window<K, STRIDE>;
-        Tiling t = tiling_of<K, STRIDE>(s, s.N * s.C, Win::WEIGHTS, inp);
-        auto kernel = depthwise_conv2d_forward_kernel<K, STRIDE>;
-        int grid = std::min(t.count, resident_blocks(kernel, t));
-        kernel<<<grid, t.threads, t.bytes, getCurrentCUDAStream()>>>(
-            out, inp, weight, bias, flip, s, t);
+    bool packed = in_packs(inp, s.W) && in_packs(out, s.W_out);
+    int blocks = blocks_for(share_out(s, int64_t(s.N) * s.C), BLOCK_SIZE);
+    with_window(s, packed, [&](auto K, auto STRIDE, auto PACKED) {
+        depthwise_conv2d_forward_kernel<K, STRIDE, PACKED>
+            <<<blocks, BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(out, inp, weight, bias,
+                                                                flip, s);
     });
     C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
@@ -521,7 +421,7 @@ Tensor depthwise_conv2d_backward_input(Tensor dout, Tensor weight, int64_t H, in
         // out: a convolution of dout, with the filter turned by half a turn.
         launch_forward(to, from, filter, nullptr, true,
                        Sizes{s.N, s.C, s.H_out, s.W_out, s.H, s.W, s.kH, s.kW, 1,
-                             s.kH - 1 - s.padding, 1});
+                             s.kH - 1 - s.padding, 1, 0, 0, 0});
         return dinp;
     }
     int blocks = blocks_for(dinp.numel(), BLOCK_SIZE);
@@ -552,16 +452,21 @@ Tensor depthwise_conv2d_backward_weight(Tensor dout, Tensor inp, int64_t kH, int
         C10_CUDA_KERNEL_LAUNCH_CHECK();
         return dweight;
     }
+    int most = blocks_for(share_out(s, N), BLOCK_SIZE);  // for a channel
     Tensor partial;
-    with_window(s, [&](auto K, auto STRIDE) {
-        Tiling t = tiling_of<K, STRIDE>(s, s.N, 0, from);
-        bool packed = s.W_out % COLS == 0 &&
-                      reinterpret_cast<uintptr_t>(dout_at) % 16 == 0;
-        auto kernel = depthwise_conv2d_backward_weight_kernel<K, STRIDE>;
-        int parts = std::min(t.count, std::max(resident_blocks(kernel, t) / s.C, 1));
+    bool packed = in_packs(from, s.W) && in_packs(dout_at, s.W_out);
+    with_window(s, packed, [&](auto K, auto STRIDE, auto PACKED) {
+        auto kernel = depthwise_conv2d_backward_weight_kernel<K, STRIDE, PACKED>;
+        int device, processors, resident;  // blocks that an SM holds
+        C10_CUDA_CHECK(cudaGetDevice(&device));
+        C10_CUDA_CHECK(cudaDeviceGetAttribute(&processors,
+                                              cudaDevAttrMultiProcessorCount, device));
+        C10_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel,
+                                                                     BLOCK_SIZE, 0));
+        int parts = std::min(most, std::max(processors * resident / s.C, 1));
         partial = torch::empty({parts, size}, inp.options());
-        kernel<<<blocks_for(parts * C, 1), t.threads, t.bytes, stream>>>(
-            partial.data_ptr<float>(), dout_at, from, packed, s, t);
+        kernel<<<blocks_for(parts * C, 1), BLOCK_SIZE, 0, stream>>>(
+            partial.data_ptr<float>(), dout_at, from, s);
     });
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     int blocks = blocks_for(size, BLOCK_SIZE);
