@@ -590,7 +590,69 @@ __device__ void multiply_pixels(float (&acc)[4][COUNT][4], const float* dout,
     }
 }
 
+// What a block adds up: channels from c_out and c on, `taps` of them from tap on, over
+// one part of the pixels.
+struct Share {
+    int c_out, c, tap, taps, group, part;
+};
+
+static __device__ Share find_share(const Shape& s, const Cut& cut) {
+    int rest = blockIdx.x;
+    auto next = [&](int count) {
+        int at = rest % count;
+        rest /= count;
+        return at;
+    };
+    int c_out = next(cdiv(s.C_out, FILTERS)) * FILTERS;
+    int c = next(cut.slabs) * cut.channels, tap = next(cut.tap_groups) * cut.taps;
+    int group = next(s.groups);
+    return {c_out, c, tap, min(cut.taps, s.kH * s.kW - tap), group, rest};
+}
+
+// Where a tile's pixels are in dout and in inp, and of these in the window.
+static __device__ void find_tile(int64_t* dout_pixels, int64_t* pixels, int* places,
+                                 const View& dout, const View& inp, const Shape& s,
+                                 const Tiling& t, int count, int tile, int tap) {
+    int first = tile % t.tiles * count, x0 = tile / t.tiles * t.width;
+#pragma unroll 1
+    for (int p = threadIdx.x; p < t.pitch; p += THREADS)
+        pixels[p] = find_pixel(inp, s, t, first, x0, p, tap / s.kW, tap % s.kW);
+#pragma unroll 1
+    for (int p = threadIdx.x; p < count; p += THREADS) {
+        int R = (first + p) / t.width, x = x0 + (first + p) % t.width;
+        dout_pixels[p] = locate(dout, s.N, R / s.H_out, R % s.H_out, x);
+        places[p] = x < s.W_out ? find_place(s, t, first, p) : 0;
+    }
+}
+
+// A block's sums are for `blocks` times 8 channels and each tap. The number of the n-th
+// that a warp has; -1: it has less
+static __device__ int find_block(const Share& share, int blocks, int n) {
+    int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);  // the compiler sees: of all
+    int each = cdiv(share.taps * blocks, WARPS), i = warp * each + n;
+    return n < each && i < share.taps * blocks ? i : -1;
+}
+
 // partial: (splits, groups, C_out, taps, C)
+template <int COUNT>
+__device__ void store_sums(float* partial, const float (&acc)[4][COUNT][4],
+                           const Shape& s, const Cut& cut, const Share& share) {
+    int taps = s.kH * s.kW, blocks = cut.channels / 8;
+    partial += (int64_t(share.part) * s.groups + share.group) * s.C_out * taps * s.C;
+#pragma unroll
+    for (int n = 0; n < COUNT; n++) {
+        int i = find_block(share, blocks, n);
+        if (i < 0) break;
+        int c = share.c + i % blocks * 8 + threadIdx.x % 4 * 2;
+        for (int e = 0; e < 16; e++) {
+            int64_t c_out = share.c_out + filter_of(e / 4, e % 4 / 2);
+            if (c_out < s.C_out && c + e % 2 < s.C)
+                partial[(c_out * taps + share.tap + i / blocks) * s.C + c + e % 2] =
+                    acc[e / 4][n][e % 4];
+        }
+    }
+}
+
 template <int COUNT, int PARTS>
 __global__ void __launch_bounds__(THREADS, 2)
 conv2d_backward_weight_kernel(float* partial, View dout, View inp, Shape s, Tiling t,
@@ -604,77 +666,43 @@ conv2d_backward_weight_kernel(float* partial, View dout, View inp, Shape s, Tili
     int64_t* dout_pixels = pixels + t.pitch;
     int* places = reinterpret_cast<int*>(dout_pixels + cut.pixels);  // (2, cut.pixels)
 
-    int rest = blockIdx.x;
-    auto next = [&](int count) {
-        int at = rest % count;
-        rest /= count;
-        return at;
-    };
-    int row = next(cdiv(s.C_out, FILTERS)) * FILTERS, c = next(cut.slabs) * cut.channels;
-    int tap = next(cut.tap_groups) * cut.taps, group = next(s.groups);
-    int taps = min(cut.taps, s.kH * s.kW - tap);
+    Share share = find_share(s, cut);
     int64_t tiles = int64_t(t.strips) * t.tiles;
-    int begin = tiles * rest / cut.splits, end = tiles * (rest + 1) / cut.splits;
-
-    auto find = [&](int tile) {
-        int first = tile % t.tiles * cut.pixels, x0 = tile / t.tiles * t.width;
-#pragma unroll 1
-        for (int p = threadIdx.x; p < t.pitch; p += THREADS)
-            pixels[p] = find_pixel(inp, s, t, first, x0, p, tap / s.kW, tap % s.kW);
-#pragma unroll 1
-        for (int p = threadIdx.x; p < cut.pixels; p += THREADS) {
-            int R = (first + p) / t.width, x = x0 + (first + p) % t.width;
-            dout_pixels[p] = locate(dout, s.N, R / s.H_out, R % s.H_out, x);
-            places[tile % 2 * cut.pixels + p] =
-                x < s.W_out ? find_place(s, t, first, p) : 0;
-        }
-    };
+    int begin = tiles * share.part / cut.splits;
+    int end = tiles * (share.part + 1) / cut.splits;
     auto copy = [&](int tile) {
+        __syncthreads();  // the pixels of the tile before have been read
+        if (tile < end)
+            find_tile(dout_pixels, pixels, places + tile % 2 * cut.pixels, dout, inp, s,
+                      t, cut.pixels, tile, share.tap);
+        __syncthreads();  // all pixels of the tile are known
+        if (tile >= end) return;
         float* to = stages + tile % 2 * stage_size;
         copy_pixels<16>(to, DOUT_PITCH, 4, dout_pixels, cut.pixels, dout,
-                        group * s.C_out + row, FILTERS / 4, s.C_out - row);
-        copy_pixels<8>(to + dout_size, pitch, 4, pixels, t.pitch, inp, group * s.C + c,
-                       cut.channels / 4, s.C - c);
+                        share.group * s.C_out + share.c_out, FILTERS / 4,
+                        s.C_out - share.c_out);
+        copy_pixels<8>(to + dout_size, pitch, 4, pixels, t.pitch, inp,
+                       share.group * s.C + share.c, cut.channels / 4, s.C - share.c);
         end_group();
     };
-    if (begin < end) find(begin);
-    __syncthreads();  // all pixels of the tile are known
-    if (begin < end) copy(begin);
-
-    int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0), blocks = cut.channels / 8;
-    int each = cdiv(taps * blocks, WARPS), at = warp * each;
-    int count = min(each, taps * blocks - at), place[COUNT];  // of all COUNT, though
+    int blocks = cut.channels / 8, place[COUNT];
 #pragma unroll
     for (int n = 0; n < COUNT; n++) {
-        int i = n < count ? at + n : 0, q = tap + i / blocks;
-        int down = q / s.kW * s.dilation_h, right = q % s.kW * s.dilation_w;
+        int i = max(find_block(share, blocks, n), 0), tap = share.tap + i / blocks;
+        int down = tap / s.kW * s.dilation_h, right = tap % s.kW * s.dilation_w;
         place[n] = i % blocks * 8 + (t.cols ? down * t.cols + right : 0) * pitch;
     }
     float acc[4][COUNT][4] = {};
+    copy(begin);
     for (int tile = begin; tile < end; tile++) {
         wait_for_groups<0>();
-        __syncthreads();  // the tile has come, and all have read the one before it
-        if (tile + 1 < end) find(tile + 1);
-        __syncthreads();  // all pixels of the next one are known
-        if (tile + 1 < end) copy(tile + 1);
+        copy(tile + 1);  // whose barriers show everyone this tile, too
         const float* from = stages + tile % 2 * stage_size;
         multiply_pixels<COUNT, PARTS>(acc, from, from + dout_size,
-                               places + tile % 2 * cut.pixels, pitch, place,
-                               cut.pixels);
+                                      places + tile % 2 * cut.pixels, pitch, place,
+                                      cut.pixels);
     }
-    partial += (int64_t(rest) * s.groups + group) * s.C_out * s.kH * s.kW * s.C;
-#pragma unroll
-    for (int n = 0; n < COUNT; n++) {
-        if (n >= count) break;
-        int q = tap + (at + n) / blocks;
-        for (int i = 0; i < 16; i++) {
-            int c_out = row + filter_of(i / 4, i % 4 / 2);
-            int c_inp = c + (at + n) % blocks * 8 + threadIdx.x % 4 * 2 + i % 2;
-            if (c_out < s.C_out && c_inp < s.C)
-                partial[(int64_t(c_out) * s.kH * s.kW + q) * s.C + c_inp] =
-                    acc[i / 4][n][i % 4];
-        }
-    }
+    store_sums<COUNT>(partial, acc, s, cut, share);
 }
 
 // dweight: (C_out, C, taps) = the sum of partial: (splits, C_out, taps, C)
