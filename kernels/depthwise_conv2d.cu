@@ -16,7 +16,7 @@
 //
 // from pathlib import Path
 // from torch.utils.cpp_extension import load_inline
-// depthwise = load_inline("depthwise",
+// depthwise_conv2d = load_inline("depthwise_conv2d",
 //     cuda_sources=Path("depthwise_conv2d.cu").read_text(),
 //     cpp_sources="""using torch::Tensor;
 //         Tensor depthwise_conv2d_forward(Tensor inp, Tensor weight, Tensor bias,
@@ -33,15 +33,15 @@
 using c10::cuda::CUDAGuard, c10::cuda::getCurrentCUDAStream, torch::Tensor;
 
 constexpr int WARP_SIZE = 32;
-constexpr int BLOCK_SIZE = 128, BLOCKS = 4;  // threads; blocks of an SM: 128 registers
-constexpr int COLS = 4;                      // of out for a thread: a store of 16 bytes
-constexpr int ROWS = 96;                     // of out for a thread, about, if that
-constexpr int MIN_THREADS = 1 << 16;         // leaves enough threads for a large GPU
+constexpr int BLOCK_SIZE = 128, BLOCKS = 3;  // threads; blocks of an SM: 168 registers
+constexpr int COLS = 8;                      // of out for a thread
+constexpr int ROWS = 96;                     // of out for a thread, about; less where
+constexpr int MIN_THREADS = 1 << 16;         // that is too few threads for a large GPU
 
 struct Sizes {
     int N, C, H, W, H_out, W_out, kH, kW, stride, padding, dilation;
-    // A thread has `rows` rows of a plane of out. There are `groups` threads side by
-    // side, and `segments` above one another.
+    // for a plane `groups` threads side by side, `segments` of them above one another,
+    // each for so many rows
     int groups, segments, rows;
 };
 
@@ -79,20 +79,26 @@ template <int K, int STRIDE, bool PACKED> struct Window {
     }
 };
 
-// Neighbours in a row of dout or out, of which `cols` are inside: all if PACKED
+// Neighbours in a row of dout or out, of which `cols` are inside
 template <bool PACKED>
-static __device__ void load_four(float (&v)[COLS], const float* from, int cols) {
-    if constexpr (PACKED) load_pack(v, from, cols > 0);  // or none
-    else for (int c = 0; c < COLS; c++) v[c] = c < cols ? from[c] : 0.0f;
+static __device__ void load_cols(float (&v)[COLS], const float* from, int cols) {
+#pragma unroll
+    for (int c = 0; c < COLS; c += PACKED ? 4 : 1) {
+        if constexpr (PACKED) load_pack(v + c, from + c, c < cols);
+        else v[c] = c < cols ? from[c] : 0.0f;
+    }
 }
 
 template <bool PACKED>
-static __device__ void store_four(float* to, const float (&v)[COLS], int cols) {
-    if constexpr (PACKED)
-        *reinterpret_cast<float4*>(to) = make_float4(v[0], v[1], v[2], v[3]);
-    else
-        for (int c = 0; c < COLS; c++)
-            if (c < cols) to[c] = v[c];
+static __device__ void store_cols(float* to, const float (&v)[COLS], int cols) {
+#pragma unroll
+    for (int c = 0; c < COLS; c += PACKED ? 4 : 1) {
+        if (c >= cols) continue;
+        if constexpr (PACKED)
+            *reinterpret_cast<float4*>(to + c) =
+                make_float4(v[c], v[c + 1], v[c + 2], v[c + 3]);
+        else to[c] = v[c];
+    }
 }
 
 // A thread walks down inp. A turn is a row of out, STRIDE rows of inp; each goes into
@@ -118,12 +124,13 @@ depthwise_conv2d_forward_kernel(float* __restrict__ out, const float* __restrict
 #pragma unroll
     for (int k = 0; k < K * K; k++, tap += flip ? -1 : 1) w[k] = *tap;
     float first = bias ? bias[c_in] : 0.0f;
-    for (int c = 0; c < LIVE * COLS; c++) acc[c / COLS][c % COLS] = first;
+    for (int k = 0; k < LIVE * COLS; k++) acc[k / COLS][k % COLS] = first;
 
     Win window(inp + plane * s.H * s.W, row, col, s);
     out += (plane * s.H_out + row - (LIVE - 1)) * s.W_out + col;
     window.load_row(x, s);
-#pragma unroll 1
+    constexpr int TURNS = 2 / STRIDE;
+#pragma unroll TURNS
     for (int done = 1 - LIVE; done < count; done++, out += s.W_out) {
 #pragma unroll
         for (int j = 0; j < STRIDE; j++) {
@@ -139,7 +146,7 @@ depthwise_conv2d_forward_kernel(float* __restrict__ out, const float* __restrict
                 }
             for (int k = 0; k < Win::SIZE; k++) x[k] = next[k];
         }
-        if (done >= 0) store_four<PACKED>(out, acc[LIVE - 1], s.W_out - col);
+        if (done >= 0) store_cols<PACKED>(out, acc[LIVE - 1], s.W_out - col);
     }
 }
 
@@ -161,9 +168,10 @@ static __device__ void over_block(float* sums, float (&acc)[SIZE], float* memory
     }
 }
 
+// Threads walk down inp and dout. A turn is a row of dout, which comes, and STRIDE rows
+// of inp; d[r] is the row of dout that came r turns ago.
 // partial (parts, C, K, K): block i adds up, for channel i % C, every parts-th share of
-// BLOCK_SIZE walks; in a turn, d[r] is the row of dout of r turns before.
-// dout (N, C, H_out, W_out), inp (N, C, H, W)
+// BLOCK_SIZE walks. dout (N, C, H_out, W_out), inp (N, C, H, W)
 template <int K, int STRIDE, bool PACKED>
 __global__ void __launch_bounds__(BLOCK_SIZE, BLOCKS)
 depthwise_conv2d_backward_weight_kernel(float* __restrict__ partial,
@@ -174,7 +182,8 @@ depthwise_conv2d_backward_weight_kernel(float* __restrict__ partial,
     __shared__ float memory[BLOCK_SIZE / WARP_SIZE * K * K];
     int channel = blockIdx.x % s.C, parts = gridDim.x / s.C;
     int64_t walks = int64_t(s.N) * s.segments * s.groups;
-    float acc[K * K] = {}, x[Win::SIZE], next[Win::SIZE], d[LIVE][COLS], d_next[COLS];
+    float acc[K * K] = {}, x[Win::SIZE], next[Win::SIZE];
+    float d[LIVE][COLS], d_next[COLS];
     for (int64_t i = int64_t(blockIdx.x / s.C) * BLOCK_SIZE + threadIdx.x; i < walks;
          i += int64_t(parts) * BLOCK_SIZE) {
         int col = i % s.groups * COLS, row = i / s.groups % s.segments * s.rows;
@@ -182,8 +191,8 @@ depthwise_conv2d_backward_weight_kernel(float* __restrict__ partial,
         int left = min(s.rows, s.H_out - row);  // rows of dout
         Win window(inp + plane * s.H * s.W, row, col, s);
         const float* from = dout + (plane * s.H_out + row) * s.W_out + col;
-        for (int c = 0; c < LIVE * COLS; c++) d[c / COLS][c % COLS] = 0.0f;
-        load_four<PACKED>(d_next, from, s.W_out - col);
+        for (int k = 0; k < LIVE * COLS; k++) d[k / COLS][k % COLS] = 0.0f;
+        load_cols<PACKED>(d_next, from, s.W_out - col);
         window.load_row(x, s);
 #pragma unroll 1
         for (; left > 1 - LIVE; left--) {
@@ -192,7 +201,7 @@ depthwise_conv2d_backward_weight_kernel(float* __restrict__ partial,
                 for (int c = 0; c < COLS; c++)
                     d[r][c] = r > 0 ? d[r - 1][c] : d_next[c];
             from += s.W_out;
-            load_four<PACKED>(d_next, from, left > 1 ? s.W_out - col : 0);
+            load_cols<PACKED>(d_next, from, left > 1 ? s.W_out - col : 0);
 #pragma unroll
             for (int j = 0; j < STRIDE; j++) {
                 window.load_row(next, s);  // on its way while this one is multiplied
@@ -325,15 +334,14 @@ static int blocks_for(int64_t items, int64_t in_block) {
     return blocks;
 }
 
-// Long walks read few rows twice, short ones are many threads. planes: to walk down
-static int64_t share_out(Sizes& s, int64_t planes) {  // returns the number of walks
+// Long walks read few rows twice, short ones are many threads. Returns a plane's.
+static int64_t share_out(Sizes& s) {
     s.groups = (s.W_out + COLS - 1) / COLS;
-    int64_t wanted = MIN_THREADS / (planes * s.groups) + 1;
-    int64_t segments = std::max(std::min(wanted, int64_t(s.H_out + 7) / 8),
-                                int64_t(s.H_out) / ROWS);
-    s.rows = (s.H_out + segments - 1) / segments;
+    int64_t wanted = MIN_THREADS / (int64_t(s.N) * s.C * s.groups) + 1;
+    s.segments = std::max(std::min(int(wanted), s.H_out / 8 + 1), s.H_out / ROWS);
+    s.rows = (s.H_out + s.segments - 1) / s.segments;
     s.segments = (s.H_out + s.rows - 1) / s.rows;
-    return planes * s.groups * s.segments;
+    return int64_t(s.groups) * s.segments;
 }
 
 static bool in_packs(const float* data, int64_t W) {  // whether all rows begin in them
@@ -365,8 +373,8 @@ template <typename F> static void with_window(Sizes s, bool packed, F f) {
 
 static void launch_forward(float* out, const float* inp, const float* weight,
                            const float* bias, bool flip, Sizes s) {
+    int blocks = blocks_for(share_out(s) * s.N * s.C, BLOCK_SIZE);
     bool packed = in_packs(inp, s.W) && in_packs(out, s.W_out);
-    int blocks = blocks_for(share_out(s, int64_t(s.N) * s.C), BLOCK_SIZE);
     with_window(s, packed, [&](auto K, auto STRIDE, auto PACKED) {
         depthwise_conv2d_forward_kernel<K, STRIDE, PACKED>
             <<<blocks, BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(out, inp, weight, bias,
@@ -452,7 +460,7 @@ Tensor depthwise_conv2d_backward_weight(Tensor dout, Tensor inp, int64_t kH, int
         C10_CUDA_KERNEL_LAUNCH_CHECK();
         return dweight;
     }
-    int most = blocks_for(share_out(s, N), BLOCK_SIZE);  // for a channel
+    int most = blocks_for(share_out(s) * N, BLOCK_SIZE);  // for a channel
     Tensor partial;
     bool packed = in_packs(from, s.W) && in_packs(dout_at, s.W_out);
     with_window(s, packed, [&](auto K, auto STRIDE, auto PACKED) {
