@@ -15,7 +15,7 @@
 // the pixels of dout: four times the FLOPs.
 // Scratch memory: weight, up to 16 channels and 64 filters more, as two parts if exact;
 // for the gradient of weight 4 C_out C kH kW / groups bytes for each block that shares
-// in a sum. Notebook: 11b_fast_convolution. Own code; implicit GEMM after cuDNN
+// in a sum. Notebook: 11d_general_convolution. Own code; implicit GEMM after cuDNN
 // (Chetlur et al., 2014), the three products after Ootomo and Yokota (2022).
 //
 // from pathlib import Path
@@ -63,6 +63,13 @@ struct Shape {
     }
 };
 
+// Division of numbers from 0 to 2^31 - 1, by a product: a tenth of what `/` costs.
+struct Divisor {
+    unsigned factor = 0;
+    int shift = 31;
+    __device__ int divide(int n) const { return int(uint64_t(n) * factor >> shift); }
+};
+
 // How the pixels of out are cut: into strips of `width` columns, all images below each
 // other, and each strip into `tiles` tiles of consecutive pixels. A tile needs a window
 // of inp, with a border for the taps.
@@ -71,6 +78,7 @@ struct Tiling {
     int cols;   // of a window; 0: windows without a border, a new one for each tap
     int pitch;  // pixels of a window
     int ring;   // windows in shared memory
+    Divisor by_width, by_cols, by_H_out, by_height;  // height: Shape's
 };
 
 // A tensor of images, in one of the two layouts.
@@ -163,8 +171,9 @@ static __device__ int64_t locate(const View& v, int N, int n, int y, int x) {
 }
 
 // The row of the windows of all images, below each other, where row R of out begins
-static __device__ int window_row(const Shape& s, int R) {
-    return R / s.H_out * s.height() + R % s.H_out * s.stride_h;
+static __device__ int window_row(const Shape& s, const Tiling& t, int R) {
+    int n = t.by_H_out.divide(R);
+    return n * s.height() + (R - n * s.H_out) * s.stride_h;
 }
 
 // Pixel p of the window for the tile that begins at pixel `first` of the strip at x0; of
@@ -173,23 +182,25 @@ static __device__ int64_t find_pixel(const View& inp, const Shape& s, const Tili
                                      int first, int x0, int p, int kh, int kw) {
     int n, y, x;
     if (t.cols) {
-        int row = window_row(s, first / t.width) + p / t.cols;
-        n = row / s.height(), y = row % s.height(), x = x0 * s.stride_w + p % t.cols;
+        int down = t.by_cols.divide(p);
+        int row = window_row(s, t, t.by_width.divide(first)) + down;
+        n = t.by_height.divide(row), y = row - n * s.height();
+        x = x0 * s.stride_w + p - down * t.cols;
     } else {
-        int R = (first + p) / t.width;
-        n = R / s.H_out, y = R % s.H_out * s.stride_h + kh * s.dilation_h;
-        x = (x0 + (first + p) % t.width) * s.stride_w + kw * s.dilation_w;
+        int R = t.by_width.divide(first + p);
+        n = t.by_H_out.divide(R), y = (R - n * s.H_out) * s.stride_h + kh * s.dilation_h;
+        x = (x0 + first + p - R * t.width) * s.stride_w + kw * s.dilation_w;
     }
     return locate(inp, s.N, n, y - s.padding_h, x - s.padding_w);
 }
 
 // where pixel p of the tile has its first tap in the window
 static __device__ int find_place(const Shape& s, const Tiling& t, int first, int p) {
-    int R = (first + p) / t.width;
+    int R = t.by_width.divide(first + p);
     if (!t.cols) return p;
     if (R >= s.N * s.H_out) return 0;
-    int down = window_row(s, R) - window_row(s, first / t.width);
-    return down * t.cols + (first + p) % t.width * s.stride_w;
+    int down = window_row(s, t, R) - window_row(s, t, t.by_width.divide(first));
+    return down * t.cols + (first + p - R * t.width) * s.stride_w;
 }
 
 // Tensor cores cut off the last 13 bits. This adds 3 / 8 to 3 / 4 of the last one that
@@ -248,7 +259,7 @@ template <int PIXELS, int COLS> using Sums = float[COLS / 16][PIXELS / 8][4];
 
 // acc += COLS filters, of each 16 channels, times these of PIXELS. k of mma is a channel
 // in another order: lane l has channels l % 4 * 4 to + 3, which lie together; weight has
-// the lanes' fragments, see conv2d_reorder_kernel. place: of pixels l / 4, l / 4 + 8 …
+// the lanes' fragments, see conv2d_reorder_kernel. place: of the lane's pixels
 template <int PIXELS, int COLS>
 __device__ void multiply(Sums<PIXELS, COLS>& acc, const float4* weight,
                          const float4* window, const int (&place)[PIXELS / 8]) {
@@ -297,17 +308,38 @@ __device__ void multiply_exactly(Sums<PIXELS, COLS>& acc, const float4* weight,
 
 // Where a block is in its sum: slab by slab, in each tap by tap.
 struct Step {
-    int number, c, kh, kw, window;
+    int c, kh, kw, window;
     __device__ bool opens_window(const Tiling& t) const {
         return !t.cols || kh + kw == 0;
     }
     __device__ void next(const Shape& s, const Tiling& t) {
-        number++;
         if (++kw == s.kW) kw = 0, kh++;
         if (kh == s.kH) kh = 0, c += SLAB;
         if (opens_window(t)) window = window + 1 < t.ring ? window + 1 : 0;
     }
 };
+
+// The order of pixels and filters is free: it is chosen so that what a lane holds of out
+// are four neighbours, of pixels and of channels. Pixel of column `col` of fragment n
+static __device__ int pixel_of(int n, int col) {
+    return n / 2 * 16 + col / 2 * 4 + n % 2 * 2 + col % 2;
+}
+
+// channel of row `row` of fragment m
+__host__ __device__ static int filter_of(int m, int row) {
+    return m / 2 * 32 + row % 8 * 4 + m % 2 * 2 + row / 8;
+}
+
+// four floats, `step` apart, of which `count` are inside
+static __device__ void store_four(float* to, int64_t step, float4 four, int count) {
+    if (step == 1 && count >= 4 && reinterpret_cast<uintptr_t>(to) % 16 == 0) {
+        *reinterpret_cast<float4*>(to) = four;
+        return;
+    }
+    float values[4] = {four.x, four.y, four.z, four.w};
+    for (int i = 0; i < 4; i++)
+        if (i < count) to[i * step] = values[i];
+}
 
 // out, and bias if there is one: a warp's pixels, from pixel f of the strip at x0 on, and
 // channels from c on; see mma
@@ -317,26 +349,35 @@ __device__ void store(float* out, const Sums<PIXELS, COLS>& acc, const float* bi
                       int x0, int group, int c) {
     int64_t plane = int64_t(s.H_out) * s.W_out, channels = int64_t(s.groups) * s.C_out;
     int64_t across = channels_last ? 1 : plane, along = channels_last ? channels : 1;
-    int lane = threadIdx.x % 32;
+    int row = threadIdx.x % 32 / 4, col = threadIdx.x % 4 * 2;
     out += group * s.C_out * across;
 #pragma unroll
-    for (int n = 0; n < PIXELS / 8; n++) {
-        int64_t pixels[2];
-        for (int e = 0; e < 2; e++) {
-            int p = f + n * 8 + lane % 4 * 2 + e, R = p / t.width, x = x0 + p % t.width;
-            bool inside = R < s.N * s.H_out && x < s.W_out;
-            pixels[e] = inside ? R / s.H_out * channels * plane +
-                                 (R % s.H_out * int64_t(s.W_out) + x) * along : -1;
+    for (int i = 0; i < PIXELS * COLS / 512; i++) {  // 4 pixels of 4 channels
+        int n = i % (PIXELS / 16) * 2, m = i / (PIXELS / 16) * 2;
+        int c_out = c + filter_of(m, row), left = s.C_out - c_out;
+        float four[4][4];  // channels, pixels
+        for (int e = 0; e < 16; e++) {
+            bool inside = bias && e / 4 < left;
+            four[e / 4][e % 4] = acc[m + e / 8][n + e % 4 / 2][e / 4 % 2 * 2 + e % 2] +
+                                 (inside ? bias[group * s.C_out + c_out + e / 4] : 0.0f);
         }
-#pragma unroll
-        for (int i = 0; i < COLS / 8; i++) {
-            int col = c + i * 8 + lane / 4;
-            if (col >= s.C_out) continue;
-            float sum = bias ? bias[group * s.C_out + col] : 0.0f;
-            for (int e = 0; e < 2; e++)
-                if (pixels[e] >= 0)
-                    out[pixels[e] + col * across] =
-                        acc[i / 2][n][i % 2 * 2 + e] + sum;
+        float* to[4];  // of pixels, nullptr: outside
+        for (int e = 0; e < 4; e++) {
+            int p = f + pixel_of(n, col) + e, R = t.by_width.divide(p);
+            int image = t.by_H_out.divide(R), x = x0 + p - R * t.width;
+            int64_t pixel = (R - image * s.H_out) * int64_t(s.W_out) + x;
+            bool inside = image < s.N && x < s.W_out;
+            to[e] = inside ? out + image * channels * plane + pixel * along +
+                             c_out * across : nullptr;
+        }
+        bool together = to[0] && to[3] == to[0] + 3 && !channels_last;
+        for (int e = 0; e < 4; e++) {
+            if (together && e < left)
+                store_four(to[0] + e * across, 1,
+                           {four[e][0], four[e][1], four[e][2], four[e][3]}, 4);
+            else if (!together && to[e])
+                store_four(to[e], across,
+                           {four[0][e], four[1][e], four[2][e], four[3][e]}, left);
         }
     }
 }
@@ -373,10 +414,10 @@ conv2d_kernel(float* out, View inp, const float* weight, const float* bias, Shap
         __syncthreads();  // all pixels of the window are known
     };
     if (t.cols || s.kH * s.kW == 1) find();
-    auto copy = [&] {
-        if (next.number < steps) {
-            float* to = weights + next.number % STAGES * STEP;
-            const float* from = weight + int64_t(next.number) * STEP;
+    auto copy = [&](int step) {
+        if (step < steps) {
+            float* to = weights + step % STAGES * STEP;
+            const float* from = weight + int64_t(step) * STEP;
             for (int i = threadIdx.x * 4; i < STEP; i += THREADS * 4)
                 copy_async<4>(to + i, from + i, true);
             if (!t.cols && s.kH * s.kW > 1) {
@@ -394,7 +435,8 @@ conv2d_kernel(float* out, View inp, const float* weight, const float* bias, Shap
     int lane = threadIdx.x % 32, row = threadIdx.x / 32 * PIXELS, place[PIXELS / 8];
 #pragma unroll
     for (int n = 0; n < PIXELS / 8; n++)
-        place[n] = lane % 4 * t.pitch + find_place(s, t, first, row + n * 8 + lane / 4);
+        place[n] = lane % 4 * t.pitch +
+                   find_place(s, t, first, row + pixel_of(n, lane / 4));
     Sums<PIXELS, COLS> acc = {};
     Step now = {};
     for (int i = -AHEAD; i < steps; i++) {
@@ -402,10 +444,10 @@ conv2d_kernel(float* out, View inp, const float* weight, const float* bias, Shap
             wait_for_groups<AHEAD - 1>();
             __syncthreads();  // a step's copies have come, all have read the one before
         }
-        copy();
+        copy(i + AHEAD);
         if (i < 0) continue;
         int tap = now.kh * s.dilation_h * t.cols + (t.cols ? now.kw * s.dilation_w : 0);
-        auto a = reinterpret_cast<const float4*>(weights + now.number % STAGES * STEP);
+        auto a = reinterpret_cast<const float4*>(weights + i % STAGES * STEP);
         auto b = reinterpret_cast<const float4*>(windows + now.window * window_size);
         if constexpr (PARTS == 1) multiply<PIXELS, COLS>(acc, a + lane, b + tap, place);
         else multiply_exactly<PIXELS, COLS>(acc, a + lane, b + tap, place);
@@ -426,17 +468,16 @@ struct Order {
 // where nothing is
 template <int COLS, int PARTS>
 __global__ void conv2d_reorder_kernel(float* out, const float* weight, Order order,
-                                      Shape s, bool rounded, int64_t size) {
-    int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, rest = i;
+                                      Shape s, bool rounded, int size) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, rest = i;
     if (i >= size) return;
     auto next = [&](int count) {
         int at = rest % count;
         rest /= count;
         return at;
     };
-    int e = next(4), lane = next(32), k = next(2);  // of a fragment, see mma
-    int c = lane % 4 * 4 + k * 2 + e / 2, c_out = e % 2 * 8 + lane / 4;
-    c_out += next(COLS / 16) * 16;
+    int e = next(4), lane = next(32), k = next(2), m = next(COLS / 16);  // see mma
+    int c = lane % 4 * 4 + k * 2 + e / 2, c_out = filter_of(m, e % 2 * 8 + lane / 4);
     int tap = next(s.kH * s.kW);
     c += next(cdiv(s.C, SLAB)) * SLAB, c_out += next(cdiv(s.C_out, COLS)) * COLS;
     if (order.flipped) tap = s.kH * s.kW - 1 - tap;
@@ -445,7 +486,7 @@ __global__ void conv2d_reorder_kernel(float* out, const float* weight, Order ord
         x = weight[rest * order.group + c_out * order.c_out + c * order.c +
                    tap / s.kW * order.kh + tap % s.kW * order.kw];
     constexpr int STEP = COLS * SLAB;
-    out += i / STEP * STEP * PARTS + i % STEP;
+    out += int64_t(i / STEP) * STEP * PARTS + i % STEP;
     if (PARTS == 1) *out = rounded ? round_to_tf32(x) : x;
     else split(x, out[0], out[STEP]);
 }
@@ -490,6 +531,14 @@ static Tiling find_tiling(const Shape& s, int tile, int64_t floats, int ahead) {
         best = {width, int(strips), int(tiles), int(cols), int(pitch), int(ring)};
         best_cost = cost;
     }
+    auto divisor = [](int by) {
+        Divisor d;
+        while (1ll << (d.shift - 31) < by) d.shift++;
+        d.factor = unsigned(((1ull << d.shift) + by - 1) / by);
+        return d;
+    };
+    best.by_width = divisor(best.width), best.by_cols = divisor(std::max(best.cols, 1));
+    best.by_H_out = divisor(s.H_out), best.by_height = divisor(s.height());
     return best;
 }
 
@@ -500,6 +549,8 @@ static void launch(Tensor out, View inp, Tensor weight, Order order, const float
     bool rounded = attribute(cudaDevAttrComputeCapabilityMajor, out) >= 8;
     int64_t size = int64_t(s.groups) * cdiv(s.C_out, COLS) * COLS * cdiv(s.C, SLAB) *
                    SLAB * s.kH * s.kW;
+    TORCH_CHECK(size <= INT_MAX - 256, "weight: expected less than 2^31 numbers, filled "
+                "up to ", COLS, " filters and ", SLAB, " channels, got ", weight.sizes());
     Tensor ordered = torch::empty({PARTS * size}, weight.options());
     if (size) {
         conv2d_reorder_kernel<COLS, PARTS><<<cdiv(size, 256), 256, 0, stream>>>(
@@ -546,11 +597,6 @@ struct Cut {
     __host__ __device__ int pitch() const { return channels | 8; }  // as DOUT_PITCH
 };
 
-// a lane's channel of out in row `h` of fragment m: four neighbours lie together
-static __device__ int filter_of(int m, int h) {
-    return m / 2 * 32 + threadIdx.x % 32 / 4 * 4 + m % 2 * 2 + h;
-}
-
 // acc += dout: FILTERS channels of `pixels`, times window: COUNT times 8 channels, for
 // a tap each. places: of pixels in the window; place: of channels and taps there
 template <int COUNT, int PARTS>
@@ -563,11 +609,12 @@ __device__ void multiply_pixels(float (&acc)[4][COUNT][4], const float* dout,
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             auto four = *reinterpret_cast<const float4*>(
-                dout + (p + i / 2 * 4) * DOUT_PITCH + filter_of(i % 2 * 2, 0));
+                dout + (p + i / 2 * 4) * DOUT_PITCH + filter_of(i % 2 * 2, lane / 4));
             float (&up)[4] = a[i % 2 * 2], (&down)[4] = a[i % 2 * 2 + 1];
             up[i / 2 * 2] = four.x, up[i / 2 * 2 + 1] = four.y;
             down[i / 2 * 2] = four.z, down[i / 2 * 2 + 1] = four.w;
         }
+        if (PARTS == 2) __syncwarp();  // a fence: registers lack for loading far ahead
         for (int i = 0; i < 16; i++) {
             float& x = a[i / 4][i % 4];
             if (PARTS == 2) split(x, x, a_low[i / 4][i % 4]);
@@ -577,6 +624,7 @@ __device__ void multiply_pixels(float (&acc)[4][COUNT][4], const float* dout,
         const float* second = window + places[p + 4] * pitch + lane / 4;
 #pragma unroll
         for (int n = 0; n < COUNT; n++) {
+            if (PARTS == 2) __syncwarp();  // another
             float b[2] = {first[place[n]], second[place[n]]}, b_low[2];
             for (int i = 0; i < 2; i++) {
                 if (PARTS == 2) split(b[i], b[i], b_low[i]);
@@ -590,13 +638,13 @@ __device__ void multiply_pixels(float (&acc)[4][COUNT][4], const float* dout,
     }
 }
 
-// What a block adds up: channels from c_out and c on, `taps` of them from tap on, over
-// one part of the pixels.
+// What a block adds up: channels from c_out and c on, `taps` taps from `tap` on, over one
+// part of the pixels, tiles begin to end - 1.
 struct Share {
-    int c_out, c, tap, taps, group, part;
+    int c_out, c, tap, taps, group, part, begin, end;
 };
 
-static __device__ Share find_share(const Shape& s, const Cut& cut) {
+static __device__ Share find_share(const Shape& s, const Tiling& t, const Cut& cut) {
     int rest = blockIdx.x;
     auto next = [&](int count) {
         int at = rest % count;
@@ -605,8 +653,10 @@ static __device__ Share find_share(const Shape& s, const Cut& cut) {
     };
     int c_out = next(cdiv(s.C_out, FILTERS)) * FILTERS;
     int c = next(cut.slabs) * cut.channels, tap = next(cut.tap_groups) * cut.taps;
-    int group = next(s.groups);
-    return {c_out, c, tap, min(cut.taps, s.kH * s.kW - tap), group, rest};
+    int group = next(s.groups), taps = min(cut.taps, s.kH * s.kW - tap);
+    int64_t tiles = int64_t(t.strips) * t.tiles;
+    int begin = tiles * rest / cut.splits, end = tiles * (rest + 1) / cut.splits;
+    return {c_out, c, tap, taps, group, rest, begin, end};
 }
 
 // Where a tile's pixels are in dout and in inp, and of these in the window.
@@ -619,8 +669,9 @@ static __device__ void find_tile(int64_t* dout_pixels, int64_t* pixels, int* pla
         pixels[p] = find_pixel(inp, s, t, first, x0, p, tap / s.kW, tap % s.kW);
 #pragma unroll 1
     for (int p = threadIdx.x; p < count; p += THREADS) {
-        int R = (first + p) / t.width, x = x0 + (first + p) % t.width;
-        dout_pixels[p] = locate(dout, s.N, R / s.H_out, R % s.H_out, x);
+        int R = t.by_width.divide(first + p), n = t.by_H_out.divide(R);
+        int x = x0 + first + p - R * t.width;
+        dout_pixels[p] = locate(dout, s.N, n, R - n * s.H_out, x);
         places[p] = x < s.W_out ? find_place(s, t, first, p) : 0;
     }
 }
@@ -645,7 +696,8 @@ __device__ void store_sums(float* partial, const float (&acc)[4][COUNT][4],
         if (i < 0) break;
         int c = share.c + i % blocks * 8 + threadIdx.x % 4 * 2;
         for (int e = 0; e < 16; e++) {
-            int64_t c_out = share.c_out + filter_of(e / 4, e % 4 / 2);
+            int row = threadIdx.x % 32 / 4 + e % 4 / 2 * 8;
+            int64_t c_out = share.c_out + filter_of(e / 4, row);
             if (c_out < s.C_out && c + e % 2 < s.C)
                 partial[(c_out * taps + share.tap + i / blocks) * s.C + c + e % 2] =
                     acc[e / 4][n][e % 4];
@@ -654,7 +706,7 @@ __device__ void store_sums(float* partial, const float (&acc)[4][COUNT][4],
 }
 
 template <int COUNT, int PARTS>
-__global__ void __launch_bounds__(THREADS, 2)
+__global__ void __launch_bounds__(THREADS, HAS_TF32 ? 2 : 1)
 conv2d_backward_weight_kernel(float* partial, View dout, View inp, Shape s, Tiling t,
                               Cut cut) {
     if (PARTS == 2 && !HAS_TF32) return;  // not called there
@@ -666,17 +718,16 @@ conv2d_backward_weight_kernel(float* partial, View dout, View inp, Shape s, Tili
     int64_t* dout_pixels = pixels + t.pitch;
     int* places = reinterpret_cast<int*>(dout_pixels + cut.pixels);  // (2, cut.pixels)
 
-    Share share = find_share(s, cut);
-    int64_t tiles = int64_t(t.strips) * t.tiles;
-    int begin = tiles * share.part / cut.splits;
-    int end = tiles * (share.part + 1) / cut.splits;
+    __shared__ Share share;  // there it takes no registers
+    if (threadIdx.x == 0) share = find_share(s, t, cut);
+    __syncthreads();  // the share is known
     auto copy = [&](int tile) {
         __syncthreads();  // the pixels of the tile before have been read
-        if (tile < end)
+        if (tile < share.end)
             find_tile(dout_pixels, pixels, places + tile % 2 * cut.pixels, dout, inp, s,
                       t, cut.pixels, tile, share.tap);
         __syncthreads();  // all pixels of the tile are known
-        if (tile >= end) return;
+        if (tile >= share.end) return;
         float* to = stages + tile % 2 * stage_size;
         copy_pixels<16>(to, DOUT_PITCH, 4, dout_pixels, cut.pixels, dout,
                         share.group * s.C_out + share.c_out, FILTERS / 4,
@@ -693,8 +744,8 @@ conv2d_backward_weight_kernel(float* partial, View dout, View inp, Shape s, Tili
         place[n] = i % blocks * 8 + (t.cols ? down * t.cols + right : 0) * pitch;
     }
     float acc[4][COUNT][4] = {};
-    copy(begin);
-    for (int tile = begin; tile < end; tile++) {
+    copy(share.begin);
+    for (int tile = share.begin; tile < share.end; tile++) {
         wait_for_groups<0>();
         copy(tile + 1);  // whose barriers show everyone this tile, too
         const float* from = stages + tile % 2 * stage_size;
