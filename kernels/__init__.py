@@ -12,8 +12,8 @@ NotImplementedError for derivatives in forward mode.
 
 from kernels.operators.activations import gelu, relu, softmax
 from kernels.operators.attention import attention
-from kernels.operators.convolution import conv2d, max_pool2d
 from kernels.operators.fourier import fft, fft2, ifft, ifft2, irfft, rfft
+from kernels.operators.convolution import conv2d, depthwise_conv2d, max_pool2d
 from kernels.operators.losses import cross_entropy
 from kernels.operators.norms import batch_norm2d, layer_norm, rms_norm
 from kernels.operators.optimizers import adamw, sgd, sgd_momentum
@@ -28,6 +28,7 @@ __all__ = [
     "cross_entropy",
     "fft",
     "fft2",
+    "depthwise_conv2d",
     "gelu",
     "ifft",
     "ifft2",

@@ -1,199 +1,959 @@
 // kernels/conv2d.cu
 // SPDX-License-Identifier: MIT
-// 2-D convolution as in networks (cross-correlation), stride 1, zero padding, no bias.
-// float32, contiguous, at most 65535 * 256 pixels a plane; H_out = H + 2 padding - kH +
-// 1, W_out likewise. 2 N C_out H_out W_out C kH kW FLOPs forward and for each gradient.
-// Scratch memory: 4 N C_out C kH kW bytes for the gradient of weight, else none.
-// Notebook: 17_mnist_cnn. Algorithm: the definition, one thread per output element.
+// 2-D convolution as in networks (cross-correlation) and its gradients; that of bias is
+// the sum of dout over images and pixels. inp (N, C, H, W), weight (C_out, C / groups,
+// kH, kW), bias (C_out), or (0) for none; float32, each contiguous or channels last; out
+// has inp's layout, dinp dout's, dweight is contiguous. stride, padding and dilation:
+// two numbers, for rows and columns; H_out = (H + 2 padding - dilation (kH - 1) - 1) /
+// stride + 1, W_out likewise. Less than 2^31 pixels in all images of inp or of out.
+// tf32: one product of TF32 numbers, with 11 bits; else three, about as exact as
+// float32. GPUs before sm_80 have no TF32 and multiply float32. An infinity in inp may
+// become NaN in dweight.
+// 2 N C_out H_out W_out C kH kW / groups FLOPs, and as many for each gradient: with 64
+// channels of each kind and 3 x 3 taps 288 for a byte of inp and out, so that tensor
+// cores set the pace. The gradient of inp at a stride of 2 computes with zeros between
+// the pixels of dout: four times the FLOPs.
+// Scratch memory: weight, up to 16 channels and 64 filters more, as two parts if exact;
+// for the gradient of weight 4 C_out C kH kW / groups bytes for each block that shares
+// in a sum. Notebook: 11d_general_convolution. Own code; implicit GEMM after cuDNN
+// (Chetlur et al., 2014), the three products after Ootomo and Yokota (2022).
 //
 // from pathlib import Path
 // from torch.utils.cpp_extension import load_inline
+// PAIRS = """std::vector<int64_t> stride, std::vector<int64_t> padding,
+//     std::vector<int64_t> dilation, int64_t groups, bool tf32"""
 // conv2d = load_inline("conv2d", cuda_sources=Path("conv2d.cu").read_text(),
-//     cpp_sources="""using torch::Tensor;
-//         Tensor conv2d_forward(Tensor inp, Tensor weight, int64_t padding);
-//         Tensor conv2d_backward_input(Tensor dout, Tensor weight, int64_t padding);
-//         Tensor conv2d_backward_weight(Tensor dout, Tensor inp, int64_t padding);""",
+//     cpp_sources=f"""using torch::Tensor;
+//         Tensor conv2d_forward(Tensor inp, Tensor weight, Tensor bias, {PAIRS});
+//         Tensor conv2d_backward_input(Tensor dout, Tensor weight, int64_t H,
+//             int64_t W, {PAIRS});
+//         Tensor conv2d_backward_weight(Tensor dout, Tensor inp, int64_t kH,
+//             int64_t kW, {PAIRS});""",
 //     functions=["conv2d_forward", "conv2d_backward_input", "conv2d_backward_weight"])
 #include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
 #include <torch/types.h>
+
+#include <algorithm>
+#include <vector>
 using c10::cuda::CUDAGuard, c10::cuda::getCurrentCUDAStream, torch::Tensor;
 
-// x has to be contiguous float32 of this shape (-1: any size), on the GPU of `like`
-static void check_input(const char* name, Tensor x, torch::IntArrayRef shape,
-                        Tensor like) {
+constexpr int WARPS = 4, THREADS = WARPS * 32;
+constexpr int SLAB = 16;   // channels of inp that a step multiplies, for one tap
+constexpr int STAGES = 4;  // steps of weight in shared memory
+constexpr int AHEAD = STAGES - 1;  // steps from a copy to its use
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr bool HAS_TF32 = false;
+#else
+constexpr bool HAS_TF32 = true;
+#endif
+
+// A convolution as the kernels see it. The gradient of inp is one, too: of dout, with
+// weight turned around.
+struct Shape {
+    int N, C, H, W;           // inp; C: of one group
+    int C_out, H_out, W_out;  // out; C_out: of one group
+    int kH, kW, groups;
+    int stride_h, stride_w, padding_h, padding_w, dilation_h, dilation_w;
+    __host__ __device__ int window_h() const { return (kH - 1) * dilation_h + 1; }
+    __host__ __device__ int window_w() const { return (kW - 1) * dilation_w + 1; }
+    // rows of inp and padding that all rows of out need
+    __host__ __device__ int height() const {
+        return (H_out - 1) * stride_h + window_h();
+    }
+};
+
+// Division of numbers from 0 to 2^31 - 1, by a product: a tenth of what `/` costs.
+struct Divisor {
+    unsigned factor = 0;
+    int shift = 31;
+    __device__ int divide(int n) const { return int(uint64_t(n) * factor >> shift); }
+};
+
+// How the pixels of out are cut: into strips of `width` columns, all images below each
+// other, and each strip into `tiles` tiles of consecutive pixels. A tile needs a window
+// of inp, with a border for the taps.
+struct Tiling {
+    int width, strips, tiles;
+    int cols;   // of a window; 0: windows without a border, a new one for each tap
+    int pitch;  // pixels of a window
+    int ring;   // windows in shared memory
+    Divisor by_width, by_cols, by_H_out, by_height;  // height: Shape's
+};
+
+// A tensor of images, in one of the two layouts.
+struct View {
+    const float* data;
+    int C, H, W;
+    int spread_h, spread_w;  // its pixels are so far apart, with zeros between
+    bool channels_last;
+    bool quads;  // four channels are 16 aligned bytes
+};
+
+__host__ __device__ static int cdiv(int64_t a, int64_t b) { return int((a + b - 1) / b); }
+
+// COUNT floats from global to shared memory, asynchronously; zeros if not inside
+template <int COUNT>
+__device__ void copy_async(float* to, const float* from, bool inside) {
+#if __CUDA_ARCH__ >= 800
+    unsigned at = __cvta_generic_to_shared(to);
+    if constexpr (COUNT == 4)
+        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
+                     :: "r"(at), "l"(from), "r"(inside ? 16 : 0));
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                     :: "r"(at), "l"(from), "r"(inside ? 4 : 0));
+#else
+    for (int i = 0; i < COUNT; i++) to[i] = inside ? from[i] : 0.0f;
+#endif
+}
+
+static __device__ void end_group() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;");
+#endif
+}
+
+// until at most so many of the last groups are under way
+template <int LEFT>
+__device__ void wait_for_groups() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" :: "n"(LEFT) : "memory");
+#endif
+}
+
+// Of `count` pixels, 4 * quads channels from c on to shared memory; `left` of them are
+// there, the others are zeros. pixels: where they begin; -1: a pixel of zeros. LANES:
+// threads on a pixel
+template <int LANES>
+__device__ void copy_pixels(float* to, int pixel_pitch, int quad_pitch,
+                            const int64_t* pixels, int count, const View& v, int c,
+                            int quads, int left) {
+    if (v.quads) {
+        int first = threadIdx.x % LANES;
+        const float* from = v.data + c + first * 4;
+        to += first * quad_pitch;
+#pragma unroll 2
+        for (int p = threadIdx.x / LANES; p < count; p += THREADS / LANES) {
+            int64_t pixel = pixels[p];
+            for (int q = 0; q < quads - first; q += LANES) {
+                bool inside = pixel >= 0 && (first + q) * 4 < left;
+                copy_async<4>(to + p * pixel_pitch + q * quad_pitch,
+                              inside ? from + pixel + q * 4 : v.data, inside);
+            }
+        }
+        return;
+    }
+    int64_t step = v.channels_last ? 1 : int64_t(v.H) * v.W;
+    int first = threadIdx.x / 8;
+    const float* from = v.data + (c + first) * step;
+    to += first / 4 * quad_pitch + first % 4;
+#pragma unroll 2
+    for (int p = threadIdx.x % 8; p < count; p += 8) {  // 8 neighbours are 32 bytes
+        int64_t pixel = pixels[p];
+        for (int i = 0; i < quads * 4 - first; i += THREADS / 8) {
+            bool inside = pixel >= 0 && first + i < left;
+            copy_async<1>(to + p * pixel_pitch + i / 4 * quad_pitch,
+                          inside ? from + pixel + i * step : v.data, inside);
+        }
+    }
+}
+
+// where the channels of the pixel at (y, x) of image n begin; -1 if there is no such
+static __device__ int64_t locate(const View& v, int N, int n, int y, int x) {
+    bool inside = n < N;
+    if (v.spread_h > 1) inside &= y % v.spread_h == 0, y /= v.spread_h;
+    if (v.spread_w > 1) inside &= x % v.spread_w == 0, x /= v.spread_w;
+    inside &= unsigned(y) < unsigned(v.H) && unsigned(x) < unsigned(v.W);
+    if (!inside) return -1;
+    int64_t image = int64_t(n) * v.C * v.H * v.W;
+    return image + (y * v.W + x) * int64_t(v.channels_last ? v.C : 1);
+}
+
+// The row of the windows of all images, below each other, where row R of out begins
+static __device__ int window_row(const Shape& s, const Tiling& t, int R) {
+    int n = t.by_H_out.divide(R);
+    return n * s.height() + (R - n * s.H_out) * s.stride_h;
+}
+
+// Pixel p of the window for the tile that begins at pixel `first` of the strip at x0; of
+// a window without a border: for this tap
+static __device__ int64_t find_pixel(const View& inp, const Shape& s, const Tiling& t,
+                                     int first, int x0, int p, int kh, int kw) {
+    int n, y, x;
+    if (t.cols) {
+        int down = t.by_cols.divide(p);
+        int row = window_row(s, t, t.by_width.divide(first)) + down;
+        n = t.by_height.divide(row), y = row - n * s.height();
+        x = x0 * s.stride_w + p - down * t.cols;
+    } else {
+        int R = t.by_width.divide(first + p);
+        n = t.by_H_out.divide(R), y = (R - n * s.H_out) * s.stride_h + kh * s.dilation_h;
+        x = (x0 + first + p - R * t.width) * s.stride_w + kw * s.dilation_w;
+    }
+    return locate(inp, s.N, n, y - s.padding_h, x - s.padding_w);
+}
+
+// where pixel p of the tile has its first tap in the window
+static __device__ int find_place(const Shape& s, const Tiling& t, int first, int p) {
+    int R = t.by_width.divide(first + p);
+    if (!t.cols) return p;
+    if (R >= s.N * s.H_out) return 0;
+    int down = window_row(s, t, R) - window_row(s, t, t.by_width.divide(first));
+    return down * t.cols + (first + p - R * t.width) * s.stride_w;
+}
+
+// Tensor cores cut off the last 13 bits. This adds 3 / 8 to 3 / 4 of the last one that
+// stays, about as good as rounding, in one instruction.
+static __device__ float round_to_tf32(float x) { return x * (1 + 1.5f / (1 << 12)); }
+
+// x = high + low, a number of TF32 and the rest; of what would round to infinity, high
+// is 1 to 2, lest infinity meets a low part that is 0
+static __device__ void split(float x, float& high, float& low) {
+    unsigned bits = __float_as_uint(x);
+    bits = fabsf(x) < 3.4019e38f ? (bits + 0x1000) & 0xffffe000 : bits & 0xbfffe000;
+    high = __uint_as_float(bits);
+    low = x - high;
+}
+
+// c: 16 × 8 += a: 16 × 8 times b: 8 × 8. Lane l has of a the rows l / 4 and l / 4 + 8 in
+// columns l % 4, then in l % 4 + 4, of b these rows of column l / 4, of c these rows of
+// a in columns l % 4 * 2 and the next.
+static __device__ void mma(float (&c)[4], const float (&a)[4], float b0, float b1) {
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])),
+          "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
+          "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
+#else
+    int lane = threadIdx.x % 32;
+    for (int k = 0; k < 8; k++) {
+        float b[2];
+        for (int e = 0; e < 2; e++)
+            b[e] = __shfl_sync(0xffffffff, k < 4 ? b0 : b1,
+                               (lane % 4 * 2 + e) * 4 + k % 4);
+        for (int h = 0; h < 2; h++) {
+            float x = __shfl_sync(0xffffffff, a[k / 4 * 2 + h], lane / 4 * 4 + k % 4);
+            for (int e = 0; e < 2; e++) c[h * 2 + e] += x * b[e];
+        }
+    }
+#endif
+}
+
+// as three products; tensor cores round down, so they add only these, and the rest is
+// added as always
+static __device__ void mma_exactly(float (&c)[4], const float (&a)[4],
+                                   const float (&a_low)[4], const float (&b)[2],
+                                   const float (&b_low)[2]) {
+    float part[4] = {};
+    mma(part, a_low, b[0], b[1]);
+    mma(part, a, b_low[0], b_low[1]);
+    mma(part, a, b[0], b[1]);
+    for (int e = 0; e < 4; e++) c[e] += part[e];
+}
+
+// A warp's part of a tile of out: PIXELS, COLS channels.
+template <int PIXELS, int COLS> using Sums = float[COLS / 16][PIXELS / 8][4];
+
+// acc += COLS filters, of each 16 channels, times these of PIXELS. k of mma is a channel
+// in another order: lane l has channels l % 4 * 4 to + 3, which lie together; weight has
+// the lanes' fragments, see conv2d_reorder_kernel. place: of the lane's pixels
+template <int PIXELS, int COLS>
+__device__ void multiply(Sums<PIXELS, COLS>& acc, const float4* weight,
+                         const float4* window, const int (&place)[PIXELS / 8]) {
+    float b[PIXELS / 8][4];
+#pragma unroll
+    for (int n = 0; n < PIXELS / 8; n++) {
+        float4 four = window[place[n]];
+        float values[4] = {four.x, four.y, four.z, four.w};
+        for (int i = 0; i < 4; i++)
+            b[n][i] = HAS_TF32 ? round_to_tf32(values[i]) : values[i];
+    }
+#pragma unroll
+    for (int i = 0; i < COLS / 8; i++) {
+        float4 four = weight[i * 32];
+        float a[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+        for (int n = 0; n < PIXELS / 8; n++)
+            mma(acc[i / 2][n], a, b[n][i % 2 * 2], b[n][i % 2 * 2 + 1]);
+    }
+}
+
+// the same about as exactly as in float32; the low parts of weight are behind the high
+template <int PIXELS, int COLS>
+__device__ void multiply_exactly(Sums<PIXELS, COLS>& acc, const float4* weight,
+                                 const float4* window, const int (&place)[PIXELS / 8]) {
+#pragma unroll 1  // both at once would need too many registers
+    for (int k = 0; k < 2; k++) {
+        float b[PIXELS / 8][2], b_low[PIXELS / 8][2];
+#pragma unroll
+        for (int n = 0; n < PIXELS / 8; n++) {
+            float2 two = reinterpret_cast<const float2*>(window + place[n])[k];
+            split(two.x, b[n][0], b_low[n][0]), split(two.y, b[n][1], b_low[n][1]);
+        }
+#pragma unroll
+        for (int m = 0; m < COLS / 16; m++) {
+            float4 four = weight[(m * 2 + k) * 32];
+            float4 rest = weight[(m * 2 + k) * 32 + COLS * SLAB / 4];
+            float a[4] = {four.x, four.y, four.z, four.w};
+            float a_low[4] = {rest.x, rest.y, rest.z, rest.w};
+#pragma unroll
+            for (int n = 0; n < PIXELS / 8; n++)
+                mma_exactly(acc[m][n], a, a_low, b[n], b_low[n]);
+        }
+    }
+}
+
+// Where a block is in its sum: slab by slab, in each tap by tap.
+struct Step {
+    int c, kh, kw, window;
+    __device__ bool opens_window(const Tiling& t) const {
+        return !t.cols || kh + kw == 0;
+    }
+    __device__ void next(const Shape& s, const Tiling& t) {
+        if (++kw == s.kW) kw = 0, kh++;
+        if (kh == s.kH) kh = 0, c += SLAB;
+        if (opens_window(t)) window = window + 1 < t.ring ? window + 1 : 0;
+    }
+};
+
+// The order of pixels and filters is free: it is chosen so that what a lane holds of out
+// are four neighbours, of pixels and of channels. Pixel of column `col` of fragment n
+static __device__ int pixel_of(int n, int col) {
+    return n / 2 * 16 + col / 2 * 4 + n % 2 * 2 + col % 2;
+}
+
+// channel of row `row` of fragment m
+__host__ __device__ static int filter_of(int m, int row) {
+    return m / 2 * 32 + row % 8 * 4 + m % 2 * 2 + row / 8;
+}
+
+// four floats, `step` apart, of which `count` are inside
+static __device__ void store_four(float* to, int64_t step, float4 four, int count) {
+    if (step == 1 && count >= 4 && reinterpret_cast<uintptr_t>(to) % 16 == 0) {
+        *reinterpret_cast<float4*>(to) = four;
+        return;
+    }
+    float values[4] = {four.x, four.y, four.z, four.w};
+    for (int i = 0; i < 4; i++)
+        if (i < count) to[i * step] = values[i];
+}
+
+// out, and bias if there is one: a warp's pixels, from pixel f of the strip at x0 on, and
+// channels from c on; see mma
+template <int PIXELS, int COLS>
+__device__ void store(float* out, const Sums<PIXELS, COLS>& acc, const float* bias,
+                      const Shape& s, const Tiling& t, bool channels_last, int f,
+                      int x0, int group, int c) {
+    int64_t plane = int64_t(s.H_out) * s.W_out, channels = int64_t(s.groups) * s.C_out;
+    int64_t across = channels_last ? 1 : plane, along = channels_last ? channels : 1;
+    int row = threadIdx.x % 32 / 4, col = threadIdx.x % 4 * 2;
+    out += group * s.C_out * across;
+#pragma unroll
+    for (int i = 0; i < PIXELS * COLS / 512; i++) {  // 4 pixels of 4 channels
+        int n = i % (PIXELS / 16) * 2, m = i / (PIXELS / 16) * 2;
+        int c_out = c + filter_of(m, row), left = s.C_out - c_out;
+        float four[4][4];  // channels, pixels
+        for (int e = 0; e < 16; e++) {
+            bool inside = bias && e / 4 < left;
+            four[e / 4][e % 4] = acc[m + e / 8][n + e % 4 / 2][e / 4 % 2 * 2 + e % 2] +
+                                 (inside ? bias[group * s.C_out + c_out + e / 4] : 0.0f);
+        }
+        float* to[4];  // of pixels, nullptr: outside
+        for (int e = 0; e < 4; e++) {
+            int p = f + pixel_of(n, col) + e, R = t.by_width.divide(p);
+            int image = t.by_H_out.divide(R), x = x0 + p - R * t.width;
+            int64_t pixel = (R - image * s.H_out) * int64_t(s.W_out) + x;
+            bool inside = image < s.N && x < s.W_out;
+            to[e] = inside ? out + image * channels * plane + pixel * along +
+                             c_out * across : nullptr;
+        }
+        bool together = to[0] && to[3] == to[0] + 3 && !channels_last;
+        for (int e = 0; e < 4; e++) {
+            if (together && e < left)
+                store_four(to[0] + e * across, 1,
+                           {four[e][0], four[e][1], four[e][2], four[e][3]}, 4);
+            else if (!together && to[e])
+                store_four(to[e], across,
+                           {four[0][e], four[1][e], four[2][e], four[3][e]}, left);
+        }
+    }
+}
+
+// threads that a multiprocessor has registers for, in blocks
+template <int PIXELS, int COLS, int PARTS>
+constexpr int BLOCKS = PIXELS * COLS <= 1024 ? 4 : PIXELS * COLS <= 2048 ? 3 : 2;
+
+// A block: a tile of WARPS * PIXELS pixels of out and COLS channels of one group.
+// weight: as conv2d_reorder_kernel wrote it, in PARTS
+template <int PIXELS, int COLS, int PARTS>
+__global__ void __launch_bounds__(THREADS, HAS_TF32 ? BLOCKS<PIXELS, COLS, PARTS> : 2)
+conv2d_kernel(float* out, View inp, const float* weight, const float* bias, Shape s,
+              Tiling t) {
+    if (PARTS == 2 && !HAS_TF32) return;  // not called there
+    extern __shared__ __align__(128) unsigned char shared[];
+    constexpr int STEP = PARTS * COLS * SLAB;  // floats of weight
+    float* weights = reinterpret_cast<float*>(shared);       // (STAGES, STEP)
+    float* windows = weights + STAGES * STEP;                // (ring, 4, pitch, 4)
+    int window_size = t.pitch * SLAB;
+    auto pixels = reinterpret_cast<int64_t*>(windows + t.ring * window_size);  // (pitch)
+
+    int col_tiles = cdiv(s.C_out, COLS), col = blockIdx.x % col_tiles * COLS;
+    int group = blockIdx.x / col_tiles % s.groups;
+    int tile = blockIdx.x / (s.groups * col_tiles);
+    int first = tile % t.tiles * WARPS * PIXELS, x0 = tile / t.tiles * t.width;
+    int steps = cdiv(s.C, SLAB) * s.kH * s.kW;
+    weight += int64_t(group * col_tiles + col / COLS) * steps * STEP;
+    Step next = {};
+    auto find = [&] {
+#pragma unroll 1
+        for (int p = threadIdx.x; p < t.pitch; p += THREADS)
+            pixels[p] = find_pixel(inp, s, t, first, x0, p, next.kh, next.kw);
+        __syncthreads();  // all pixels of the window are known
+    };
+    if (t.cols || s.kH * s.kW == 1) find();
+    auto copy = [&](int step) {
+        if (step < steps) {
+            float* to = weights + step % STAGES * STEP;
+            const float* from = weight + int64_t(step) * STEP;
+            for (int i = threadIdx.x * 4; i < STEP; i += THREADS * 4)
+                copy_async<4>(to + i, from + i, true);
+            if (!t.cols && s.kH * s.kW > 1) {
+                __syncthreads();  // the pixels of the last window have been read
+                find();
+            }
+            if (next.opens_window(t))
+                copy_pixels<4>(windows + next.window * window_size, 4, t.pitch * 4,
+                               pixels, t.pitch, inp, group * s.C + next.c, 4,
+                               s.C - next.c);
+        }
+        next.next(s, t);
+        end_group();
+    };
+    int lane = threadIdx.x % 32, row = threadIdx.x / 32 * PIXELS, place[PIXELS / 8];
+#pragma unroll
+    for (int n = 0; n < PIXELS / 8; n++)
+        place[n] = lane % 4 * t.pitch +
+                   find_place(s, t, first, row + pixel_of(n, lane / 4));
+    Sums<PIXELS, COLS> acc = {};
+    Step now = {};
+    for (int i = -AHEAD; i < steps; i++) {
+        if (i >= 0) {
+            wait_for_groups<AHEAD - 1>();
+            __syncthreads();  // a step's copies have come, all have read the one before
+        }
+        copy(i + AHEAD);
+        if (i < 0) continue;
+        int tap = now.kh * s.dilation_h * t.cols + (t.cols ? now.kw * s.dilation_w : 0);
+        auto a = reinterpret_cast<const float4*>(weights + i % STAGES * STEP);
+        auto b = reinterpret_cast<const float4*>(windows + now.window * window_size);
+        if constexpr (PARTS == 1) multiply<PIXELS, COLS>(acc, a + lane, b + tap, place);
+        else multiply_exactly<PIXELS, COLS>(acc, a + lane, b + tap, place);
+        now.next(s, t);
+    }
+    store<PIXELS, COLS>(out, acc, bias, s, t, inp.channels_last, first + row, x0, group,
+                      col);
+}
+
+// Where weight has what: strides, in floats. flipped: its taps in reverse
+struct Order {
+    int64_t group, c_out, c, kh, kw;
+    bool flipped;
+};
+
+// out, as conv2d_kernel reads weight: (groups, tiles of COLS filters, slabs of channels,
+// taps, PARTS, COLS * SLAB in the order of fragments); size: of a part, which has zeros
+// where nothing is
+template <int COLS, int PARTS>
+__global__ void conv2d_reorder_kernel(float* out, const float* weight, Order order,
+                                      Shape s, bool rounded, int size) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, rest = i;
+    if (i >= size) return;
+    auto next = [&](int count) {
+        int at = rest % count;
+        rest /= count;
+        return at;
+    };
+    int e = next(4), lane = next(32), k = next(2), m = next(COLS / 16);  // see mma
+    int c = lane % 4 * 4 + k * 2 + e / 2, c_out = filter_of(m, e % 2 * 8 + lane / 4);
+    int tap = next(s.kH * s.kW);
+    c += next(cdiv(s.C, SLAB)) * SLAB, c_out += next(cdiv(s.C_out, COLS)) * COLS;
+    if (order.flipped) tap = s.kH * s.kW - 1 - tap;
+    float x = 0.0f;
+    if (c < s.C && c_out < s.C_out)
+        x = weight[rest * order.group + c_out * order.c_out + c * order.c +
+                   tap / s.kW * order.kh + tap % s.kW * order.kw];
+    constexpr int STEP = COLS * SLAB;
+    out += int64_t(i / STEP) * STEP * PARTS + i % STEP;
+    if (PARTS == 1) *out = rounded ? round_to_tf32(x) : x;
+    else split(x, out[0], out[STEP]);
+}
+
+static int attribute(cudaDeviceAttr which, const Tensor& x) {
+    int value = 0;
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&value, which, x.get_device()));
+    return value;
+}
+
+// bytes of shared memory for each block, if so many are to be on a multiprocessor
+static int64_t shared_for(int blocks, const Tensor& x) {
+    int64_t all = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor, x);
+    int64_t most = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, x);
+    return std::min(most, std::max<int64_t>(all / blocks - 1024, 48 * 1024));
+}
+
+// The cheapest tiling whose ring of windows takes at most so many floats: multiplying
+// costs, and copying. `ahead`: steps from a copy to its use
+static Tiling find_tiling(const Shape& s, int tile, int64_t floats, int ahead) {
+    // of 8 neighbours, the four channels of a lane lie in different banks
+    auto pitched = [](int64_t pixels) { return pixels + (10 - pixels % 8) % 8; };
+    int64_t rows = int64_t(s.N) * s.H_out, taps = s.kH * s.kW;
+    Tiling best = {s.W_out, 1, cdiv(rows * s.W_out, tile), 0, int(pitched(tile)),
+                   ahead + 1};
+    double best_cost = double(best.tiles) * taps * 3 * tile;
+    for (int width = 1; taps > 1 && width <= std::min(tile, s.W_out); width++) {
+        int64_t strips = cdiv(s.W_out, width), tiles = cdiv(rows * width, tile);
+        bool even = tile % width == 0;  // a tile begins with a row
+        int64_t high = std::min<int64_t>(even ? tile / width : (tile - 2) / width + 2,
+                                         rows);
+        bool whole = even && s.H_out % high == 0;  // never across two images
+        int64_t seams = whole || high == 1
+            ? 0 : std::min<int64_t>(high - 1, (high - 2) / s.H_out + 1);
+        int64_t height = (high - 1) * s.stride_h + s.window_h() +
+                         seams * std::max(0, s.window_h() - s.stride_h);
+        int64_t cols = (width - 1) * s.stride_w + s.window_w();
+        cols += (cols - width) % 2 != 0;  // neighbours stay odd and even across rows
+        int64_t pitch = pitched(height * cols), ring = cdiv(ahead, taps) + 1;
+        double cost = double(strips) * tiles * (taps * tile + 2 * pitch);
+        if (cost >= best_cost || ring * pitch * SLAB > floats) continue;
+        best = {width, int(strips), int(tiles), int(cols), int(pitch), int(ring)};
+        best_cost = cost;
+    }
+    auto divisor = [](int by) {
+        Divisor d;
+        while (1ll << (d.shift - 31) < by) d.shift++;
+        d.factor = unsigned(((1ull << d.shift) + by - 1) / by);
+        return d;
+    };
+    best.by_width = divisor(best.width), best.by_cols = divisor(std::max(best.cols, 1));
+    best.by_H_out = divisor(s.H_out), best.by_height = divisor(s.height());
+    return best;
+}
+
+template <int PIXELS, int COLS, int PARTS>
+static void launch(Tensor out, View inp, Tensor weight, Order order, const float* bias,
+                   Shape s) {
+    auto stream = getCurrentCUDAStream();
+    bool rounded = attribute(cudaDevAttrComputeCapabilityMajor, out) >= 8;
+    int64_t size = int64_t(s.groups) * cdiv(s.C_out, COLS) * COLS * cdiv(s.C, SLAB) *
+                   SLAB * s.kH * s.kW;
+    TORCH_CHECK(size <= INT_MAX - 256, "weight: expected less than 2^31 numbers, filled "
+                "up to ", COLS, " filters and ", SLAB, " channels, got ", weight.sizes());
+    Tensor ordered = torch::empty({PARTS * size}, weight.options());
+    if (size) {
+        conv2d_reorder_kernel<COLS, PARTS><<<cdiv(size, 256), 256, 0, stream>>>(
+            ordered.data_ptr<float>(), weight.data_ptr<float>(), order, s, rounded,
+            size);
+        C10_CUDA_KERNEL_LAUNCH_CHECK();
+    }
+    int64_t floats = STAGES * PARTS * COLS * SLAB;  // of weight
+    int64_t most = shared_for(BLOCKS<PIXELS, COLS, PARTS>, out) / 4 - floats;
+    Tiling t = find_tiling(s, WARPS * PIXELS, most * 15 / 16, AHEAD);  // the rest: pixels
+    floats += int64_t(t.ring) * t.pitch * SLAB;
+    int64_t bytes = floats * 4 + t.pitch * 8;
+    int64_t grid = int64_t(t.strips) * t.tiles * s.groups * cdiv(s.C_out, COLS);
+    TORCH_CHECK(grid <= INT_MAX, "conv2d: expected an out of up to 2^31 tiles, got ",
+                out.sizes());
+    auto kernel = conv2d_kernel<PIXELS, COLS, PARTS>;
+    C10_CUDA_CHECK(cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    kernel<<<grid, THREADS, bytes, stream>>>(out.data_ptr<float>(), inp,
+                                             ordered.data_ptr<float>(), bias, s, t);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+// out: the convolution of inp with weight, of which order says where it has what
+static void convolve(Tensor out, View inp, Tensor weight, Order order, const float* bias,
+                     Shape s, bool tf32) {
+    bool wide = s.C_out > 32;
+    bool once = tf32 || attribute(cudaDevAttrComputeCapabilityMajor, out) < 8;
+    auto kernel = once ? wide ? launch<32, 64, 1> : launch<32, 32, 1>
+                       : wide ? launch<32, 64, 2> : launch<32, 32, 2>;
+    kernel(out, inp, weight, order, bias, s);
+}
+
+// ---- the gradient of weight
+
+constexpr int FILTERS = 64;  // channels of out that a block has
+constexpr int DOUT_PITCH = FILTERS + 8;  // lanes of a warp read different banks
+
+// How the sums are cut: a block has FILTERS channels of out, `channels` of inp and
+// `taps`, and of all pixels one of `splits` parts, of which it takes `pixels` at a time.
+struct Cut {
+    int pixels, channels, slabs, taps, tap_groups, splits;
+    int64_t bytes;  // of shared memory
+    __host__ __device__ int pitch() const { return channels | 8; }  // as DOUT_PITCH
+};
+
+// acc += dout: FILTERS channels of `pixels`, times window: COUNT times 8 channels, for
+// a tap each. places: of pixels in the window; place: of channels and taps there
+template <int COUNT, int PARTS>
+__device__ void multiply_pixels(float (&acc)[4][COUNT][4], const float* dout,
+                                const float* window, const int* places, int pitch,
+                                const int (&place)[COUNT], int pixels) {
+    int lane = threadIdx.x % 32;
+    for (int p = lane % 4; p < pixels; p += 8) {
+        float a[4][4], a_low[4][4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            auto four = *reinterpret_cast<const float4*>(
+                dout + (p + i / 2 * 4) * DOUT_PITCH + filter_of(i % 2 * 2, lane / 4));
+            float (&up)[4] = a[i % 2 * 2], (&down)[4] = a[i % 2 * 2 + 1];
+            up[i / 2 * 2] = four.x, up[i / 2 * 2 + 1] = four.y;
+            down[i / 2 * 2] = four.z, down[i / 2 * 2 + 1] = four.w;
+        }
+        if (PARTS == 2) __syncwarp();  // a fence: registers lack for loading far ahead
+        for (int i = 0; i < 16; i++) {
+            float& x = a[i / 4][i % 4];
+            if (PARTS == 2) split(x, x, a_low[i / 4][i % 4]);
+            else if (HAS_TF32) x = round_to_tf32(x);
+        }
+        const float* first = window + places[p] * pitch + lane / 4;
+        const float* second = window + places[p + 4] * pitch + lane / 4;
+#pragma unroll
+        for (int n = 0; n < COUNT; n++) {
+            if (PARTS == 2) __syncwarp();  // another
+            float b[2] = {first[place[n]], second[place[n]]}, b_low[2];
+            for (int i = 0; i < 2; i++) {
+                if (PARTS == 2) split(b[i], b[i], b_low[i]);
+                else if (HAS_TF32) b[i] = round_to_tf32(b[i]);
+            }
+#pragma unroll
+            for (int m = 0; m < 4; m++)
+                if constexpr (PARTS == 2) mma_exactly(acc[m][n], a[m], a_low[m], b, b_low);
+                else mma(acc[m][n], a[m], b[0], b[1]);
+        }
+    }
+}
+
+// What a block adds up: channels from c_out and c on, `taps` taps from `tap` on, over one
+// part of the pixels, tiles begin to end - 1.
+struct Share {
+    int c_out, c, tap, taps, group, part, begin, end;
+};
+
+static __device__ Share find_share(const Shape& s, const Tiling& t, const Cut& cut) {
+    int rest = blockIdx.x;
+    auto next = [&](int count) {
+        int at = rest % count;
+        rest /= count;
+        return at;
+    };
+    int c_out = next(cdiv(s.C_out, FILTERS)) * FILTERS;
+    int c = next(cut.slabs) * cut.channels, tap = next(cut.tap_groups) * cut.taps;
+    int group = next(s.groups), taps = min(cut.taps, s.kH * s.kW - tap);
+    int64_t tiles = int64_t(t.strips) * t.tiles;
+    int begin = tiles * rest / cut.splits, end = tiles * (rest + 1) / cut.splits;
+    return {c_out, c, tap, taps, group, rest, begin, end};
+}
+
+// Where a tile's pixels are in dout and in inp, and of these in the window.
+static __device__ void find_tile(int64_t* dout_pixels, int64_t* pixels, int* places,
+                                 const View& dout, const View& inp, const Shape& s,
+                                 const Tiling& t, int count, int tile, int tap) {
+    int first = tile % t.tiles * count, x0 = tile / t.tiles * t.width;
+#pragma unroll 1
+    for (int p = threadIdx.x; p < t.pitch; p += THREADS)
+        pixels[p] = find_pixel(inp, s, t, first, x0, p, tap / s.kW, tap % s.kW);
+#pragma unroll 1
+    for (int p = threadIdx.x; p < count; p += THREADS) {
+        int R = t.by_width.divide(first + p), n = t.by_H_out.divide(R);
+        int x = x0 + first + p - R * t.width;
+        dout_pixels[p] = locate(dout, s.N, n, R - n * s.H_out, x);
+        places[p] = x < s.W_out ? find_place(s, t, first, p) : 0;
+    }
+}
+
+// A block's sums are for `blocks` times 8 channels and each tap. The number of the n-th
+// that a warp has; -1: it has less
+static __device__ int find_block(const Share& share, int blocks, int n) {
+    int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);  // the compiler sees: of all
+    int each = cdiv(share.taps * blocks, WARPS), i = warp * each + n;
+    return n < each && i < share.taps * blocks ? i : -1;
+}
+
+// partial: (splits, groups, C_out, taps, C)
+template <int COUNT>
+__device__ void store_sums(float* partial, const float (&acc)[4][COUNT][4],
+                           const Shape& s, const Cut& cut, const Share& share) {
+    int taps = s.kH * s.kW, blocks = cut.channels / 8;
+    partial += (int64_t(share.part) * s.groups + share.group) * s.C_out * taps * s.C;
+#pragma unroll
+    for (int n = 0; n < COUNT; n++) {
+        int i = find_block(share, blocks, n);
+        if (i < 0) break;
+        int c = share.c + i % blocks * 8 + threadIdx.x % 4 * 2;
+        for (int e = 0; e < 16; e++) {
+            int row = threadIdx.x % 32 / 4 + e % 4 / 2 * 8;
+            int64_t c_out = share.c_out + filter_of(e / 4, row);
+            if (c_out < s.C_out && c + e % 2 < s.C)
+                partial[(c_out * taps + share.tap + i / blocks) * s.C + c + e % 2] =
+                    acc[e / 4][n][e % 4];
+        }
+    }
+}
+
+template <int COUNT, int PARTS>
+__global__ void __launch_bounds__(THREADS, HAS_TF32 ? 2 : 1)
+conv2d_backward_weight_kernel(float* partial, View dout, View inp, Shape s, Tiling t,
+                              Cut cut) {
+    if (PARTS == 2 && !HAS_TF32) return;  // not called there
+    extern __shared__ __align__(128) unsigned char shared[];
+    int pitch = cut.pitch(), dout_size = cut.pixels * DOUT_PITCH;
+    int stage_size = dout_size + t.pitch * pitch;
+    float* stages = reinterpret_cast<float*>(shared);  // two: dout's pixels, a window
+    auto pixels = reinterpret_cast<int64_t*>(stages + 2 * stage_size);  // of a window
+    int64_t* dout_pixels = pixels + t.pitch;
+    int* places = reinterpret_cast<int*>(dout_pixels + cut.pixels);  // (2, cut.pixels)
+
+    __shared__ Share share;  // there it takes no registers
+    if (threadIdx.x == 0) share = find_share(s, t, cut);
+    __syncthreads();  // the share is known
+    auto copy = [&](int tile) {
+        __syncthreads();  // the pixels of the tile before have been read
+        if (tile < share.end)
+            find_tile(dout_pixels, pixels, places + tile % 2 * cut.pixels, dout, inp, s,
+                      t, cut.pixels, tile, share.tap);
+        __syncthreads();  // all pixels of the tile are known
+        if (tile >= share.end) return;
+        float* to = stages + tile % 2 * stage_size;
+        copy_pixels<16>(to, DOUT_PITCH, 4, dout_pixels, cut.pixels, dout,
+                        share.group * s.C_out + share.c_out, FILTERS / 4,
+                        s.C_out - share.c_out);
+        copy_pixels<8>(to + dout_size, pitch, 4, pixels, t.pitch, inp,
+                       share.group * s.C + share.c, cut.channels / 4, s.C - share.c);
+        end_group();
+    };
+    int blocks = cut.channels / 8, place[COUNT];
+#pragma unroll
+    for (int n = 0; n < COUNT; n++) {
+        int i = max(find_block(share, blocks, n), 0), tap = share.tap + i / blocks;
+        int down = tap / s.kW * s.dilation_h, right = tap % s.kW * s.dilation_w;
+        place[n] = i % blocks * 8 + (t.cols ? down * t.cols + right : 0) * pitch;
+    }
+    float acc[4][COUNT][4] = {};
+    copy(share.begin);
+    for (int tile = share.begin; tile < share.end; tile++) {
+        wait_for_groups<0>();
+        copy(tile + 1);  // whose barriers show everyone this tile, too
+        const float* from = stages + tile % 2 * stage_size;
+        multiply_pixels<COUNT, PARTS>(acc, from, from + dout_size,
+                                      places + tile % 2 * cut.pixels, pitch, place,
+                                      cut.pixels);
+    }
+    store_sums<COUNT>(partial, acc, s, cut, share);
+}
+
+// dweight: (C_out, C, taps) = the sum of partial: (splits, C_out, taps, C)
+__global__ void conv2d_sum_kernel(float* dweight, const float* partial, int splits,
+                                  int taps, int C, int64_t size) {
+    __shared__ float sums[8][32];
+    int64_t i = int64_t(blockIdx.x) * 32 + threadIdx.x;
+    float sum = 0.0f;
+    for (int part = threadIdx.y; i < size && part < splits; part += 8)
+        sum += partial[part * size + i];
+    sums[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();  // all eight parts of the sums are there
+    if (threadIdx.y > 0 || i >= size) return;
+    for (int k = 1; k < 8; k++) sum += sums[k][threadIdx.x];
+    dweight[(i / C / taps * C + i % C) * taps + i / C % taps] = sum;
+}
+
+// The tiling and the cut of a gradient; as many pixels at a time as fit.
+static Tiling cut_sums(const Shape& s, Cut& cut, const Tensor& x) {
+    int taps = s.kH * s.kW, channels = cdiv(s.C, 8) * 8;
+    int64_t bytes = shared_for(2, x);
+    Tiling t;
+    for (cut.pixels = 64;; cut.pixels /= 2) {
+        cut.channels = std::min(channels, 32);
+        cut.taps = std::min(taps, WARPS * 9 / (cut.channels / 8));
+        int64_t rest = bytes - cut.pixels * (8 * DOUT_PITCH + 8 + 8);
+        int64_t pixels = rest / (8 * cut.pitch() + 8);
+        t = find_tiling(s, cut.pixels, 2 * pixels * SLAB, 1);  // a ring of two
+        if (!t.cols) cut.taps = 1, cut.channels = std::min(channels, 128);
+        cut.bytes = int64_t(cut.pixels + t.pitch) * 8 + 8 * cut.pixels +
+                    8 * (cut.pixels * DOUT_PITCH + t.pitch * cut.pitch());
+        if (cut.bytes <= bytes || cut.pixels == 8) break;
+    }
+    cut.slabs = cdiv(s.C, cut.channels), cut.tap_groups = cdiv(taps, cut.taps);
+    int64_t blocks = int64_t(cdiv(s.C_out, FILTERS)) * cut.slabs * cut.tap_groups;
+    int64_t at_once = 2 * attribute(cudaDevAttrMultiProcessorCount, x);
+    int64_t tiles = int64_t(t.strips) * t.tiles;
+    cut.splits = std::clamp<int64_t>(at_once / (blocks * s.groups), 1, tiles);
+    return t;
+}
+
+// ---- from Python
+
+static bool is_channels_last(const Tensor& x) {
+    int64_t stride = 1;
+    bool is = x.dim() == 4;
+    for (int d : {1, 3, 2, 0}) {
+        if (!is) return false;
+        is = x.size(d) == 1 || x.stride(d) == stride;
+        stride *= x.size(d);
+    }
+    return is;
+}
+
+// x has to be dense float32 of this shape (-1: any size), on the GPU of `like`
+static void check_input(const char* name, const Tensor& x, torch::IntArrayRef shape,
+                        const Tensor& like) {
     bool fits = x.dim() == int64_t(shape.size());
     for (int64_t d = 0; fits && d < x.dim(); d++)
         fits = shape[d] == -1 || shape[d] == x.size(d);
-    TORCH_CHECK(fits && x.scalar_type() == torch::kFloat32 && x.is_contiguous() &&
-                x.is_cuda() && x.device() == like.device(), name, ": expected "
-                "contiguous Float on one ", torch::kCUDA, " device, shape ", shape,
-                ", got ", x.scalar_type(), " on ", x.device(), ", shape ", x.sizes(),
+    TORCH_CHECK(fits && x.scalar_type() == torch::kFloat32 && x.is_cuda() &&
+                (x.is_contiguous() || is_channels_last(x)) &&
+                x.device() == like.device(), name, ": expected contiguous or channels "
+                "last Float on one ", torch::kCUDA, " device, shape ", shape, ", got ",
+                x.scalar_type(), " on ", x.device(), ", shape ", x.sizes(),
                 ", strides ", x.strides());
 }
 
-constexpr int BLOCK_SIZE = 256;  // threads of a block, each on one pixel of a plane
-
-// One thread per element of out. A plane is one channel of one image: plane blockIdx.x,
-// its pixels along blockIdx.y.
-__global__ void conv2d_forward_kernel(
-    float* out,           // (N, C_out, H_out, W_out)
-    const float* inp,     // (N, C, H, W)
-    const float* weight,  // (C_out, C, kH, kW)
-    int C, int H, int W, int C_out, int H_out, int W_out, int kH, int kW,
-    int padding) {
-    int64_t n = blockIdx.x / C_out, c_out = blockIdx.x % C_out;
-    int i = blockIdx.y * blockDim.x + threadIdx.x;
-    int row = i / W_out, col = i % W_out;
-    if (row >= H_out) return;
-
-    // Only the part of the filter that lies inside the image: the rest meets zeros.
-    int kh_begin = max(0, padding - row), kh_end = min(kH, H + padding - row);
-    int kw_begin = max(0, padding - col), kw_end = min(kW, W + padding - col);
-    float acc = 0.0f;
-    for (int c = 0; c < C; c++) {
-        const float* plane = inp + (n * C + c) * H * W;
-        const float* filter = weight + (c_out * C + c) * kH * kW;
-        for (int kh = kh_begin; kh < kh_end; kh++)
-            for (int kw = kw_begin; kw < kw_end; kw++)
-                acc += plane[(row + kh - padding) * W + col + kw - padding] *
-                       filter[kh * kW + kw];
-    }
-    out[(n * C_out + c_out) * H_out * W_out + i] = acc;
+static void check_groups(int64_t groups, int64_t C, int64_t C_out) {
+    TORCH_CHECK(groups > 0 && C % groups == 0 && C_out % groups == 0, "groups: expected "
+                "a divisor of ", C, " and ", C_out, " channels, got ", groups);
 }
 
-static dim3 plane_grid(int64_t planes, int64_t H, int64_t W) {
-    TORCH_CHECK(planes <= INT_MAX && H * W <= 65535 * BLOCK_SIZE, "conv2d: expected at "
-                "most 65535 * 256 pixels a plane, got ", H, " x ", W);
-    return dim3(planes, (H * W + BLOCK_SIZE - 1) / BLOCK_SIZE);
+using Pair = std::vector<int64_t>;  // of numbers for rows and for columns
+
+// the convolution of images of (C, H, W) with C_out filters of (C / groups, kH, kW)
+static Shape shape_of(int64_t N, int64_t C, int64_t H, int64_t W, int64_t C_out,
+                      int64_t kH, int64_t kW, const Pair& stride, const Pair& padding,
+                      const Pair& dilation, int64_t groups) {
+    auto check = [](const char* name, const Pair& pair, int64_t least) {
+        TORCH_CHECK(pair.size() == 2 && std::min(pair[0], pair[1]) >= least &&
+                    std::max(pair[0], pair[1]) < 1 << 15, name, ": expected two "
+                    "numbers of at least ", least, " and less than 32768, got ",
+                    torch::IntArrayRef(pair));
+    };
+    check("stride", stride, 1), check("padding", padding, 0);
+    check("dilation", dilation, 1);
+    int64_t window_h = dilation[0] * (kH - 1) + 1, window_w = dilation[1] * (kW - 1) + 1;
+    int64_t high = H + 2 * padding[0], wide = W + 2 * padding[1];
+    TORCH_CHECK(std::min(kH, kW) > 0 && high >= window_h && wide >= window_w,
+                "inp: expected at least ", window_h, " x ", window_w, " pixels with the "
+                "padding, got ", H, " x ", W, ", padding ", torch::IntArrayRef(padding));
+    int64_t H_out = (high - window_h) / stride[0] + 1;
+    int64_t W_out = (wide - window_w) / stride[1] + 1;
+    TORCH_CHECK(std::max(N * high * wide, N * H_out * W_out) <= INT_MAX - 256,
+                "inp: expected less than 2^31 pixels in all images, got ", N, " of ", H,
+                " x ", W, ", padding ", torch::IntArrayRef(padding));
+    return {int(N), int(C / groups), int(H), int(W), int(C_out / groups), int(H_out),
+            int(W_out), int(kH), int(kW), int(groups), int(stride[0]), int(stride[1]),
+            int(padding[0]), int(padding[1]), int(dilation[0]), int(dilation[1])};
 }
 
-Tensor conv2d_forward(Tensor inp, Tensor weight, int64_t padding) {
+static View view_of(const Tensor& x, int groups) {
+    bool last = !x.is_contiguous();
+    auto address = reinterpret_cast<uintptr_t>(x.data_ptr());
+    return {x.data_ptr<float>(), int(x.size(1)), int(x.size(2)), int(x.size(3)), 1, 1,
+            last, last && x.size(1) / groups % 4 == 0 && address % 16 == 0};
+}
+
+static Tensor empty_images(int64_t N, int64_t C, int64_t H, int64_t W,
+                           const Tensor& like) {
+    if (like.is_contiguous()) return torch::empty({N, C, H, W}, like.options());
+    return torch::empty({N, H, W, C}, like.options()).transpose(1, 3).transpose(2, 3);
+}
+
+Tensor conv2d_forward(Tensor inp, Tensor weight, Tensor bias, std::vector<int64_t> stride,
+                      std::vector<int64_t> padding, std::vector<int64_t> dilation,
+                      int64_t groups, bool tf32) {
     check_input("inp", inp, {-1, -1, -1, -1}, inp);
-    check_input("weight", weight, {-1, inp.size(1), -1, -1}, inp);
-    int64_t N = inp.size(0), C = inp.size(1), H = inp.size(2), W = inp.size(3);
-    int64_t C_out = weight.size(0), kH = weight.size(2), kW = weight.size(3);
-    int64_t H_out = H + 2 * padding - kH + 1, W_out = W + 2 * padding - kW + 1;
-    TORCH_CHECK(padding >= 0 && H_out > 0 && W_out > 0, "inp: expected at least ", kH,
-                " x ", kW, " pixels with the padding, got ", H, " x ", W, ", padding ",
-                padding);
-    plane_grid(N, H, W);  // refuses what is too large
+    check_input("weight", weight, {-1, -1, -1, -1}, inp);
+    int64_t C = inp.size(1), C_out = weight.size(0);
+    check_groups(groups, C, C_out);
+    check_input("weight", weight, {C_out, C / groups, -1, -1}, inp);
+    check_input("bias", bias, {bias.numel() ? C_out : 0}, inp);
+    Shape s = shape_of(inp.size(0), C, inp.size(2), inp.size(3), C_out, weight.size(2),
+                       weight.size(3), stride, padding, dilation, groups);
     CUDAGuard guard(inp.device());
-    Tensor out = torch::empty({N, C_out, H_out, W_out}, inp.options());
+    Tensor out = empty_images(s.N, C_out, s.H_out, s.W_out, inp);
     if (out.numel() == 0) return out;
-    dim3 grid = plane_grid(N * C_out, H_out, W_out);
-    conv2d_forward_kernel<<<grid, BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(
-        out.data_ptr<float>(), inp.data_ptr<float>(), weight.data_ptr<float>(), C, H, W,
-        C_out, H_out, W_out, kH, kW, padding);
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    Order order = {weight.stride(0) * s.C_out, weight.stride(0), weight.stride(1),
+                   weight.stride(2), weight.stride(3), false};
+    convolve(out, view_of(inp, groups), weight, order,
+             bias.numel() ? bias.data_ptr<float>() : nullptr, s, tf32);
     return out;
 }
 
-// One thread per element of dinp, which gathers from every pixel of dout that inp[n, c]
-// went into.
-__global__ void conv2d_backward_input_kernel(
-    float* dinp,          // (N, C, H, W)
-    const float* dout,    // (N, C_out, H_out, W_out)
-    const float* weight,  // (C_out, C, kH, kW)
-    int C, int H, int W, int C_out, int H_out, int W_out, int kH, int kW,
-    int padding) {
-    int64_t n = blockIdx.x / C, c = blockIdx.x % C;
-    int i = blockIdx.y * blockDim.x + threadIdx.x;
-    int row = i / W, col = i % W;
-    if (row >= H) return;
-
-    // inp[row] went through tap kh into out[row + padding - kh], where that row exists.
-    int y = row + padding, kh_begin = max(0, y - H_out + 1), kh_end = min(kH, y + 1);
-    int x = col + padding, kw_begin = max(0, x - W_out + 1), kw_end = min(kW, x + 1);
-    float acc = 0.0f;
-    for (int c_out = 0; c_out < C_out; c_out++) {
-        const float* plane = dout + (n * C_out + c_out) * H_out * W_out;
-        const float* filter = weight + (c_out * (int64_t)C + c) * kH * kW;
-        for (int kh = kh_begin; kh < kh_end; kh++)
-            for (int kw = kw_begin; kw < kw_end; kw++)
-                acc += plane[(y - kh) * W_out + x - kw] * filter[kh * kW + kw];
-    }
-    dinp[(n * C + c) * H * W + i] = acc;
-}
-
-Tensor conv2d_backward_input(Tensor dout, Tensor weight, int64_t padding) {
+// H, W: of inp
+Tensor conv2d_backward_input(Tensor dout, Tensor weight, int64_t H, int64_t W,
+                             std::vector<int64_t> stride, std::vector<int64_t> padding,
+                             std::vector<int64_t> dilation, int64_t groups, bool tf32) {
     check_input("dout", dout, {-1, -1, -1, -1}, dout);
-    check_input("weight", weight, {dout.size(1), -1, -1, -1}, dout);
-    int64_t N = dout.size(0), H_out = dout.size(2), W_out = dout.size(3);
-    int64_t C_out = weight.size(0), C = weight.size(1);
-    int64_t kH = weight.size(2), kW = weight.size(3);
-    int64_t H = H_out - 2 * padding + kH - 1, W = W_out - 2 * padding + kW - 1;
-    TORCH_CHECK(padding >= 0 && H >= 0 && W >= 0, "dout: expected at least ",
-                2 * padding - kH + 1, " x ", 2 * padding - kW + 1, " pixels, got ",
-                H_out, " x ", W_out);
-    plane_grid(N, H_out, W_out);  // refuses what is too large
+    int64_t C_out = dout.size(1);
+    check_input("weight", weight, {C_out, -1, -1, -1}, dout);
+    check_groups(groups, C_out, C_out);
+    int64_t C = weight.size(1) * groups, kH = weight.size(2), kW = weight.size(3);
+    Shape s = shape_of(dout.size(0), C, H, W, C_out, kH, kW, stride, padding, dilation,
+                       groups);
+    check_input("dout", dout, {s.N, C_out, s.H_out, s.W_out}, dout);
     CUDAGuard guard(dout.device());
-    Tensor dinp = torch::empty({N, C, H, W}, dout.options());
+    Tensor dinp = empty_images(s.N, C, H, W, dout);
     if (dinp.numel() == 0) return dinp;
-    dim3 grid = plane_grid(N * C, H, W);
-    conv2d_backward_input_kernel<<<grid, BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(
-        dinp.data_ptr<float>(), dout.data_ptr<float>(), weight.data_ptr<float>(), C, H,
-        W, C_out, H_out, W_out, kH, kW, padding);
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    View view = view_of(dout, groups);
+    view.spread_h = s.stride_h, view.spread_w = s.stride_w;
+    Order order = {weight.stride(0) * s.C_out, weight.stride(1), weight.stride(0),
+                   weight.stride(2), weight.stride(3), true};
+    std::swap(s.C, s.C_out), std::swap(s.H, s.H_out), std::swap(s.W, s.W_out);
+    s.stride_h = s.stride_w = 1;
+    s.padding_h = s.window_h() - 1 - s.padding_h;
+    s.padding_w = s.window_w() - 1 - s.padding_w;
+    convolve(dinp, view, weight, order, nullptr, s, tf32);
     return dinp;
 }
 
-// One thread per element of partial: what image n adds to the gradient of one weight.
-__global__ void conv2d_backward_weight_kernel(
-    float* partial,     // (N, C_out, C, kH, kW)
-    const float* dout,  // (N, C_out, H_out, W_out)
-    const float* inp,   // (N, C, H, W)
-    int C, int H, int W, int C_out, int H_out, int W_out, int kH, int kW,
-    int padding) {
-    int64_t plane = blockIdx.x, n = plane / C_out;
-    int i = blockIdx.y * blockDim.x + threadIdx.x;
-    if (i >= C * kH * kW) return;
-    int c = i / (kH * kW), down = i / kW % kH - padding, right = i % kW - padding;
-    dout += plane * H_out * W_out;
-    inp += (n * C + c) * H * W;
-
-    // The pixels of out that this weight joined to inp, not to the zeros around it.
-    int row_begin = max(0, -down), row_end = min(H_out, H - down);
-    int col_begin = max(0, -right), col_end = min(W_out, W - right);
-    float acc = 0.0f;
-    for (int row = row_begin; row < row_end; row++)
-        for (int col = col_begin; col < col_end; col++)
-            acc += dout[row * W_out + col] * inp[(row + down) * W + col + right];
-    partial[plane * C * kH * kW + i] = acc;
-}
-
-// dweight = partial.sum(0): one thread per element of dweight.
-__global__ void conv2d_sum_images_kernel(float* dweight,        // (size)
-                                         const float* partial,  // (N, size)
-                                         int N, int64_t size) {
-    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= size) return;
-    float acc = 0.0f;
-    for (int n = 0; n < N; n++) acc += partial[n * size + i];
-    dweight[i] = acc;
-}
-
-Tensor conv2d_backward_weight(Tensor dout, Tensor inp, int64_t padding) {
+Tensor conv2d_backward_weight(Tensor dout, Tensor inp, int64_t kH, int64_t kW,
+                              std::vector<int64_t> stride, std::vector<int64_t> padding,
+                              std::vector<int64_t> dilation, int64_t groups, bool tf32) {
     check_input("dout", dout, {-1, -1, -1, -1}, dout);
     check_input("inp", inp, {dout.size(0), -1, -1, -1}, dout);
-    int64_t N = inp.size(0), C = inp.size(1), H = inp.size(2), W = inp.size(3);
-    int64_t C_out = dout.size(1), H_out = dout.size(2), W_out = dout.size(3);
-    int64_t kH = H + 2 * padding - H_out + 1, kW = W + 2 * padding - W_out + 1;
-    TORCH_CHECK(padding >= 0 && kH > 0 && kW > 0, "dout: expected at most ",
-                H + 2 * padding, " x ", W + 2 * padding, " pixels, got ", H_out, " x ",
-                W_out);
-    plane_grid(N, H, W), plane_grid(N, H_out, W_out);  // refuse what is too large
+    int64_t C_out = dout.size(1);
+    check_groups(groups, inp.size(1), C_out);
+    Shape s = shape_of(inp.size(0), inp.size(1), inp.size(2), inp.size(3), C_out, kH, kW,
+                       stride, padding, dilation, groups);
+    check_input("dout", dout, {s.N, C_out, s.H_out, s.W_out}, dout);
     CUDAGuard guard(inp.device());
-    Tensor dweight = torch::empty({C_out, C, kH, kW}, inp.options());
-    if (N == 0 || dweight.numel() == 0) return dweight.zero_();
-    Tensor partial = torch::empty({N, C_out, C, kH, kW}, inp.options());
-    dim3 grid = plane_grid(N * C_out, C * kH, kW);
-    conv2d_backward_weight_kernel<<<grid, BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(
-        partial.data_ptr<float>(), dout.data_ptr<float>(), inp.data_ptr<float>(), C, H,
-        W, C_out, H_out, W_out, kH, kW, padding);
+    Tensor dweight = torch::empty({C_out, s.C, kH, kW}, inp.options());
+    int64_t size = dweight.numel();
+    if (size == 0 || dout.numel() == 0) return dweight.zero_();
+    Cut cut;
+    Tiling t = cut_sums(s, cut, inp);
+    int64_t grid = int64_t(cdiv(s.C_out, FILTERS)) * cut.slabs * cut.tap_groups * groups *
+                   cut.splits;
+    TORCH_CHECK(grid <= INT_MAX, "conv2d: expected a weight of up to 2^31 blocks, got ",
+                dweight.sizes());
+    Tensor partial = torch::empty({cut.splits, size}, inp.options());
+    bool once = tf32 || attribute(cudaDevAttrComputeCapabilityMajor, inp) < 8;
+    bool few = cut.taps * cut.channels / 8 <= WARPS * 4;
+    auto kernel = once ? few ? conv2d_backward_weight_kernel<4, 1>
+                             : conv2d_backward_weight_kernel<9, 1>
+                       : few ? conv2d_backward_weight_kernel<4, 2>
+                             : conv2d_backward_weight_kernel<9, 2>;
+    C10_CUDA_CHECK(cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, cut.bytes));
+    auto stream = getCurrentCUDAStream();
+    kernel<<<grid, THREADS, cut.bytes, stream>>>(
+        partial.data_ptr<float>(), view_of(dout, groups), view_of(inp, groups), s, t,
+        cut);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
-    int64_t size = dweight.numel(), blocks = (size + BLOCK_SIZE - 1) / BLOCK_SIZE;
-    conv2d_sum_images_kernel<<<blocks, BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(
-        dweight.data_ptr<float>(), partial.data_ptr<float>(), N, size);
+    conv2d_sum_kernel<<<cdiv(size, 32), dim3(32, 8), 0, stream>>>(
+        dweight.data_ptr<float>(), partial.data_ptr<float>(), cut.splits, kH * kW, s.C,
+        size);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return dweight;
 }

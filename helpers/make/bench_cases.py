@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.grad import conv2d_input, conv2d_weight
 
 from helpers.base.machine import ROOT
 from helpers.checks import check_close
@@ -514,14 +515,110 @@ def _linear_naive():
 
 
 @_case
-def _conv2d():
-    conv, x, weight = kernel("conv2d"), _rand(1024, 32, 14, 14), _rand(64, 32, 3, 3) / 17
+def _conv2d_naive():
+    conv, x, weight = kernel("conv2d_naive"), _rand(1024, 32, 14, 14), _rand(64, 32, 3, 3) / 17
     candidates = {
         "ours": lambda: conv.conv2d_forward(x, weight, 1),
         "PyTorch": lambda: F.conv2d(x, weight, padding=1),
     }
     flops = 2 * 1024 * 64 * 32 * 9 * 14 * 14
     yield _computing("32 → 64, 3 × 3, 1024 × 14 × 14", flops, torch.float32, candidates)
+
+
+def _conv2d_works(N, C, C_out, side, k, tf32):
+    """The convolution and its gradients; with TF32, of tensors with the channels last."""
+    conv, layout = kernel("conv2d"), torch.channels_last if tf32 else torch.contiguous_format
+    x, weight, dout = (
+        _rand(*shape).contiguous(memory_format=layout)
+        for shape in [(N, C, side, side), (C_out, C, k, k), (N, C_out, side, side)]
+    )
+    weight, dout = weight / (C * k * k) ** 0.5, dout / (N * side * side) ** 0.5
+    how = [1, 1], [k // 2] * 2, [1, 1], 1, tf32
+
+    def gradient(which):
+        rest = None, [1, 1], [k // 2] * 2, [1, 1], False, [0, 0], 1
+        mask = [which == 0, which == 1, False]
+        return torch.ops.aten.convolution_backward(dout, x, weight, *rest, mask)[which]
+
+    directions = {
+        "forward": (
+            lambda: conv.conv2d_forward(x, weight, x.new_empty(0), *how),
+            lambda: F.conv2d(x, weight, padding=k // 2),
+        ),
+        "gradient of inp": (
+            lambda: conv.conv2d_backward_input(dout, weight, side, side, *how),
+            lambda: gradient(0),
+        ),
+        "gradient of weight": (
+            lambda: conv.conv2d_backward_weight(dout, x, k, k, *how),
+            lambda: gradient(1),
+        ),
+    }
+
+    def switched(function):  # cuDNN's switch and cuBLAS's
+        def call():
+            product, matmul = torch.backends.cuda.matmul.allow_tf32, torch.backends.cuda.matmul
+            with torch.backends.cudnn.flags(enabled=True, allow_tf32=tf32):
+                matmul.allow_tf32 = tf32
+                try:
+                    return function()
+                finally:
+                    matmul.allow_tf32 = product
+
+        return call
+
+    name = f"{C} → {C_out}, {k} × {k}, {N} × {side} × {side}"
+    flops = 2 * N * C_out * C * k * k * side * side
+    agree = functools.partial(check_close, rtol=5e-3 if tf32 else 1e-4)
+    for direction, (ours, pytorch) in directions.items():
+        candidates = {"ours": ours, "PyTorch": switched(pytorch)}
+        what = f"{'TF32' if tf32 else 'float32'}, {direction}, {name}"
+        work = _computing(what, flops, torch.float32, candidates, agree=agree)
+        work.candidates[PRODUCT] = switched(work.candidates[PRODUCT])
+        yield work
+
+
+@_case
+def _conv2d():
+    for tf32 in (False, True):
+        yield from _conv2d_works(64, 64, 64, 56, 3, tf32)
+        yield from _conv2d_works(1024, 32, 64, 14, 3, tf32)
+        yield from _conv2d_works(64, 256, 256, 14, 3, tf32)
+        yield from _conv2d_works(16, 64, 64, 224, 3, tf32)
+        yield from _conv2d_works(64, 32, 32, 64, 5, tf32)
+        yield from _conv2d_works(64, 256, 64, 56, 1, tf32)
+
+
+@_case
+def _depthwise_conv2d():
+    depthwise, x, dout = (
+        kernel("depthwise_conv2d"),
+        _rand(64, 64, 224, 224),
+        _rand(64, 64, 224, 224),
+    )
+    weight, bias = _rand(64, 7, 7) / 7, _rand(64)
+    how = {"padding": 3, "groups": 64}
+    name, bytes = "7 × 7, 64 × 64 × 224 × 224", 8 * x.numel()
+    yield _moving(
+        name,
+        bytes,
+        lambda: F.conv2d(x, weight[:, None], bias, **how),
+        lambda: depthwise.depthwise_conv2d_forward(x, weight, bias, 1, 3, 1),
+    )
+    yield _moving(
+        f"backward of input, {name}",
+        bytes,
+        lambda: conv2d_input(x.shape, weight[:, None], dout, **how),
+        lambda: depthwise.depthwise_conv2d_backward_input(dout, weight, 224, 224, 1, 3, 1),
+    )
+    work = _moving(
+        f"backward of weight, {name}",
+        bytes,
+        lambda: conv2d_weight(x, (64, 1, 7, 7), dout, **how)[:, 0],
+        lambda: depthwise.depthwise_conv2d_backward_weight(dout, x, 7, 7, 1, 3, 1),
+    )
+    # sums of 3,211,264 products, which cancel down to some thousands
+    yield replace(work, agree=functools.partial(check_close, rtol=1e-3, atol=0.5))
 
 
 @_case

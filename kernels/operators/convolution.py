@@ -1,74 +1,103 @@
-"""conv2d and max_pool2d."""
+"""conv2d, depthwise_conv2d and max_pool2d."""
 
 import torch
 from torch import Tensor
 
-from kernels.operators._register import cast_inputs, gradient_of, operator
+from kernels.operators._register import built, cast_inputs, gradient_of, operator
+
+_LAST = torch.channels_last
+_HOW = "int[] stride, int[] padding, int[] dilation, int groups, bool tf32"
 
 
-def _conv2d_shape(inp, weight, padding):
-    H, W = (inp.shape[d] + 2 * padding - weight.shape[d] + 1 for d in (2, 3))
-    return inp.new_empty(inp.shape[0], weight.shape[0], H, W)
+def _dense(x):
+    """Return x in one of the layouts that conv2d.cu knows."""
+    return x if not isinstance(x, Tensor) or _is_last(x) else x.contiguous()
 
 
-def _input_shape(dout, weight, padding):
-    H, W = (dout.shape[d] - 2 * padding + weight.shape[d] - 1 for d in (2, 3))
-    return dout.new_empty(dout.shape[0], weight.shape[1], H, W)
+def _is_last(x):
+    return x.dim() == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=_LAST)
 
 
-def _weight_shape(dout, inp, padding):
-    kH, kW = (inp.shape[d] + 2 * padding - dout.shape[d] + 1 for d in (2, 3))
-    return dout.new_empty(dout.shape[1], inp.shape[1], kH, kW)
+def _conv2d(schema, fake):
+    def run(*args):
+        function = getattr(built("conv2d"), schema.partition("(")[0])
+        return function(*map(_dense, args))
+
+    return operator(f"{schema}, {_HOW}) -> Tensor", run, fake)
 
 
-_forward = operator(
-    "conv2d_forward(Tensor inp, Tensor weight, int padding) -> Tensor", "conv2d", _conv2d_shape
+def _images(like, *shape):
+    out = like.new_empty(shape)
+    return out.contiguous(memory_format=_LAST) if _is_last(like) else out
+
+
+def _conv2d_shape(inp, weight, bias, stride, padding, dilation, *_):
+    sides = (inp.shape[2:], weight.shape[2:], stride, padding, dilation)
+    H, W = ((i + 2 * p - d * (k - 1) - 1) // s + 1 for i, k, s, p, d in zip(*sides, strict=True))
+    return _images(inp, len(inp), len(weight), H, W)
+
+
+_forward = _conv2d("conv2d_forward(Tensor inp, Tensor weight, Tensor bias", _conv2d_shape)
+_backward_input = _conv2d(
+    "conv2d_backward_input(Tensor dout, Tensor weight, int H, int W",
+    lambda dout, weight, H, W, stride, padding, dilation, groups, tf32: _images(
+        dout, len(dout), weight.shape[1] * groups, H, W
+    ),
 )
-_backward_input = operator(
-    "conv2d_backward_input(Tensor dout, Tensor weight, int padding) -> Tensor",
-    "conv2d",
-    _input_shape,
-)
-_backward_weight = operator(
-    "conv2d_backward_weight(Tensor dout, Tensor inp, int padding) -> Tensor",
-    "conv2d",
-    _weight_shape,
+_backward_weight = _conv2d(
+    "conv2d_backward_weight(Tensor dout, Tensor inp, int kH, int kW",
+    lambda dout, inp, kH, kW, stride, padding, dilation, groups, tf32: dout.new_empty(
+        dout.shape[1], inp.shape[1] // groups, kH, kW
+    ),
 )
 cast_inputs(_forward, torch.float32)
 
 
 # Each of the three is linear in both tensors, so that their gradients are one another.
-@gradient_of(_forward, keeps="inp weight padding")
-def _(ctx, dout, inp, weight, padding):
+@gradient_of(_forward, keeps="inp weight bias.shape stride padding dilation groups tf32")
+def _(ctx, dout, inp, weight, bias_shape, *how):
     needs = ctx.needs_input_grad
-    dinp = _backward_input(dout, weight, padding) if needs[0] else None
-    dweight = _backward_weight(dout, inp, padding) if needs[1] else None
-    return dinp, dweight, None
+    dinp = _backward_input(dout, weight, *inp.shape[2:], *how) if needs[0] else None
+    dweight = _backward_weight(dout, inp, *weight.shape[2:], *how) if needs[1] else None
+    dbias = dout.sum((0, 2, 3)) if needs[2] and bias_shape.numel() else None
+    return dinp, dweight, dbias, *[None] * 5
 
 
-@gradient_of(_backward_input, keeps="dout weight padding")
-def _(ctx, grad, dout, weight, padding):
+@gradient_of(_backward_input, keeps="dout weight stride padding dilation groups tf32")
+def _(ctx, grad, dout, weight, *how):
     needs = ctx.needs_input_grad
-    ddout = _forward(grad, weight, padding) if needs[0] else None
-    dweight = _backward_weight(dout, grad, padding) if needs[1] else None
-    return ddout, dweight, None
+    ddout = _forward(grad, weight, grad.new_empty(0), *how) if needs[0] else None
+    dweight = _backward_weight(dout, grad, *weight.shape[2:], *how) if needs[1] else None
+    return ddout, dweight, *[None] * 7
 
 
-@gradient_of(_backward_weight, keeps="dout inp padding")
-def _(ctx, grad, dout, inp, padding):
+@gradient_of(_backward_weight, keeps="dout inp stride padding dilation groups tf32")
+def _(ctx, grad, dout, inp, *how):
     needs = ctx.needs_input_grad
-    ddout = _forward(inp, grad, padding) if needs[0] else None
-    dinp = _backward_input(dout, grad, padding) if needs[1] else None
-    return ddout, dinp, None
+    ddout = _forward(inp, grad, grad.new_empty(0), *how) if needs[0] else None
+    dinp = _backward_input(dout, grad, *inp.shape[2:], *how) if needs[1] else None
+    return ddout, dinp, *[None] * 7
 
 
-def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None = None, padding: int = 0) -> Tensor:
-    """Return the cross-correlation of x with weight, stride 1, plus bias; float32.
+def conv2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | tuple[int, int] = 1,
+    padding: int | tuple[int, int] = 0,
+    dilation: int | tuple[int, int] = 1,
+    groups: int = 1,
+    tf32: bool = False,
+) -> Tensor:
+    """Return what torch.nn.functional.conv2d does, for float32, contiguous or channels last.
 
-    x: (N, C, H, W), weight: (C_out, C, kH, kW), bias: (C_out), added by PyTorch.
+    x: (N, C, H, W), weight: (C_out, C / groups, kH, kW), bias: (C_out). `tf32`: with 11 bits of
+    each factor, here and in the gradients; else about as exact as float32, whatever PyTorch's
+    switch for cuDNN says.
     """
-    out = _forward(x, weight, padding)
-    return out if bias is None else out + bias[:, None, None]
+    pairs = [[n, n] if isinstance(n, int) else list(n) for n in (stride, padding, dilation)]
+    bias = x.new_empty(0) if bias is None else bias
+    return _forward(x, weight, bias, *pairs, groups, tf32)
 
 
 _max_pool2d_forward = operator(
@@ -104,3 +133,77 @@ def max_pool2d(x: Tensor, kernel_size: int) -> Tensor:
     Rows and columns that fill no window are left out.
     """
     return _max_pool2d_forward(x, kernel_size)[0]
+
+
+def _depthwise_size(n, k, stride, padding, dilation):
+    return (n + 2 * padding - dilation * (k - 1) - 1) // stride + 1
+
+
+def _depthwise_shape(inp, weight, bias, *how):
+    sizes = [_depthwise_size(inp.shape[d], weight.shape[d - 1], *how) for d in (2, 3)]
+    return inp.new_empty(*inp.shape[:2], *sizes)
+
+
+_depthwise_forward = operator(
+    "depthwise_conv2d_forward(Tensor inp, Tensor weight, Tensor bias, int stride, int padding, "
+    "int dilation) -> Tensor",
+    "depthwise_conv2d",
+    _depthwise_shape,
+)
+_depthwise_backward_input = operator(
+    "depthwise_conv2d_backward_input(Tensor dout, Tensor weight, int H, int W, int stride, "
+    "int padding, int dilation) -> Tensor",
+    "depthwise_conv2d",
+    lambda dout, weight, H, W, *how: dout.new_empty(*dout.shape[:2], H, W),
+)
+_depthwise_backward_weight = operator(
+    "depthwise_conv2d_backward_weight(Tensor dout, Tensor inp, int kH, int kW, int stride, "
+    "int padding, int dilation) -> Tensor",
+    "depthwise_conv2d",
+    lambda dout, inp, kH, kW, *how: dout.new_empty(dout.shape[1], kH, kW),
+)
+cast_inputs(_depthwise_forward, torch.float32)
+
+
+@gradient_of(_depthwise_forward, keeps="inp weight bias.shape stride padding dilation")
+def _(ctx, dout, inp, weight, bias_shape, *how):
+    needs = ctx.needs_input_grad
+    H, W = inp.shape[2:]
+    dinp = _depthwise_backward_input(dout, weight, H, W, *how) if needs[0] else None
+    dweight = _depthwise_backward_weight(dout, inp, *weight.shape[1:], *how) if needs[1] else None
+    dbias = dout.sum((0, 2, 3)) if needs[2] and bias_shape.numel() else None
+    return dinp, dweight, dbias, None, None, None
+
+
+@gradient_of(_depthwise_backward_input, keeps="dout weight stride padding dilation")
+def _(ctx, grad, dout, weight, *how):
+    needs = ctx.needs_input_grad
+    no_bias = grad.new_empty(0)
+    ddout = _depthwise_forward(grad, weight, no_bias, *how) if needs[0] else None
+    dweight = _depthwise_backward_weight(dout, grad, *weight.shape[1:], *how) if needs[1] else None
+    return ddout, dweight, None, None, None, None, None
+
+
+@gradient_of(_depthwise_backward_weight, keeps="dout inp stride padding dilation")
+def _(ctx, grad, dout, inp, *how):
+    needs = ctx.needs_input_grad
+    no_bias = grad.new_empty(0)
+    ddout = _depthwise_forward(inp, grad, no_bias, *how) if needs[0] else None
+    dinp = _depthwise_backward_input(dout, grad, *inp.shape[2:], *how) if needs[1] else None
+    return ddout, dinp, None, None, None, None, None
+
+
+def depthwise_conv2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+) -> Tensor:
+    """Return the cross-correlation of each channel of x with a filter of its own, plus bias.
+
+    x: (N, C, H, W), weight: (C, kH, kW), bias: (C); float32.
+    """
+    bias = weight.new_empty(0) if bias is None else bias
+    return _depthwise_forward(x, weight, bias, stride, padding, dilation)

@@ -51,7 +51,9 @@ def binding(paths: list[Path]) -> str:
     lines = ["#include <torch/extension.h>", "using torch::Tensor;"]
     lines += [f"{function.declaration};" for function in functions]
     lines += ["PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
-    lines += [f'    m.def("{function.name}", &{function.name});' for function in functions]
+    for function in functions:  # two files may have one of the same name, as overloads
+        pointer = f"static_cast<{function.pointer}>(&{function.name})"
+        lines.append(f'    m.def("{function.name}", {pointer});')
     return "\n".join([*lines, "}\n"])
 
 

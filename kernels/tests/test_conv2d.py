@@ -1,96 +1,127 @@
-"""conv2d and its gradients: what they promise (see contract.py), NaN, and large planes."""
+"""conv2d and its gradients: what they promise (see contract.py), layouts, NaN, exactness."""
 
 import pytest
 import torch
 from torch.nn.functional import conv2d as conv2d_ref
 from torch.nn.grad import conv2d_input, conv2d_weight
 
+from helpers.checks import check_close
 from helpers.device import DEVICE
 from kernels.tests.contract import Case, floats, wrong
 
-# N, C, H, W, C_out, kH, kW, padding
+LAST = torch.channels_last
+PLAIN = (1, 1), (1, 1), (1, 1), 1  # stride, padding, dilation, groups
+HOW = "stride", "padding", "dilation", "groups"
+
+# N, C, H, W, C_out, kH, kW, then HOW, tf32
 SIZES = [
-    (2, 3, 5, 6, 4, 3, 2, 1),
-    (1, 1, 1, 1, 1, 1, 1, 0),
-    (2, 1, 28, 28, 32, 3, 3, 1),
-    (3, 32, 14, 14, 64, 3, 3, 1),
-    (2, 3, 7, 5, 4, 3, 3, 0),
-    (5, 2, 17, 23, 3, 1, 4, 2),
-    (1, 3, 37, 41, 2, 5, 3, 4),  # padding beyond the filter: a border of zeros in out
-    (2, 2, 9, 11, 3, 7, 6, 3),  # 42 taps, more than a block has warps
-    (2, 3, 5, 6, 4, 5, 6, 0),  # out is one pixel
-    (3, 2, 3, 300, 2, 3, 3, 1),  # more pixels than a block has threads
-    (0, 3, 5, 5, 4, 3, 3, 1),
-    (2, 0, 5, 5, 4, 3, 3, 1),
+    (2, 4, 5, 6, 6, 3, 2, (2, 1), (1, 2), (1, 2), 2, False),
+    (1, 1, 1, 1, 1, 1, 1, (1, 1), (0, 0), (1, 1), 1, False),
+    (2, 3, 7, 5, 4, 3, 3, *PLAIN, True),
+    (2, 19, 9, 11, 37, 3, 3, *PLAIN, False),  # channels that fill no slab and no tile
+    (3, 32, 14, 14, 66, 3, 3, *PLAIN, True),  # tiles across images, two tiles of channels
+    (2, 136, 5, 9, 33, 1, 1, (1, 1), (0, 0), (1, 1), 1, False),
+    (1, 8, 20, 21, 5, 5, 5, (2, 3), (2, 0), (1, 1), 1, False),
+    (2, 12, 9, 13, 8, 2, 3, (1, 2), (3, 1), (2, 1), 4, True),  # a border beyond the filter
+    (1, 2, 40, 41, 3, 11, 11, (1, 1), (5, 5), (3, 3), 1, False),  # a window for each tap
+    (1, 3, 8, 8, 2, 7, 6, (1, 1), (3, 3), (1, 1), 1, False),  # 42 taps: groups of taps
+    (5, 3, 2, 2, 4, 3, 3, *PLAIN, False),  # tiles across many images
+    (1, 4, 9, 9, 4, 1, 1, (3, 3), (0, 0), (1, 1), 2, False),  # pixels that no tap reads
+    (0, 3, 5, 5, 4, 3, 3, *PLAIN, False),
+    (2, 0, 5, 5, 4, 3, 3, *PLAIN, False),
+    (2, 3, 5, 5, 0, 3, 3, *PLAIN, False),
 ]
 
 
-def dout_of(N, C, H, W, C_out, kH, kW, padding):
-    return floats(N, C_out, H + 2 * padding - kH + 1, W + 2 * padding - kW + 1)
-
-
-def forward_ref(inp, weight, padding):
-    if not inp.shape[1]:  # PyTorch gives as many channels as inp has
-        return torch.stack([inp.sum(1)] * weight.shape[0], 1)
-    return conv2d_ref(inp, weight, padding=padding)
-
-
-def input_ref(dout, weight, padding):
-    (N, _, H, W), (_, C, kH, kW) = dout.shape, weight.shape
-    shape = N, C, H - 2 * padding + kH - 1, W - 2 * padding + kW - 1
-    return (
-        conv2d_input(shape, weight, dout, padding=padding)
-        if dout.numel()
-        else dout.new_zeros(shape)
-    )
-
-
-def weight_ref(dout, inp, padding):
-    (_, M, H, W), C = dout.shape, inp.shape[1]
-    shape = M, C, inp.shape[2] + 2 * padding - H + 1, inp.shape[3] + 2 * padding - W + 1
-    if not inp.numel():
-        return dout.new_zeros(shape)
-    return conv2d_weight(inp, shape, dout, padding=padding)
+def out_size(N, C, H, W, C_out, kH, kW, stride, padding, dilation, *_):
+    sides = zip((H, W), (kH, kW), stride, padding, dilation, strict=True)
+    return N, C_out, *((i + 2 * p - d * (k - 1) - 1) // s + 1 for i, k, s, p, d in sides)
 
 
 def arguments(*names):
     """Return the function that makes these arguments, by name, for a size."""
 
     def make(*size):
-        N, C, H, W, C_out, kH, kW, padding = size
-        made = {
-            "dout": lambda: dout_of(*size),
+        N, C, H, W, C_out, kH, kW, stride, padding, dilation, groups, tf32 = size
+        tensors = {
+            "dout": lambda: floats(*out_size(*size)),
             "inp": lambda: floats(N, C, H, W),
-            "weight": lambda: floats(C_out, C, kH, kW),
+            "weight": lambda: floats(C_out, C // groups, kH, kW),
+            "bias": lambda: floats(C_out),
         }
-        return {name: made[name]() for name in names} | {"padding": padding}
+        numbers = {"H": H, "W": W, "kH": kH, "kW": kW}
+        made = {name: tensors[name]() if name in tensors else numbers[name] for name in names}
+        pairs = {"stride": [*stride], "padding": [*padding], "dilation": [*dilation]}
+        return made | pairs | {"groups": groups, "tf32": tf32}
 
     return make
 
 
+def forward_ref(inp, weight, bias, *how):
+    if not inp.shape[1] or not len(weight):  # PyTorch refuses, or gives as many as inp has
+        return bias[:, None, None].expand(len(inp), -1, *inp.shape[2:])
+    return conv2d_ref(inp, weight, bias, *how[:-1])
+
+
+def input_ref(dout, weight, H, W, *how):
+    shape = len(dout), weight.shape[1] * how[3], H, W
+    if not dout.numel() or not weight.numel():
+        return dout.new_zeros(shape)
+    return conv2d_input(shape, weight, dout, *how[:-1])
+
+
+def weight_ref(dout, inp, kH, kW, *how):
+    shape = dout.shape[1], inp.shape[1] // how[3], kH, kW
+    if not inp.numel() or not dout.numel():
+        return dout.new_zeros(shape)
+    return conv2d_weight(inp, shape, dout, *how[:-1])
+
+
+def tolerance(*size):
+    return {"rtol": 5e-3} if size[-1] else {}  # TF32 has 11 bits: 5e-4 a factor
+
+
+WRONG = [
+    entry
+    for name, values in [
+        ("stride", [[1], [0, 1], [1, 1, 1], [2**20, 1]]),
+        ("padding", [[], [-1, 0]]),
+        ("dilation", [[1, 0]]),
+        ("groups", [0, 4, -2]),
+    ]
+    for entry in wrong(name, lambda *of: of[0], *[(value,) for value in values])
+]
 CASES = [
     Case(
         "conv2d_forward",
-        arguments("inp", "weight"),
+        arguments("inp", "weight", "bias"),
         forward_ref,
         SIZES,
-        ragged=wrong("inp", floats, (3, 5, 6), (1, 2, 3, 5, 6), (2, 3, 0, 6))
-        + wrong("weight", floats, (4, 2, 3, 2), (4, 3, 3)),
+        ragged=wrong("inp", floats, (4, 5, 6), (2, 4, 0, 6))
+        + wrong("weight", floats, (6, 4, 3, 2), (6, 2, 3))
+        + wrong("bias", floats, (5,), (6, 1))
+        + WRONG,
+        tolerance=tolerance,
     ),
     Case(
         "conv2d_backward_input",
-        arguments("dout", "weight"),
+        arguments("dout", "weight", "H", "W"),
         input_ref,
         SIZES,
-        ragged=wrong("weight", floats, (3, 3, 3, 2), (4, 3, 3)) + wrong("dout", floats, (4, 5, 7)),
+        ragged=wrong("dout", floats, (2, 6, 3, 3), (6, 3, 8))
+        + wrong("weight", floats, (5, 2, 3, 2), (6, 2, 3))
+        + WRONG,
+        tolerance=tolerance,
     ),
     Case(
         "conv2d_backward_weight",
-        arguments("dout", "inp"),
+        arguments("dout", "inp", "kH", "kW"),
         weight_ref,
         SIZES,
-        ragged=wrong("inp", floats, (3, 3, 5, 6), (3, 5, 6))
-        + wrong("dout", floats, (4, 5, 7), (2, 4, 9, 6)),
+        ragged=wrong("dout", floats, (2, 6, 3, 3), (6, 3, 8))
+        + wrong("inp", floats, (1, 4, 5, 6), (4, 5, 6))
+        + WRONG,
+        tolerance=tolerance,
     ),
 ]
 
@@ -100,26 +131,54 @@ def conv2d(kernel):
     return kernel("conv2d")
 
 
-def test_conv2d_spreads_a_nan_as_far_as_the_filter(conv2d):
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.function)
+@pytest.mark.parametrize("size", [SIZES[0], SIZES[3], SIZES[4], SIZES[5]], ids=str)
+def test_channels_last(conv2d, case, size):
+    """The layout changes nothing: out has inp's, dinp dout's, and each number is the same."""
+    made = case.arguments(*size)
+    images = [name for name, value in made.items() if torch.is_tensor(value) and value.dim() == 4]
+    function = getattr(conv2d, case.function)
+    want = function(*made.values())
+    for names in (images, images[:1], images[1:]):
+        last = {name: made[name].contiguous(memory_format=LAST) for name in names}
+        out = function(*(made | last).values())
+        assert torch.equal(out, want)
+        follows = images[0] in names and case.function != "conv2d_backward_weight"
+        assert out.is_contiguous(memory_format=LAST if follows else torch.contiguous_format)
+
+
+@pytest.mark.parametrize("tf32", [False, True])
+def test_conv2d_spreads_a_nan_as_far_as_the_filter(conv2d, tf32):
     inp = torch.zeros(1, 1, 6, 6, device=DEVICE)
     inp[0, 0, 2, 3] = torch.nan
-    out = conv2d.conv2d_forward(inp, torch.ones(1, 1, 3, 3, device=DEVICE), 1)
+    weight, bias = torch.ones(1, 1, 3, 3, device=DEVICE), inp.new_empty(0)
+    out = conv2d.conv2d_forward(inp, weight, bias, *map(list, PLAIN[:3]), 1, tf32)
     expected = torch.zeros(6, 6, dtype=torch.bool)
     expected[1:4, 2:5] = True
     assert torch.equal(out[0, 0].isnan().cpu(), expected)
 
 
-def test_conv2d_refuses_planes_that_are_too_large(conv2d):
-    with pytest.raises(RuntimeError, match=r"conv2d: expected at most 65535 \* 256 pixels a plane"):
-        # a plane of less than 2^24 pixels, which takes 65,536 blocks all the same
-        inp = torch.zeros(1, 1, 1, 65535 * 256 + 1, device=DEVICE)
-        conv2d.conv2d_forward(inp, floats(1, 1, 1, 1), 0)
+def test_conv2d_without_a_bias(conv2d):
+    inp, weight = floats(2, 3, 5, 6), floats(4, 3, 3, 3)
+    out = conv2d.conv2d_forward(inp, weight, inp.new_empty(0), *map(list, PLAIN[:3]), 1, False)
+    check_close(out, conv2d_ref(inp.double(), weight.double(), padding=1))
 
 
-def test_conv2d_refuses_paddings_that_do_not_fit(conv2d):
-    with pytest.raises(RuntimeError, match="inp: expected at least 7 x 3 pixels"):
-        conv2d.conv2d_forward(floats(1, 1, 4, 9), floats(1, 1, 7, 3), 1)
-    with pytest.raises(RuntimeError, match="padding -1"):
-        conv2d.conv2d_forward(floats(1, 1, 9, 9), floats(1, 1, 3, 3), -1)
-    with pytest.raises(RuntimeError, match="dout: expected at least 3 x 3 pixels, got 2 x 5"):
-        conv2d.conv2d_backward_input(floats(1, 1, 2, 5), floats(1, 1, 2, 2), 2)
+@pytest.mark.parametrize("tf32", [False, True])
+def test_conv2d_is_exact_for_integers_of_11_bits(conv2d, tf32):
+    inp = torch.randint(-2047, 2048, (2, 20, 9, 8), device=DEVICE).float()
+    weight = torch.randint(-3, 4, (9, 20, 3, 3), device=DEVICE).float()
+    how = *map(list, PLAIN[:3]), 1, tf32
+    out = conv2d.conv2d_forward(inp, weight, inp.new_empty(0), *how)
+    assert torch.equal(out.double(), conv2d_ref(inp.double(), weight.double(), padding=1))
+    dinp = conv2d.conv2d_backward_input(out // 2**7, weight, 9, 8, *how)
+    assert torch.equal(
+        dinp.double(), conv2d_input(inp.shape, weight.double(), (out // 2**7).double(), padding=1)
+    )
+
+
+def test_conv2d_refuses_images_that_are_too_large(conv2d):
+    inp = torch.zeros(1, device=DEVICE).expand(2, 1, 1, 1)
+    with pytest.raises(RuntimeError, match=r"inp: expected less than 2\^31 pixels"):
+        how = [1, 1], [32767, 32767], [1, 1], 1, False
+        conv2d.conv2d_forward(inp.contiguous(), floats(1, 1, 1, 1), inp.new_empty(0), *how)

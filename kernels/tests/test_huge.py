@@ -79,8 +79,8 @@ def test_sgd(kernel):
     exactly(param, expected)
 
 
-def test_conv2d_of_many_images(kernel):
-    module, inp, weight = kernel("conv2d"), bits(PLANES, 1, SIDE, SIDE), bits(1, 1, 3, 3)
+def test_conv2d_naive_of_many_images(kernel):
+    module, inp, weight = kernel("conv2d_naive"), bits(PLANES, 1, SIDE, SIDE), bits(1, 1, 3, 3)
     out = module.conv2d_forward(inp, weight, 1)
     exactly(ends(out), conv2d(ends(inp), weight.double(), padding=1))
     del out
@@ -93,8 +93,8 @@ def test_conv2d_of_many_images(kernel):
     exactly(dweight.cpu(), conv2d(last, last, padding=1))
 
 
-def test_conv2d_of_many_weights(kernel):
-    module, weight = kernel("conv2d"), bits(ROWS, COLS, 1, 1)
+def test_conv2d_naive_of_many_weights(kernel):
+    module, weight = kernel("conv2d_naive"), bits(ROWS, COLS, 1, 1)
     inp, dout = bits(1, COLS, 1, 1), bits(1, ROWS, 1, 1)
     matrix = weight.view(ROWS, COLS)
     exactly(module.conv2d_forward(inp, weight, 0).view(-1), matrix @ inp.view(-1))

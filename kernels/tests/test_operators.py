@@ -96,8 +96,13 @@ def max_pool2d(x):
     return kernels.max_pool2d(x, 2)
 
 
-def images_and_taps(N, C, H, W, C_out, padding):
-    return floats(N, C, H, W), floats(C_out, C, 3, 2), floats(C_out), padding
+def images_and_taps(N, C, H, W, C_out, groups, *how):
+    return floats(N, C, H, W), floats(C_out, C // groups, 3, 2), floats(C_out), *how, groups
+
+
+def images_and_filters(N, C, H, W, k, stride, padding, dilation):
+    images = floats(N, C, H, W), floats(C, k, k), floats(C)
+    return *images, stride, padding, dilation
 
 
 def queries(B, H, S_q, S_kv, D, causal):
@@ -160,9 +165,19 @@ ROWS = [
     row(max_pool2d, lambda x: F.max_pool2d(x, 2), apart, (1, 2, 5, 4), (3, 2, 8, 9), (0, 2, 4, 4)),
     row(
         kernels.conv2d,
-        lambda x, weight, bias, padding: F.conv2d(x, weight, bias, padding=padding),
+        F.conv2d,
         images_and_taps,
-        *[(2, 2, 4, 3, 3, 1), (3, 5, 13, 9, 4, 0), (0, 2, 4, 3, 3, 2)],
+        (2, 2, 4, 3, 3, 1, 1, 1, 1),
+        (3, 6, 13, 9, 4, 2, (2, 1), (0, 3), (1, 2)),
+        (0, 2, 4, 3, 3, 1, 1, 2, 1),
+    ),
+    row(
+        kernels.depthwise_conv2d,
+        lambda x, weight, bias, stride, padding, dilation: F.conv2d(
+            x, weight[:, None], bias, stride, padding, dilation, groups=len(weight)
+        ),
+        images_and_filters,
+        *[(2, 3, 8, 6, 3, 1, 1, 1), (3, 2, 9, 11, 5, 2, 2, 1), (2, 2, 7, 9, 3, 1, 0, 2)],
     ),
     row(
         kernels.matmul,
@@ -548,6 +563,23 @@ def quantized(bits, groups, K, N, dtype):
     if bits == 8:
         return q.to(torch.int8), scales, W
     return (q[:, ::2] + 8 + 16 * (q[:, 1::2] + 8)).to(torch.uint8), scales, W
+
+
+def test_conv2d_keeps_the_layout_and_knows_tf32():
+    x, weight = floats(2, 3, 5, 6).contiguous(memory_format=torch.channels_last), floats(4, 3, 3, 3)
+    x.requires_grad_()
+    exact = F.conv2d(x.double(), weight.double(), padding=1)
+    out = kernels.conv2d(x, weight, padding=1, tf32=True)
+    check_close(out, exact, rtol=5e-3)
+    out.sum().backward()
+    for tensor in (out, x.grad):
+        assert tensor.is_contiguous(memory_format=torch.channels_last)
+    torch.library.opcheck(
+        torch.ops.kernels.conv2d_forward.default,
+        (x, weight, x.new_empty(0), [1, 1], [1, 1], [1, 1], 1, False),
+    )
+    every_second = torch.stack([x.detach(), x.detach()], -1)[..., 0]
+    check_close(kernels.conv2d(every_second, weight, padding=1), exact)
 
 
 @pytest.mark.parametrize("bits", [8, 4])
