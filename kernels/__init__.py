@@ -17,6 +17,7 @@ from kernels.operators.losses import cross_entropy
 from kernels.operators.norms import batch_norm2d, layer_norm, rms_norm
 from kernels.operators.optimizers import adamw, sgd, sgd_momentum
 from kernels.operators.products import linear, matmul, quantized_linear
+from kernels.operators.random import dropout
 from kernels.operators.tensors import square, sum, transpose, vector_add
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "batch_norm2d",
     "conv2d",
     "cross_entropy",
+    "dropout",
     "gelu",
     "layer_norm",
     "linear",

@@ -100,6 +100,11 @@ def images_and_taps(N, C, H, W, C_out, padding):
     return floats(N, C, H, W), floats(C_out, C, 3, 2), floats(C_out), padding
 
 
+def dropped(x, p, seed, offset):
+    kept = kernels.dropout(torch.ones_like(x, dtype=torch.float32), p, seed, offset) > 0
+    return x * kept / (1 - p)
+
+
 def queries(B, H, S_q, S_kv, D, causal):
     return floats(B, H, S_q, D), floats(B, H, S_kv, D), floats(B, H, S_kv, D), causal
 
@@ -188,6 +193,12 @@ ROWS = [
     ),
     row(kernels.square, torch.square, one, (3, 4), (), (0,), (5, 260)),
     row(kernels.sum, torch.sum, one, (3, 4), (), (0,), (5, 260), halves=True),
+    row(
+        kernels.dropout,
+        dropped,
+        lambda *shape: (floats(*shape), 0.25, 5, 8),
+        *[(3, 4), (), (0,), (5, 261)],
+    ),
     row(kernels.transpose, torch.t, one, (3, 4), (0, 2), (33, 70), autocast=None, halves=True),
 ]
 every_row = pytest.mark.parametrize("of", ROWS)
