@@ -198,7 +198,8 @@ def _linked(libraries, check):
                 "run this on a machine with an NVIDIA GPU, without check=True",
             )
         return {}
-    found = [tools.library(name) for name in libraries]
+    needed = [more for name in libraries for more in (name, *tools.NEEDS.get(name, ()))]
+    found = [tools.library(name) for name in dict.fromkeys(needed)]
     files = [file for _, file in found if file]
     return {
         "extra_include_paths": list(dict.fromkeys(str(folder) for folder, _ in found)),

@@ -39,6 +39,7 @@ HEADERS_ONLY = {  # open source: nothing to link
     "cutlass": ("cutlass/cutlass.h", "nvidia-cutlass"),
     "cudnn_frontend": ("cudnn_frontend.h", "nvidia-cudnn-frontend"),
 }
+NEEDS = {"cudnn_frontend": ("cudnn", "nvrtc")}  # what its code calls
 # What the CPU backend has stand-ins for; the others' code runs on a GPU only.
 ON_CPU = ("cublas", "cublasLt", "cudnn", "cufft", "curand", "cub", "thrust")
 SYSTEM_CUDA = Path("/usr/local/cuda")

@@ -1,7 +1,7 @@
 """Stand-ins for NVIDIA's libraries: which there are, and what they do not do.
 
-A string that includes <cublas_v2.h>, <cublasLt.h>, <cudnn.h>, <cufft.h> or <curand.h> is linked with
-libraries/NAME.cpp, thin calls of PyTorch's operators for the CPU behind the names that
+A string that includes <cublas_v2.h>, <cublasLt.h>, <cudnn.h>, <cufft.h> or <curand.h> is linked
+with libraries/NAME.cpp, thin calls of PyTorch's operators for the CPU behind the names that
 include/NAME.h declares. CUB and Thrust are headers there as well (include/cub, include/thrust).
 
 They compute what NVIDIA's documentation says, and answer a wrong argument with its status. But:

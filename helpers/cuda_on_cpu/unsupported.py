@@ -24,11 +24,12 @@ _UNSUPPORTED = [
      "cuRAND; the others run on a GPU only."),
     (r"\bcuda\s*::\s*(?:ptx|device|experimental)\b|\bcp_async_bulk\w*",
      "cuda::ptx, cuda::device and TMA's copies run on a GPU only."),
-    (r"\bcub\s*::\s*(?:Device\w+|BlockRadix\w+|BlockExchange|BlockHistogram|BlockDiscontinuity"
-     r"|BlockMerge\w*|BlockAdjacent\w+|BlockShuffle|WarpMergeSort|WarpExchange|\w+Iterator)\b",
-     "the CPU backend has cub's WarpReduce, WarpScan, BlockReduce, BlockScan, BlockLoad and "
-     "BlockStore; for what its other parts do, write a kernel."),
-    (r"\b(?:thrust|cutlass|cute)\s*::", "Thrust and CUTLASS run on a GPU only."),
+    (r"\bcub\s*::\s*(?:Device(?!(?:Reduce|Scan|RadixSort|Select|Histogram)\b)\w+|BlockRadixRank\w*"
+     r"|BlockExchange|BlockHistogram|BlockDiscontinuity|BlockMerge\w*|BlockAdjacent\w+|BlockShuffle"
+     r"|WarpMergeSort|WarpExchange|\w+Iterator)\b",
+     "the CPU backend has cub's reductions, scans, radix sorts, loads and stores, DeviceSelect and "
+     "DeviceHistogram; for what its other parts do, write a kernel."),
+    (r"\b(?:cutlass|cute)\s*::", "CUTLASS runs on a GPU only."),
 ]  # fmt: skip
 
 # Headers of a toolkit that the CPU backend has no like of, and the names that come from them. That
