@@ -252,10 +252,11 @@ std::vector<int64_t> matmul(Tensor A, Tensor B, Tensor D, Tensor bias, Tensor au
                                                         sizeof order));
     };
     layout(&a, A), layout(&b, B), layout(&d, D);
-    size_t none = 0;
+    size_t bytes = 4 << 20;
+    Tensor work = torch::empty({int64_t(bytes)}, A.options().dtype(torch::kByte));
     cublasLtMatmulPreferenceCreate(&preference);
     said.push_back(cublasLtMatmulPreferenceSetAttribute(
-        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &none, sizeof none));
+        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes));
     cublasLtMatmulHeuristicResult_t found[3];
     int count = 0;
     float one = 1, zero = 0;
@@ -264,7 +265,7 @@ std::vector<int64_t> matmul(Tensor A, Tensor B, Tensor D, Tensor bias, Tensor au
     said.push_back(count < 1);
     if (count)
         said.push_back(cublasLtMatmul(handle, op, &one, data(A), a, data(B), b, &zero, data(D), d,
-                                      data(D), d, &found[0].algo, nullptr, 0, nullptr));
+                                      data(D), d, &found[0].algo, data(work), bytes, nullptr));
     cublasLtMatmulPreferenceDestroy(preference);
     for (auto each : {a, b, d}) cublasLtMatrixLayoutDestroy(each);
     cublasLtMatmulDescDestroy(op);
