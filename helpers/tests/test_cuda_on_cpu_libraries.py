@@ -1031,3 +1031,13 @@ def test_strings_are_linked_with_what_they_include():
     assert included('#include <cudnn.h>\n  #  include "cufft.h"\n') == ["cudnn", "cufft"]
     assert included("#include <cublasLt.h>\n") == ["cublas", "cublas_lt"]
     assert included("// nothing\n#include <curand_kernel.h>\n") == []
+
+
+@on_cpu
+def test_a_call_that_leaves_an_array_says_so_and_does_nothing(blas, rand):
+    A, B, C = randn(10, 10), randn(10, 10), torch.zeros(9, 10)
+    with pytest.raises(RuntimeError, match="cuBLAS uses 400 bytes of a tensor of 360 bytes: 40 b"):
+        blas.gemm(A, B, C, [0, 0, 10, 10, 10, 10, 10, 10], 1.0, 0.0)
+    assert not C.any()
+    with pytest.raises(RuntimeError, match="cuRAND uses 16 bytes of a tensor of 8 bytes"):
+        rand.draw(torch.zeros(2, dtype=torch.int32), PHILOX, NORMAL_D, 0, 0, 0)

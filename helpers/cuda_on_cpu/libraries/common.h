@@ -1,4 +1,5 @@
-// What the stand-ins share: the caller's memory as tensors, and work in a stream.
+// What the stand-ins share: the caller's memory as tensors, and work in a stream. LIBRARY is what
+// errors call the one that includes this.
 #pragma once
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -11,8 +12,16 @@
 
 namespace cuda_on_cpu::libraries {
 
+// Throws std::runtime_error where an element lies outside the array that the data is part of.
 inline at::Tensor tensor(const void* data, at::IntArrayRef sizes, at::IntArrayRef strides,
                          at::ScalarType type) {
+    std::int64_t last = 0;  // element, counted from the first
+    bool has_any = true;
+    for (std::size_t d = 0; d < sizes.size(); d++) {
+        last += (sizes[d] - 1) * strides[d];
+        has_any &= sizes[d] > 0;
+    }
+    if (has_any) check_library_access(LIBRARY, data, (last + 1) * c10::elementSize(type));
     return at::from_blob(const_cast<void*>(data), sizes, strides, at::TensorOptions(type));
 }
 
@@ -23,15 +32,11 @@ inline void blend(at::Tensor old, const at::Tensor& result, double alpha, double
 }
 
 // Does the work now; in a captured stream, at every launch of its graph, and keeps it until the
-// process ends. False: PyTorch refused.
+// process ends. What PyTorch refuses is thrown. False: the capture failed.
 inline bool do_in_stream(cudaStream_t stream, std::function<void()> work) {
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     cudaStreamIsCapturing(stream, &capture);
-    try {
-        if (capture == cudaStreamCaptureStatusNone) return work(), true;
-    } catch (const std::exception&) {
-        return false;
-    }
+    if (capture == cudaStreamCaptureStatusNone) return work(), true;
     auto call = [](void* kept) { (*static_cast<std::function<void()>*>(kept))(); };
     return cudaLaunchHostFunc(stream, call, new std::function<void()>(std::move(work))) == cudaSuccess;
 }

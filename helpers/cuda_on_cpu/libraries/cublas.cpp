@@ -6,6 +6,7 @@
 #include <ATen/ops/mv.h>
 #include <ATen/ops/outer.h>
 
+#define LIBRARY "cuBLAS"
 #include "blas.h"
 #include "common.h"
 

@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#define LIBRARY "cuBLASLt"
 #include "blas.h"
 #include "common.h"
 

@@ -18,6 +18,7 @@
 #include <cstring>
 #include <vector>
 
+#define LIBRARY "cuDNN"
 #include "common.h"
 
 using namespace cuda_on_cpu::libraries;

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#define LIBRARY "cuFFT"
 #include "common.h"
 
 using namespace cuda_on_cpu::libraries;

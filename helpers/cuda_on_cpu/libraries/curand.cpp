@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#define LIBRARY "cuRAND"
 #include "common.h"
 
 #include "../include/curand.h"
@@ -244,7 +245,9 @@ curandStatus_t curandGenerateSeeds(curandGenerator_t made) {
     return CURAND_STATUS_SUCCESS;
 }
 
-static curandStatus_t run(curandGenerator_t made, std::function<void()> work) {
+template <class T>
+static curandStatus_t run(curandGenerator_t made, T* out, std::size_t n, std::function<void()> work) {
+    cuda_on_cpu::check_library_access(LIBRARY, out, n * sizeof(T));
     return do_in_stream(made->stream, std::move(work)) ? CURAND_STATUS_SUCCESS
                                                        : CURAND_STATUS_LAUNCH_FAILURE;
 }
@@ -252,7 +255,7 @@ static curandStatus_t run(curandGenerator_t made, std::function<void()> work) {
 curandStatus_t curandGenerate(curandGenerator_t made, unsigned* out, std::size_t n) {
     REQUIRE(made, NOT_INITIALIZED);
     REQUIRE(made->can_make(n), LENGTH_NOT_MULTIPLE);
-    return run(made, [=] { made->words(out, n); });
+    return run(made, out, n, [=] { made->words(out, n); });
 }
 
 // For generators of 64 bits, of which there is none here.
@@ -264,7 +267,7 @@ curandStatus_t curandGenerateLongLong(curandGenerator_t made, unsigned long long
 curandStatus_t curandGenerateUniform(curandGenerator_t made, float* out, std::size_t n) {
     REQUIRE(made, NOT_INITIALIZED);
     REQUIRE(made->can_make(n), LENGTH_NOT_MULTIPLE);
-    return run(made, [=] {
+    return run(made, out, n, [=] {
         std::vector<unsigned> x(n);
         made->words(x.data(), n);
         for (std::size_t i = 0; i < n; i++) out[i] = cuda_on_cpu::uniform(x[i]);
@@ -274,7 +277,7 @@ curandStatus_t curandGenerateUniform(curandGenerator_t made, float* out, std::si
 curandStatus_t curandGenerateUniformDouble(curandGenerator_t made, double* out, std::size_t n) {
     REQUIRE(made, NOT_INITIALIZED);
     REQUIRE(made->can_make(n), LENGTH_NOT_MULTIPLE);
-    return run(made, [=] { made->uniform(out, n); });
+    return run(made, out, n, [=] { made->uniform(out, n); });
 }
 
 template <class T>
@@ -282,7 +285,7 @@ static curandStatus_t normal(curandGenerator_t made, T* out, std::size_t n, T me
                              bool is_logarithm) {
     REQUIRE(made, NOT_INITIALIZED);
     REQUIRE(made->can_make_normals(n), LENGTH_NOT_MULTIPLE);
-    return run(made, [=] {
+    return run(made, out, n, [=] {
         made->normal(out, n);
         for (std::size_t i = 0; i < n; i++) {
             T x = mean + deviation * out[i];
