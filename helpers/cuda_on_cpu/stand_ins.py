@@ -14,6 +14,9 @@ They compute what NVIDIA's documentation says, and answer a wrong argument with 
 - Pointers of the host and of the device are alike. Work is done when a call returns; in a captured
   stream, at every launch of the graph.
 - A NaN is always propagated. Of equal maxima in a pooling window the first one gets the gradient.
+- A call that leaves a tensor or an array of cudaMalloc raises an error with a sentence. CUB's and
+  Thrust's calls for the whole device are loops of the host: one that leaves its array may end the
+  process, as the host's own code does.
 - Versions are those of the libraries that the stand-ins were written after.
 """
 
