@@ -12,12 +12,13 @@ NotImplementedError for derivatives in forward mode.
 
 from kernels.operators.activations import gelu, relu, softmax
 from kernels.operators.attention import attention
-from kernels.operators.fourier import fft, fft2, ifft, ifft2, irfft, rfft
 from kernels.operators.convolution import conv2d, depthwise_conv2d, max_pool2d
+from kernels.operators.fourier import fft, fft2, ifft, ifft2, irfft, rfft
 from kernels.operators.losses import cross_entropy
 from kernels.operators.norms import batch_norm2d, layer_norm, rms_norm
 from kernels.operators.optimizers import adamw, sgd, sgd_momentum
 from kernels.operators.products import linear, matmul, quantized_linear
+from kernels.operators.random import dropout
 from kernels.operators.tensors import square, sum, transpose, vector_add
 
 __all__ = [
@@ -26,9 +27,10 @@ __all__ = [
     "batch_norm2d",
     "conv2d",
     "cross_entropy",
+    "depthwise_conv2d",
+    "dropout",
     "fft",
     "fft2",
-    "depthwise_conv2d",
     "gelu",
     "ifft",
     "ifft2",

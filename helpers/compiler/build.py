@@ -148,7 +148,10 @@ def compile_cuda(
 
     `announce` is said on stderr if the string has to be built, and how long that took.
 
-    `libraries` of NVIDIA, "cudnn" or "cublas", are found and linked; their code runs on a GPU only.
+    `libraries` of NVIDIA are found and linked: "cublas", "cublasLt", "cudnn", "cufft", "curand",
+    "nccl", "nvrtc"; or their headers are: "cub", "thrust", "cutlass", "cudnn_frontend". On the CPU
+    backend stand-ins over PyTorch's operators take the place of the first five and of parts of CUB
+    and Thrust (helpers/cuda_on_cpu/stand_ins.py says which calls); the others run on a GPU only.
 
     Raises CompileError if the string does not compile, ToolMissing if a tool is not there.
     """
@@ -182,21 +185,25 @@ def compile_traced(src: str | Path, functions: list[str] | None = None) -> Compi
 
 
 def _linked(libraries, check):
-    """Return load_inline's arguments for libraries of NVIDIA."""
-    if unknown := [name for name in libraries if name not in tools.LIBRARIES]:
-        raise ValueError(f"expected libraries of {', '.join(tools.LIBRARIES)}, got {unknown[0]!r}")
+    """Return load_inline's arguments for libraries of NVIDIA; the CPU backend knows its own."""
+    libraries = [libraries] if isinstance(libraries, str) else libraries
+    known = [*tools.LIBRARIES, *tools.HEADERS_ONLY]
+    if unknown := [name for name in libraries if name not in known]:
+        raise ValueError(f"expected libraries of {', '.join(known)}, got {unknown[0]!r}")
     if check or BACKEND == "cpu":
-        raise ToolMissing(
-            f"The libraries {' and '.join(libraries)} have no code for the CPU backend.",
-            "run this on a machine with an NVIDIA GPU, without check=True",
-        )
-    found = [tools.library(name) for name in libraries]
+        if gpu_only := [name for name in libraries if name not in tools.ON_CPU]:
+            libraries_have = "libraries {} have" if len(gpu_only) > 1 else "library {} has"
+            raise ToolMissing(
+                f"The {libraries_have.format(' and '.join(gpu_only))} no code for the CPU backend.",
+                "run this on a machine with an NVIDIA GPU, without check=True",
+            )
+        return {}
+    needed = [more for name in libraries for more in (name, *tools.NEEDS.get(name, ()))]
+    found = [tools.library(name) for name in dict.fromkeys(needed)]
+    files = [file for _, file in found if file]
     return {
-        "extra_include_paths": [str(folder) for folder, _ in found],
-        "extra_ldflags": [
-            *(str(file) for _, file in found),
-            *(f"-Wl,-rpath,{file.parent}" for _, file in found),
-        ],
+        "extra_include_paths": list(dict.fromkeys(str(folder) for folder, _ in found)),
+        "extra_ldflags": [*map(str, files), *(f"-Wl,-rpath,{file.parent}" for file in files)],
     }
 
 
@@ -341,7 +348,7 @@ def _plan(
             compiled = cuda_on_cpu.translate(source, check, trace)
         except cuda_on_cpu.TranslateError as error:
             raise CompileError(show(Diagnostic(error.message, error.line), source)) from None
-        flags = _cpu_flags(check, trace)
+        flags = _cpu_flags(compiled, check, trace)
         arguments = functools.partial(_cpu_module if is_module else _cpu_operators, flags)
     # `#line` gives the string its own line numbers
     numbered = f'#line 1 "{label}"\n{compiled}\n'
@@ -373,11 +380,11 @@ def _cpu_module(flags, numbered, label, bound):
     return {"cpp_sources": unit, **flags}
 
 
-def _cpu_flags(check, trace):
+def _cpu_flags(source, check, trace):
     return {
         "extra_include_paths": [str(path) for path in _CPU_INCLUDE],
         "extra_cflags": [*tools.cpu_backend().flags(check, trace), *NVCC_DEFINES],
-        "extra_ldflags": tools.cpu_backend().linked(),
+        "extra_ldflags": tools.cpu_backend().linked(source),
     }
 
 

@@ -31,6 +31,9 @@ HINTS = {
     "one for the whole file: declare it as char[] and cast, or give it a name for each type",
     r"returning non-void|end of non-void": "a function with a result returns it on every path",
     r"Not a name of any known instruction": "the fault is in the text of an asm statement",
+    r"'(cublas|cudnn|cufft|curand)\w+'( was not declared|$)|(member of|namespace) '(cub|thrust)'"
+    r"|'CU(BLAS|DNN|FFT|RAND)\w+'( was not declared|$)": "the CPU backend has stand-ins for parts "
+    "of NVIDIA's libraries (helpers/cuda_on_cpu/stand_ins.py); the rest runs on a GPU only",
 }
 
 

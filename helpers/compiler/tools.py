@@ -26,8 +26,22 @@ BUILDS = Cache(CACHE / "builds")  # everything that a compiler made here
 TOOLKIT_PARTS = "cccl,crt,cudart,nvcc,nvvm"
 LIBRARIES = {  # of NVIDIA: header, package
     "cublas": ("cublas_v2.h", '"cuda-toolkit[cublas]=={}.*"'),
+    "cublasLt": ("cublasLt.h", '"cuda-toolkit[cublas]=={}.*"'),
     "cudnn": ("cudnn.h", "nvidia-cudnn-cu{}"),
+    "cufft": ("cufft.h", '"cuda-toolkit[cufft]=={}.*"'),
+    "curand": ("curand.h", '"cuda-toolkit[curand]=={}.*"'),
+    "nccl": ("nccl.h", "nvidia-nccl-cu{}"),
+    "nvrtc": ("nvrtc.h", '"cuda-toolkit[nvrtc]=={}.*"'),
 }
+HEADERS_ONLY = {  # open source: nothing to link
+    "cub": ("cub/cub.cuh", '"cuda-toolkit[cccl]=={}.*"'),
+    "thrust": ("thrust/version.h", '"cuda-toolkit[cccl]=={}.*"'),
+    "cutlass": ("cutlass/cutlass.h", "nvidia-cutlass"),
+    "cudnn_frontend": ("cudnn_frontend.h", "nvidia-cudnn-frontend"),
+}
+NEEDS = {"cudnn_frontend": ("cudnn", "nvrtc")}  # what its code calls
+# What the CPU backend has stand-ins for; the others' code runs on a GPU only.
+ON_CPU = ("cublas", "cublasLt", "cudnn", "cufft", "curand", "cub", "thrust")
 SYSTEM_CUDA = Path("/usr/local/cuda")
 DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 
@@ -147,24 +161,36 @@ def _cuda_tool(name, mend) -> Path:
     raise ToolMissing(f"There is no {name}.", mend)
 
 
-def library(name: str) -> tuple[Path, Path]:
-    """Return the folder of a library's header, and the library: "cudnn" or "cublas".
+def library(name: str) -> tuple[Path, Path | None]:
+    """Return the folder of a library's header, and the library, if it is not all header.
 
-    They come with a CUDA toolkit, with PyTorch's wheels, or are the system's.
+    They come with a CUDA toolkit, with PyTorch's wheels, or are the system's. CUTLASS and the front
+    end of cuDNN come with wheels of their own, or lie where CUTLASS_PATH or CUDNN_FRONTEND_PATH
+    says.
     """
-    header, package = LIBRARIES[name]
+    header, package = (LIBRARIES | HEADERS_ONLY)[name]
     homes = [*_cuda_homes(), *(p for d in _site_packages() for p in sorted(d.glob("nvidia/*")))]
-    homes.append(Path("/usr"))
-    places = [path for home in homes for path in (home / "include", *home.glob("include/*-linux*"))]
+    homes += [Path("/usr"), Path("/usr/local"), *_site_packages()]
+    if path := os.environ.get(f"{name.upper()}_PATH"):
+        homes = [Path(path), *homes]
+    if name in ("cub", "thrust"):  # nvcc reads its own
+        homes = [cuda_home()]
+    inside = ("", "include", "include/cccl", "cutlass_library/source/include", "include/*-linux*")
+    places = (path for home in homes for pattern in inside for path in _glob(home, pattern))
     folder = next((path for path in places if (path / header).exists()), None)
-    inside = ("lib64", "lib", "lib/*-linux*")
-    files = (p for home in homes for part in inside for p in home.glob(f"{part}/lib{name}.so*"))
-    file = next(files, None)
-    if folder and file:
-        return folder, file
+    if name in LIBRARIES:
+        folders = (p for home in homes for inner in ("lib64", "lib", "lib/*-linux*")
+                   for p in home.glob(inner))  # fmt: skip
+        file = next((file for path in folders for file in path.glob(f"lib{name}.so*")), None)
+    if folder and (name in HEADERS_ONLY or file):
+        return folder, None if name in HEADERS_ONLY else file
     missing = f"lib{name}.so" if folder else f"{header}, the header of {name},"
     major = (torch.version.cuda or "13").split(".")[0]
     raise ToolMissing(f"There is no {missing} on this machine.", _pip(package.format(major)))
+
+
+def _glob(home: Path, pattern: str):
+    return home.glob(pattern) if pattern else [home]
 
 
 def cpu_backend() -> CpuBackend:

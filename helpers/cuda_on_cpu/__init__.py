@@ -13,6 +13,8 @@ Inline PTX becomes calls of include/cuda_on_cpu/ptx/ (ptx.py has the table of in
 whole warp does at once, such as a product of matrices, is together.h and tensor_core.h; barriers of
 some threads are runtime/block_barrier.cpp, asynchronous copies runtime/async_copies.cpp.
 
+Calls of NVIDIA's libraries go to libraries/, thin calls of PyTorch's operators: stand_ins.py.
+
 A checked build (`check=True` in `translate` and `flags`) tells the runtime about every access:
 checked.py and include/cuda_on_cpu/check.h are what it adds, runtime/hooks.cpp is what it calls,
 checker.cpp and shadow.h find out what is wrong, counter.cpp what a GPU would do for the accesses.

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from .cache import Cache, digest
+from .stand_ins import LIBRARIES, included
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = HERE / "include"  # CUDA's headers
@@ -90,9 +91,9 @@ class CpuBackend:
             chosen += _CLANG_TRACE if is_clang else _GCC_TRACE
         return chosen
 
-    def linked(self) -> list[str]:
+    def linked(self, source: str = "") -> list[str]:
         """Return what the linker must be told to make a library of translated CUDA."""
-        runtime = [str(self.runtime_library())]
+        runtime = [*map(str, map(self._stand_in, included(source))), str(self.runtime_library())]
         if not sys.platform.startswith("linux"):
             return runtime
         heap = ("malloc", "free", "_Znwm", "_Znam", "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm")
@@ -164,14 +165,25 @@ class CpuBackend:
         _load(self.runtime_library()).cuda_on_cpu_set_time_limit(ctypes.c_double(seconds))
 
     def _torch_allocator(self) -> Path:
+        main = HERE / "runtime" / "torch_allocator.cpp"
+        return self._over_torch("libtorch_allocator", main, [main])
+
+    def _stand_in(self, library: str) -> Path:
+        """Return what takes the place of a library of NVIDIA."""
+        headers = [*INCLUDE.glob("cu*.h"), *INCLUDE.glob("cuda_on_cpu/*.h")]
+        sources = [*headers, *LIBRARIES.glob("*.h"), LIBRARIES / f"{library}.cpp"]
+        return self._over_torch(f"lib{library}_on_cpu", sources[-1], sources)
+
+    def _over_torch(self, name: str, main: Path, sources: list[Path]) -> Path:
+        """Build a library that needs PyTorch's headers."""
         runtime = self.runtime_library()
         home = Path(torch.__file__).resolve().parent
-        main = HERE / "runtime" / "torch_allocator.cpp"
         abi = int(torch.compiled_with_cxx11_abi())
         options = [f"-I{home / 'include'}", f"-D_GLIBCXX_USE_CXX11_ABI={abi}"]
+        options += ["-DAT_PER_OPERATOR_HEADERS", "-Wno-deprecated-declarations"]
         linked = [str(runtime), f"-Wl,-rpath,{runtime.parent}"]
-        linked += [f"-L{home / 'lib'}", "-lc10", f"-Wl,-rpath,{home / 'lib'}"]
-        return self.build("libtorch_allocator", [main], [main], options, linked, torch.__version__)
+        linked += [f"-L{home / 'lib'}", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{home / 'lib'}"]
+        return self.build(name, [main], sources, options, linked, torch.__version__)
 
     def build(
         self, name: str, mains: list[Path], sources: list[Path], options=(), linked=(), version=""

@@ -18,16 +18,18 @@ _UNSUPPORTED = [
     (r"\btex(?:1D|2D|3D|Cubemap)\w*\s*[<(]|\bcudaTextureObject_t\b|\btexture\s*<|\bsurf[123]D\w*",
      "textures and surfaces exist on a GPU only; load from the array itself."),
     (r"\bcudaIpc\w+", "device memory that processes share (cudaIpc...) exists on a GPU only."),
-    (r"\bcurand(?:Create|Generat|Set|Destroy)\w*|\bcublas\w*|\bcufft\w*|\bcudnn\w*|\bcusparse\w*"
-     r"|\bcusolver\w*|\bnccl\w*",
-     "CUDA's libraries (cuBLAS, cuRAND, cuDNN ...) run on a GPU only."),
+    (r"\b(?:cusparse|cusolver|nccl)[A-Z]\w*|\b(?:cublas|cufft)(?:Xt|Mp|Dx)\w*|\bcudnnBackend\w*"
+     r"|\bcudnn_frontend\s*::",
+     "of CUDA's libraries, the CPU backend has cuBLAS, cuBLASLt, cuDNN's legacy calls, cuFFT and "
+     "cuRAND; the others run on a GPU only."),
     (r"\bcuda\s*::\s*(?:ptx|device|experimental)\b|\bcp_async_bulk\w*",
      "cuda::ptx, cuda::device and TMA's copies run on a GPU only."),
-    (r"\bcub\s*::\s*(?:Device\w+|BlockRadix\w+|BlockExchange|BlockHistogram|BlockDiscontinuity"
-     r"|BlockMerge\w*|BlockAdjacent\w+|BlockShuffle|WarpMergeSort|WarpExchange|\w+Iterator)\b",
-     "the CPU backend has cub's WarpReduce, WarpScan, BlockReduce, BlockScan, BlockLoad and "
-     "BlockStore; for what its other parts do, write a kernel."),
-    (r"\b(?:thrust|cutlass|cute)\s*::", "Thrust and CUTLASS run on a GPU only."),
+    (r"\bcub\s*::\s*(?:Device(?!(?:Reduce|Scan|RadixSort|Select|Histogram)\b)\w+|BlockRadixRank\w*"
+     r"|BlockExchange|BlockHistogram|BlockDiscontinuity|BlockMerge\w*|BlockAdjacent\w+|BlockShuffle"
+     r"|WarpMergeSort|WarpExchange|\w+Iterator)\b",
+     "the CPU backend has cub's reductions, scans, radix sorts, loads and stores, DeviceSelect and "
+     "DeviceHistogram; for what its other parts do, write a kernel."),
+    (r"\b(?:cutlass|cute)\s*::", "CUTLASS runs on a GPU only."),
 ]  # fmt: skip
 
 # Headers of a toolkit that the CPU backend has no like of, and the names that come from them. That

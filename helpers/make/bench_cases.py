@@ -61,6 +61,13 @@ def cub() -> Any:
     return compile_cuda(Path(__file__).with_name("bench_cub.cu"))
 
 
+@functools.cache
+def curand() -> Any:
+    """Return the functions of bench_curand.cu, compiled."""
+    src = Path(__file__).with_name("bench_curand.cu")
+    return compile_cuda(src, libraries=("curand",))
+
+
 def _equal(got: Any, ours: Any) -> None:
     """Integers, of whatever type: `compare` wants one type."""
     assert torch.equal(got.long(), ours.long()), "the results differ"
@@ -374,6 +381,33 @@ def _max_pool2d():
         lambda: aten(out, x, [2, 2], [2, 2], [0, 0], [1, 1], False, index64),
         lambda: pool.max_pool2d_backward(out, index, 2, 224, 224),
     )
+
+
+@_case
+def _philox():
+    philox, like, n = kernel("philox"), torch.empty(2**28, device="cuda"), 2**28
+
+    def agree(got, ours):  # other numbers, of the same distribution
+        for moment in (torch.mean, torch.std):
+            check_close(moment(got), moment(ours), atol=1e-3)
+
+    for name, eager in (("uniform", torch.rand), ("normal", torch.randn)):
+        work = _moving(
+            f"{name}, 2²⁸",
+            4 * n,
+            lambda eager=eager: eager(n, device="cuda"),
+            functools.partial(getattr(philox, f"philox_{name}"), like, 1, 0, 1),
+            cuRAND=lambda name=name: getattr(curand(), f"curand_{name}")(like),
+        )
+        yield replace(work, agree=agree)
+    x = _rand(n)
+    work = _moving(
+        "dropout, 2²⁸",
+        8 * n,
+        lambda: F.dropout(x, 0.1),
+        lambda: philox.philox_dropout(x, 0.1, 1, 0),
+    )
+    yield replace(work, agree=agree)
 
 
 @_case

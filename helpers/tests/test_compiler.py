@@ -768,14 +768,18 @@ def test_what_needs_pytorchs_own_headers_gets_them(monkeypatch):
 
 
 @on_cpu
-def test_libraries_of_nvidia_need_a_gpu():
-    with pytest.raises(tools.ToolMissing, match="cudnn and cublas have no code for the CPU"):
-        compile_cuda(SQUARE, libraries=("cudnn", "cublas"))
+def test_some_libraries_of_nvidia_need_a_gpu():
+    with pytest.raises(tools.ToolMissing, match="library nccl has no code for the CPU backend"):
+        compile_cuda(SQUARE, libraries=("cublas", "nccl"))
+    with pytest.raises(tools.ToolMissing, match="cutlass and cudnn_frontend have no code for"):
+        compile_cuda(SQUARE, libraries=("cutlass", "cudnn_frontend"))
+    square, x = compile_cuda(SQUARE, libraries=("cudnn", "cublas", "cub")).square, torch.randn(9)
+    assert torch.equal(square(x), x * x)
 
 
 def test_libraries_are_called_by_known_names():
-    with pytest.raises(ValueError, match="expected libraries of cublas, cudnn, got 'cufft'"):
-        compile_cuda(SQUARE, libraries=("cufft",))
+    with pytest.raises(ValueError, match="expected libraries of cublas, .*, got 'cusparse'"):
+        compile_cuda(SQUARE, libraries=("cusparse",))
 
 
 @pytest.mark.parametrize(
@@ -794,3 +798,36 @@ def test_a_library_is_found_in_a_wheel_or_named_with_its_package(there, tmp_path
     missing = "There is no libnowhere.so" if there else "There is no nowhere.h, the header of"
     with pytest.raises(tools.ToolMissing, match=f"{missing}.*\n.*install nvidia-nowhere-cu13"):
         tools.library("nowhere")
+
+
+def test_open_libraries_are_found_where_a_variable_says_or_in_their_wheels(tmp_path, monkeypatch):
+    for name in ("CUTLASS_PATH", "CUDNN_FRONTEND_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(tools, "_site_packages", lambda: {tmp_path / "site"})
+    for name, package in (("cutlass", "nvidia-cutlass"), ("cudnn_frontend", "nvidia-cudnn-front")):
+        with pytest.raises(tools.ToolMissing, match=f"the header of {name}.*\n.*install {package}"):
+            tools.library(name)
+    own, wheel = tmp_path / "own", tmp_path / "site" / "cutlass_library" / "source" / "include"
+    for folder in (own / "include", wheel):
+        (folder / "cutlass").mkdir(parents=True)
+        (folder / "cutlass" / "cutlass.h").touch()
+    assert tools.library("cutlass") == (wheel, None)
+    for path in (own, own / "include"):
+        monkeypatch.setenv("CUTLASS_PATH", str(path))
+        assert tools.library("cutlass") == (own / "include", None)
+
+
+def test_a_library_brings_what_it_calls(tmp_path, monkeypatch):
+    asked = []
+
+    def library(name):
+        asked.append(name)
+        return tmp_path, None if name == "cudnn_frontend" else tmp_path / f"lib{name}.so"
+
+    monkeypatch.setattr(tools, "library", library)
+    monkeypatch.setattr(compiler, "BACKEND", "cuda")
+    arguments = compiler._linked(("cudnn", "cudnn_frontend"), check=False)
+    assert asked == ["cudnn", "cudnn_frontend", "nvrtc"]
+    assert arguments["extra_include_paths"] == [str(tmp_path)]
+    files = [flag for flag in arguments["extra_ldflags"] if flag.endswith(".so")]
+    assert files == [str(tmp_path / "libcudnn.so"), str(tmp_path / "libnvrtc.so")]

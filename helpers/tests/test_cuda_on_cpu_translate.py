@@ -255,10 +255,12 @@ def test_casts_of_kernels_and_noinline():
         ("const __grid_constant__ CUtensorMap map;", "TMA"),
         ("__global__ void __cluster_dims__(2) k() {}", "clusters"),
         ("float x = tex2D<float>(t, 0, 0);", "textures"),
-        ("cublasHandle_t handle;", "CUDA's libraries"),
+        ("cusparseHandle_t handle;", "of CUDA's libraries, the CPU backend has cuBLAS"),
+        ("ncclComm_t all;", "the others run on a GPU only"),
+        ("cutlass::gemm::device::Gemm<float> gemm;", "CUTLASS runs on a GPU only"),
         ("cuda::ptx::mbarrier_arrive(a);", "cuda::ptx"),
-        ("cub::DeviceReduce::Sum(a, b, c);", "write a kernel"),
-        ("#include <cub/device/device_scan.cuh>\ncub::Sum a;", "device_scan.cuh> is for a GPU"),
+        ("cub::DeviceMergeSort::SortKeys(a, b, c);", "write a kernel"),
+        ("#include <cub/device/device_for.cuh>\ncub::Sum a;", "device_for.cuh> is for a GPU"),
         ("#include <cuda/ptx>\nusing namespace cuda::ptx;", "<cuda/ptx> is for a GPU"),
         ('#define FENCE asm("tcgen05.fence;")', "inline PTX 'tcgen05.fence'"),
     ],
@@ -271,7 +273,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(src, sentence):
 
 
 def test_headers_that_are_included_and_not_used():
-    src = "#include <cublas_v2.h>\n  # include <thrust/sort.h> // a\n#include <cuda_fp16.h>\n"
+    src = "#include <cusparse.h>\n  # include <thrust/merge.h> // a\n#include <cuda_fp16.h>\n"
     assert [line.strip() for line in translate(src).split("\n")] == ["", "", src.split("\n")[2], ""]
 
 

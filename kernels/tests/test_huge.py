@@ -61,6 +61,19 @@ def test_relu(kernel):
     exactly(relu.relu_backward(inp, out), inp)
 
 
+def test_philox(kernel):
+    philox, like = kernel("philox"), torch.empty(ROWS, COLS, device=DEVICE)
+    n, few = like.numel(), torch.empty(8, device=DEVICE)
+    out = philox.philox_uniform(like, 3, 0, 1).view(-1)
+    exactly(out[-8:], philox.philox_uniform(few, 3, n - 8, 1))
+    out = philox.philox_uniform(like, 3, 0, 1000).view(-1)
+    number = n // 4000 * 4  # of each sequence, in the last elements
+    rest = out[number * 1000 :]
+    exactly(rest, philox.philox_uniform(torch.empty_like(rest), 3, number, 1000))
+    out = philox.philox_dropout(like.fill_(1), 0.5, 3, 0).view(-1)
+    exactly(out[-8:], philox.philox_dropout(few.fill_(1), 0.5, 3, n - 8))
+
+
 def test_gelu(kernel):
     gelu, inp = kernel("gelu"), torch.randn(ROWS, COLS, device=DEVICE)
     out = gelu.gelu_forward(inp)

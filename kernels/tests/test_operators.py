@@ -105,6 +105,11 @@ def images_and_filters(N, C, H, W, k, stride, padding, dilation):
     return *images, stride, padding, dilation
 
 
+def dropped(x, p, seed, offset):
+    kept = kernels.dropout(torch.ones_like(x, dtype=torch.float32), p, seed, offset) > 0
+    return x * kept / (1 - p)
+
+
 def queries(B, H, S_q, S_kv, D, causal):
     return floats(B, H, S_q, D), floats(B, H, S_kv, D), floats(B, H, S_kv, D), causal
 
@@ -242,6 +247,12 @@ ROWS = [
         half_spectra,
         *[(2, 4), (5,), (2, 3, 36)],
         autocast=None,
+    ),
+    row(
+        kernels.dropout,
+        dropped,
+        lambda *shape: (floats(*shape), 0.25, 5, 8),
+        *[(3, 4), (), (0,), (5, 261)],
     ),
     row(kernels.transpose, torch.t, one, (3, 4), (0, 2), (33, 70), autocast=None, halves=True),
 ]

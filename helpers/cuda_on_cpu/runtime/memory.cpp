@@ -358,11 +358,12 @@ bool stays_inside(const void* start, std::size_t bytes, std::size_t host_bytes) 
 void check_access(const HostAccess& access, const void* start, std::size_t bytes,
                   std::size_t host_bytes) {
     auto fail = [&](const std::string& what) {
-        throw std::runtime_error(std::string(access.call) + " in line " +
-                                 std::to_string(access.line) + " " + what);
+        std::string line = access.line ? " in line " + std::to_string(access.line) : "";
+        throw std::runtime_error(access.call + line + " " + what);
     };
     auto count = [](std::size_t n) { return std::to_string(n) + (n == 1 ? " byte" : " bytes"); };
-    std::string does = (access.writes ? "writes " : "reads ") + count(bytes);
+    std::string does = !access.line ? "uses " : access.writes ? "writes " : "reads ";
+    does += count(bytes);
     MemoryFound found;
     if (!bytes) return;
     if (find_memory(start, &found)) {
@@ -381,6 +382,11 @@ void check_access(const HostAccess& access, const void* start, std::size_t bytes
         fail(does + ", as its direction says, of the device, but that memory is the host's.");
     if (bytes > host_bytes)
         fail(does + " of an array of the host that ends after " + count(host_bytes) + ".");
+}
+
+void check_library_access(const char* library, const void* start, std::size_t bytes) {
+    if (!start && bytes) throw std::runtime_error(std::string(library) + " was given a null pointer.");
+    check_access({library, 0, false, false}, start, bytes, ~std::size_t{0});
 }
 
 // A destructor must not throw, and it is destructors that free.

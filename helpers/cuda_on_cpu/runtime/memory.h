@@ -58,7 +58,7 @@ void register_memory(void* start, std::size_t bytes);  // of the program, until 
 // What a call of the host is about to do to memory.
 struct HostAccess {
     const char* call;  // "cudaMemcpy"
-    int line;
+    int line;  // 0: unknown, and whether it reads or writes
     bool writes, on_device;
 };
 // Whether `bytes` from `start` on stay inside the array that `start` lies in, as far as it is

@@ -107,6 +107,8 @@ CUDA_ON_CPU_API void catch_faults();
 CUDA_ON_CPU_API void* allocate(std::size_t bytes, const char* owner);
 CUDA_ON_CPU_API void release(void*);
 CUDA_ON_CPU_API std::size_t memory_bytes(bool free_only);  // of this machine
+// Throws std::runtime_error if a library's stand-in does not stay inside the array that it was given.
+CUDA_ON_CPU_API void check_library_access(const char* library, const void* start, std::size_t bytes);
 
 // A __device__ variable was given a pointer: a kernel may reach more than its parameters point to.
 CUDA_ON_CPU_API void note_pointer_in_symbol();

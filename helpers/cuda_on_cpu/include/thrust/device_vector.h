@@ -1,0 +1,3 @@
+#pragma once
+#include "detail/vector.h"
+#include "detail/algorithms.h"

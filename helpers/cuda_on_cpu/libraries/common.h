@@ -1,0 +1,44 @@
+// What the stand-ins share: the caller's memory as tensors, and work in a stream. LIBRARY is what
+// errors call the one that includes this.
+#pragma once
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+
+#include <functional>
+#include <initializer_list>
+
+#include "../include/cuda_on_cpu/streams.h"
+
+namespace cuda_on_cpu::libraries {
+
+// Throws std::runtime_error where an element lies outside the array that the data is part of.
+inline at::Tensor tensor(const void* data, at::IntArrayRef sizes, at::IntArrayRef strides,
+                         at::ScalarType type) {
+    std::int64_t last = 0;  // element, counted from the first
+    bool has_any = true;
+    for (std::size_t d = 0; d < sizes.size(); d++) {
+        last += (sizes[d] - 1) * strides[d];
+        has_any &= sizes[d] > 0;
+    }
+    if (has_any) check_library_access(LIBRARY, data, (last + 1) * c10::elementSize(type));
+    return at::from_blob(const_cast<void*>(data), sizes, strides, at::TensorOptions(type));
+}
+
+// old = alpha * result + beta * old. Where beta is 0, old is not read: it may hold anything.
+inline void blend(at::Tensor old, const at::Tensor& result, double alpha, double beta) {
+    at::Tensor sum = alpha == 1 ? result : result * alpha;
+    old.copy_(beta == 0 ? sum : sum + old.to(sum.scalar_type()) * beta);
+}
+
+// Does the work now; in a captured stream, at every launch of its graph, and keeps it until the
+// process ends. What PyTorch refuses is thrown. False: the capture failed.
+inline bool do_in_stream(cudaStream_t stream, std::function<void()> work) {
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    cudaStreamIsCapturing(stream, &capture);
+    if (capture == cudaStreamCaptureStatusNone) return work(), true;
+    auto call = [](void* kept) { (*static_cast<std::function<void()>*>(kept))(); };
+    return cudaLaunchHostFunc(stream, call, new std::function<void()>(std::move(work))) == cudaSuccess;
+}
+
+}  // namespace cuda_on_cpu::libraries
