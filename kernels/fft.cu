@@ -4,11 +4,11 @@
 // length: of rows (..., n) and images (..., H, W), complex64, contiguous; the inverse
 // ones divide by n. Of real rows, float32, the n / 2 + 1 first values; irfft is given
 // those and n. Sizes below 2^31. Powers of 2 are fast; other products of 2, 3, 5 and 7
-// take one pass as long as a row fits into shared memory twice, longer ones one a factor;
-// any other length is computed by three transforms of a power of 2 (Bluestein).
-// Moves 16 bytes a complex value up to n = 8192, and at 16384 where a block may have 218
-// KB of shared memory; 32 up to 2^20 and for images, 48 up to 2^27. rfft: half of that
-// up to n = 8192.
+// take one pass if a row fits into shared memory twice, and else one a factor; any
+// other length is computed by three transforms of a power of 2 (Bluestein).
+// Moves 16 bytes a complex value up to n = 8192, and at 16384 where a block may have
+// 218 KB of shared memory; 32 up to 2^20 and for images, 48 up to 2^27. rfft: half of
+// that up to n = 8192.
 // Scratch memory: as much as the result, where there is more than one pass; with
 // Bluestein, and for real rows that take more than one, 128 MB or two rows.
 // Notebook: 11c_fast_fft. Own code; Stockham's order as in Govindaraju et al.,

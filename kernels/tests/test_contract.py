@@ -95,6 +95,7 @@ def test_refuses_another_device(function, case):
 
 
 @every_case
+@pytest.mark.filterwarnings("ignore:Casting complex values")
 def test_refuses_other_dtypes(function, case):
     arguments = case.arguments(*case.sizes[0])
     for name, value in tensors(arguments).items():
