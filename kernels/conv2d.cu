@@ -1,11 +1,11 @@
 // kernels/conv2d.cu
 // SPDX-License-Identifier: MIT
-// 2-D convolution as in networks (cross-correlation), and its gradients; that of bias is
+// 2-D convolution as in networks (cross-correlation) and its gradients; that of bias is
 // the sum of dout over images and pixels. inp (N, C, H, W), weight (C_out, C / groups,
-// kH, kW), bias (C_out), or (0) for none; float32, each contiguous or channels last: out
-// has inp's layout, dinp dout's, and dweight is contiguous. stride, padding, dilation:
-// two numbers each, for rows and columns; H_out = (H + 2 padding - dilation (kH - 1) -
-// 1) / stride + 1, W_out likewise. Less than 2^31 pixels in all images of inp or of out.
+// kH, kW), bias (C_out), or (0) for none; float32, contiguous or channels last: out has
+// inp's layout, dinp dout's, and dweight is contiguous. stride, padding, dilation: two
+// numbers each, for rows and columns; H_out = (H + 2 padding - dilation (kH - 1) - 1) /
+// stride + 1, W_out likewise. Less than 2^31 pixels in all images of inp or of out.
 // tf32: one product of TF32 numbers, which have 11 bits; else three, about as exact as
 // float32. GPUs before sm_80 have no TF32 and multiply float32. An infinity in inp may
 // become NaN in dweight.
@@ -323,8 +323,8 @@ struct Step {
     }
 };
 
-// The order of pixels and filters is free: it is chosen so that what a lane holds of
-// out are four neighbours, of pixels and of channels. Pixel of column `col` of fragment n
+// The order of pixels and of filters is free: it is chosen so that a lane holds four
+// neighbours of out, pixels and channels. Pixel of column `col` of fragment n
 static __device__ int pixel_of(int n, int col) {
     return n / 2 * 16 + col / 2 * 4 + n % 2 * 2 + col % 2;
 }
@@ -386,7 +386,7 @@ __device__ void store(float* out, const Sums<PIXELS, COLS>& acc, const float* bi
     }
 }
 
-// threads that a multiprocessor has registers for, in blocks
+// blocks that a multiprocessor has registers for
 template <int PIXELS, int COLS, int PARTS>
 constexpr int BLOCKS = PIXELS * COLS <= 1024 ? 4 : PIXELS * COLS <= 2048 ? 3 : 2;
 
@@ -553,8 +553,9 @@ static void launch(Tensor out, View inp, Tensor weight, Order order, const float
     bool rounded = attribute(cudaDevAttrComputeCapabilityMajor, out) >= 8;
     int64_t size = int64_t(s.groups) * cdiv(s.C_out, COLS) * COLS * cdiv(s.C, SLAB) *
                    SLAB * s.kH * s.kW;
-    TORCH_CHECK(size <= INT_MAX - 256, "weight: expected less than 2^31 numbers, filled "
-                "up to ", COLS, " filters, ", SLAB, " channels, got ", weight.sizes());
+    TORCH_CHECK(size <= INT_MAX - 256, "weight: expected less than 2^31 numbers with ",
+                COLS, " filters and ", SLAB, " channels filled up, got ",
+                weight.sizes());
     Tensor ordered = torch::empty({PARTS * size}, weight.options());
     if (size) {
         conv2d_reorder_kernel<COLS, PARTS><<<cdiv(size, 256), 256, 0, stream>>>(
@@ -595,7 +596,7 @@ constexpr int FILTERS = 64;  // channels of out that a block has
 constexpr int DOUT_PITCH = FILTERS + 8;  // lanes of a warp read different banks
 
 // How the sums are cut: a block has FILTERS channels of out, `channels` of inp and
-// `taps`, and one of `splits` parts of all pixels, of which it takes `pixels` at a time.
+// `taps`, and of all pixels one of `splits` parts, which it takes `pixels` by `pixels`.
 struct Cut {
     int pixels, channels, slabs, taps, tap_groups, splits;
     int64_t bytes;  // of shared memory
@@ -851,7 +852,8 @@ static Shape shape_of(int64_t N, int64_t C, int64_t H, int64_t W, int64_t C_out,
     int64_t high = H + 2 * padding[0], wide = W + 2 * padding[1];
     TORCH_CHECK(std::min(kH, kW) > 0 && high >= window_h && wide >= window_w,
                 "inp: expected at least ", window_h, " x ", window_w, " pixels, with "
-                "padding, got ", H, " x ", W, ", padding ", torch::IntArrayRef(padding));
+                "padding, got ", H, " x ", W, ", padding ",
+                torch::IntArrayRef(padding));
     int64_t H_out = (high - window_h) / stride[0] + 1;
     int64_t W_out = (wide - window_w) / stride[1] + 1;
     TORCH_CHECK(std::max(N * high * wide, N * H_out * W_out) <= INT_MAX - 256,
