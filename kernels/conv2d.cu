@@ -15,7 +15,7 @@
 // too, between the pixels of dout: stride_h stride_w times as many FLOPs.
 // Scratch memory: weight, filled up to 16 channels and 64 filters, twice if not tf32;
 // for the gradient of weight as much as weight for each block that shares in a sum.
-// Notebook: 11b_fast_convolution. Own code; an implicit matrix product, after cuDNN
+// Notebook: 11d_general_convolution. Own code; an implicit matrix product, after cuDNN
 // (Chetlur et al., 2014); three products after Ootomo and Yokota (2022).
 //
 // from pathlib import Path
