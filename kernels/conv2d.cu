@@ -2,21 +2,21 @@
 // SPDX-License-Identifier: MIT
 // 2-D convolution as in networks (cross-correlation) and its gradients; that of bias is
 // the sum of dout over images and pixels. inp (N, C, H, W), weight (C_out, C / groups,
-// kH, kW), bias (C_out), or (0) for none; float32, each contiguous or channels last; out
-// has inp's layout, dinp dout's, dweight is contiguous. stride, padding and dilation:
-// two numbers, for rows and columns; H_out = (H + 2 padding - dilation (kH - 1) - 1) /
+// kH, kW), bias (C_out), or (0) for none; float32, contiguous or channels last: out has
+// inp's layout, dinp dout's, and dweight is contiguous. stride, padding, dilation: two
+// numbers each, for rows and columns; H_out = (H + 2 padding - dilation (kH - 1) - 1) /
 // stride + 1, W_out likewise. Less than 2^31 pixels in all images of inp or of out.
-// tf32: one product of TF32 numbers, with 11 bits; else three, about as exact as
+// tf32: one product of TF32 numbers, which have 11 bits; else three, about as exact as
 // float32. GPUs before sm_80 have no TF32 and multiply float32. An infinity in inp may
 // become NaN in dweight.
 // 2 N C_out H_out W_out C kH kW / groups FLOPs, and as many for each gradient: with 64
-// channels of each kind and 3 x 3 taps 288 for a byte of inp and out, so that tensor
-// cores set the pace. The gradient of inp at a stride of 2 computes with zeros between
-// the pixels of dout: four times the FLOPs.
-// Scratch memory: weight, up to 16 channels and 64 filters more, as two parts if exact;
-// for the gradient of weight 4 C_out C kH kW / groups bytes for each block that shares
-// in a sum. Notebook: 11d_general_convolution. Own code; implicit GEMM after cuDNN
-// (Chetlur et al., 2014), the three products after Ootomo and Yokota (2022).
+// channels to 64 and 3 x 3 taps 144 for each byte of inp and out, so that tensor cores
+// set the pace, not memory. At a stride above 1 the gradient of inp multiplies zeros,
+// too, between the pixels of dout: stride_h stride_w times as many FLOPs.
+// Scratch memory: weight, filled up to 16 channels and 64 filters, twice if not tf32;
+// for the gradient of weight as much as weight for each block that shares in a sum.
+// Notebook: 11d_general_convolution. Own code; an implicit matrix product, after cuDNN
+// (Chetlur et al., 2014); three products after Ootomo and Yokota (2022).
 //
 // from pathlib import Path
 // from torch.utils.cpp_extension import load_inline
@@ -90,7 +90,9 @@ struct View {
     bool quads;  // four channels are 16 aligned bytes
 };
 
-__host__ __device__ static int cdiv(int64_t a, int64_t b) { return int((a + b - 1) / b); }
+__host__ __device__ static int cdiv(int64_t a, int64_t b) {
+    return int((a + b - 1) / b);
+}
 
 // COUNT floats from global to shared memory, asynchronously; zeros if not inside
 template <int COUNT>
@@ -176,8 +178,8 @@ static __device__ int window_row(const Shape& s, const Tiling& t, int R) {
     return n * s.height() + (R - n * s.H_out) * s.stride_h;
 }
 
-// Pixel p of the window for the tile that begins at pixel `first` of the strip at x0; of
-// a window without a border: for this tap
+// Pixel p of the window for the tile that begins at pixel `first` of the strip at x0;
+// of a window without a border: for this tap
 static __device__ int64_t find_pixel(const View& inp, const Shape& s, const Tiling& t,
                                      int first, int x0, int p, int kh, int kw) {
     int n, y, x;
@@ -188,7 +190,8 @@ static __device__ int64_t find_pixel(const View& inp, const Shape& s, const Tili
         x = x0 * s.stride_w + p - down * t.cols;
     } else {
         int R = t.by_width.divide(first + p);
-        n = t.by_H_out.divide(R), y = (R - n * s.H_out) * s.stride_h + kh * s.dilation_h;
+        n = t.by_H_out.divide(R);
+        y = (R - n * s.H_out) * s.stride_h + kh * s.dilation_h;
         x = (x0 + first + p - R * t.width) * s.stride_w + kw * s.dilation_w;
     }
     return locate(inp, s.N, n, y - s.padding_h, x - s.padding_w);
@@ -216,9 +219,9 @@ static __device__ void split(float x, float& high, float& low) {
     low = x - high;
 }
 
-// c: 16 × 8 += a: 16 × 8 times b: 8 × 8. Lane l has of a the rows l / 4 and l / 4 + 8 in
-// columns l % 4, then in l % 4 + 4, of b these rows of column l / 4, of c these rows of
-// a in columns l % 4 * 2 and the next.
+// c: 16 × 8 += a: 16 × 8 times b: 8 × 8. Lane l has of a the rows l / 4 and l / 4 + 8
+// in columns l % 4, then in l % 4 + 4, of b these rows of column l / 4, of c these rows
+// of a in columns l % 4 * 2 and the next.
 static __device__ void mma(float (&c)[4], const float (&a)[4], float b0, float b1) {
 #if __CUDA_ARCH__ >= 800
     asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
@@ -257,9 +260,10 @@ static __device__ void mma_exactly(float (&c)[4], const float (&a)[4],
 // A warp's part of a tile of out: PIXELS, COLS channels.
 template <int PIXELS, int COLS> using Sums = float[COLS / 16][PIXELS / 8][4];
 
-// acc += COLS filters, of each 16 channels, times these of PIXELS. k of mma is a channel
-// in another order: lane l has channels l % 4 * 4 to + 3, which lie together; weight has
-// the lanes' fragments, see conv2d_reorder_kernel. place: of the lane's pixels
+// acc += COLS filters, of each 16 channels, times these of PIXELS. k of mma is a
+// channel in another order: lane l has channels l % 4 * 4 to + 3, which lie together;
+// weight has the lanes' fragments, see conv2d_reorder_kernel. place: of the lane's
+// pixels
 template <int PIXELS, int COLS>
 __device__ void multiply(Sums<PIXELS, COLS>& acc, const float4* weight,
                          const float4* window, const int (&place)[PIXELS / 8]) {
@@ -319,8 +323,8 @@ struct Step {
     }
 };
 
-// The order of pixels and filters is free: it is chosen so that what a lane holds of out
-// are four neighbours, of pixels and of channels. Pixel of column `col` of fragment n
+// The order of pixels and of filters is free: it is chosen so that a lane holds four
+// neighbours of out, pixels and channels. Pixel of column `col` of fragment n
 static __device__ int pixel_of(int n, int col) {
     return n / 2 * 16 + col / 2 * 4 + n % 2 * 2 + col % 2;
 }
@@ -341,8 +345,8 @@ static __device__ void store_four(float* to, int64_t step, float4 four, int coun
         if (i < count) to[i * step] = values[i];
 }
 
-// out, and bias if there is one: a warp's pixels, from pixel f of the strip at x0 on, and
-// channels from c on; see mma
+// out, and bias if there is one: a warp's pixels, from pixel f of the strip at x0 on,
+// and channels from c on; see mma
 template <int PIXELS, int COLS>
 __device__ void store(float* out, const Sums<PIXELS, COLS>& acc, const float* bias,
                       const Shape& s, const Tiling& t, bool channels_last, int f,
@@ -359,7 +363,7 @@ __device__ void store(float* out, const Sums<PIXELS, COLS>& acc, const float* bi
         for (int e = 0; e < 16; e++) {
             bool inside = bias && e / 4 < left;
             four[e / 4][e % 4] = acc[m + e / 8][n + e % 4 / 2][e / 4 % 2 * 2 + e % 2] +
-                                 (inside ? bias[group * s.C_out + c_out + e / 4] : 0.0f);
+                                 (inside ? bias[group * s.C_out + c_out + e / 4] : 0);
         }
         float* to[4];  // of pixels, nullptr: outside
         for (int e = 0; e < 4; e++) {
@@ -382,7 +386,7 @@ __device__ void store(float* out, const Sums<PIXELS, COLS>& acc, const float* bi
     }
 }
 
-// threads that a multiprocessor has registers for, in blocks
+// blocks that a multiprocessor has registers for
 template <int PIXELS, int COLS, int PARTS>
 constexpr int BLOCKS = PIXELS * COLS <= 1024 ? 4 : PIXELS * COLS <= 2048 ? 3 : 2;
 
@@ -398,7 +402,7 @@ conv2d_kernel(float* out, View inp, const float* weight, const float* bias, Shap
     float* weights = reinterpret_cast<float*>(shared);       // (STAGES, STEP)
     float* windows = weights + STAGES * STEP;                // (ring, 4, pitch, 4)
     int window_size = t.pitch * SLAB;
-    auto pixels = reinterpret_cast<int64_t*>(windows + t.ring * window_size);  // (pitch)
+    auto pixels = reinterpret_cast<int64_t*>(windows + t.ring * window_size);
 
     int col_tiles = cdiv(s.C_out, COLS), col = blockIdx.x % col_tiles * COLS;
     int group = blockIdx.x / col_tiles % s.groups;
@@ -463,9 +467,9 @@ struct Order {
     bool flipped;
 };
 
-// out, as conv2d_kernel reads weight: (groups, tiles of COLS filters, slabs of channels,
-// taps, PARTS, COLS * SLAB in the order of fragments); size: of a part, which has zeros
-// where nothing is
+// out, as conv2d_kernel reads weight: (groups, tiles of COLS filters, slabs of
+// channels, taps, PARTS, COLS * SLAB in the order of fragments); size: of a part, which
+// has zeros where nothing is
 template <int COLS, int PARTS>
 __global__ void conv2d_reorder_kernel(float* out, const float* weight, Order order,
                                       Shape s, bool rounded, int size) {
@@ -549,8 +553,9 @@ static void launch(Tensor out, View inp, Tensor weight, Order order, const float
     bool rounded = attribute(cudaDevAttrComputeCapabilityMajor, out) >= 8;
     int64_t size = int64_t(s.groups) * cdiv(s.C_out, COLS) * COLS * cdiv(s.C, SLAB) *
                    SLAB * s.kH * s.kW;
-    TORCH_CHECK(size <= INT_MAX - 256, "weight: expected less than 2^31 numbers, filled "
-                "up to ", COLS, " filters and ", SLAB, " channels, got ", weight.sizes());
+    TORCH_CHECK(size <= INT_MAX - 256, "weight: expected less than 2^31 numbers with ",
+                COLS, " filters and ", SLAB, " channels filled up, got ",
+                weight.sizes());
     Tensor ordered = torch::empty({PARTS * size}, weight.options());
     if (size) {
         conv2d_reorder_kernel<COLS, PARTS><<<cdiv(size, 256), 256, 0, stream>>>(
@@ -560,7 +565,8 @@ static void launch(Tensor out, View inp, Tensor weight, Order order, const float
     }
     int64_t floats = STAGES * PARTS * COLS * SLAB;  // of weight
     int64_t most = shared_for(BLOCKS<PIXELS, COLS, PARTS>, out) / 4 - floats;
-    Tiling t = find_tiling(s, WARPS * PIXELS, most * 15 / 16, AHEAD);  // the rest: pixels
+    // the rest: pixels
+    Tiling t = find_tiling(s, WARPS * PIXELS, most * 15 / 16, AHEAD);
     floats += int64_t(t.ring) * t.pitch * SLAB;
     int64_t bytes = floats * 4 + t.pitch * 8;
     int64_t grid = int64_t(t.strips) * t.tiles * s.groups * cdiv(s.C_out, COLS);
@@ -575,8 +581,8 @@ static void launch(Tensor out, View inp, Tensor weight, Order order, const float
 }
 
 // out: the convolution of inp with weight, of which order says where it has what
-static void convolve(Tensor out, View inp, Tensor weight, Order order, const float* bias,
-                     Shape s, bool tf32) {
+static void convolve(Tensor out, View inp, Tensor weight, Order order,
+                     const float* bias, Shape s, bool tf32) {
     bool wide = s.C_out > 32;
     bool once = tf32 || attribute(cudaDevAttrComputeCapabilityMajor, out) < 8;
     auto kernel = once ? wide ? launch<32, 64, 1> : launch<32, 32, 1>
@@ -590,7 +596,7 @@ constexpr int FILTERS = 64;  // channels of out that a block has
 constexpr int DOUT_PITCH = FILTERS + 8;  // lanes of a warp read different banks
 
 // How the sums are cut: a block has FILTERS channels of out, `channels` of inp and
-// `taps`, and of all pixels one of `splits` parts, of which it takes `pixels` at a time.
+// `taps`, and of all pixels one of `splits` parts, which it takes `pixels` by `pixels`.
 struct Cut {
     int pixels, channels, slabs, taps, tap_groups, splits;
     int64_t bytes;  // of shared memory
@@ -632,13 +638,13 @@ __device__ void multiply_pixels(float (&acc)[4][COUNT][4], const float* dout,
             }
 #pragma unroll
             for (int m = 0; m < 4; m++)
-                if constexpr (PARTS == 2) mma_exactly(acc[m][n], a[m], a_low[m], b, b_low);
-                else mma(acc[m][n], a[m], b[0], b[1]);
+                if constexpr (PARTS == 1) mma(acc[m][n], a[m], b[0], b[1]);
+                else mma_exactly(acc[m][n], a[m], a_low[m], b, b_low);
         }
     }
 }
 
-// What a block adds up: channels from c_out and c on, `taps` taps from `tap` on, over one
+// What a block adds up: channels from c_out and c on, `taps` taps from `tap` on, over a
 // part of the pixels, tiles begin to end - 1.
 struct Share {
     int c_out, c, tap, taps, group, part, begin, end;
@@ -679,7 +685,7 @@ static __device__ void find_tile(int64_t* dout_pixels, int64_t* pixels, int* pla
 // A block's sums are for `blocks` times 8 channels and each tap. The number of the n-th
 // that a warp has; -1: it has less
 static __device__ int find_block(const Share& share, int blocks, int n) {
-    int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);  // the compiler sees: of all
+    int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);  // of all lanes
     int each = cdiv(share.taps * blocks, WARPS), i = warp * each + n;
     return n < each && i < share.taps * blocks ? i : -1;
 }
@@ -823,8 +829,8 @@ static void check_input(const char* name, const Tensor& x, torch::IntArrayRef sh
 }
 
 static void check_groups(int64_t groups, int64_t C, int64_t C_out) {
-    TORCH_CHECK(groups > 0 && C % groups == 0 && C_out % groups == 0, "groups: expected "
-                "a divisor of ", C, " and ", C_out, " channels, got ", groups);
+    TORCH_CHECK(groups > 0 && C % groups == 0 && C_out % groups == 0, "groups: "
+                "expected a divisor of ", C, " and ", C_out, " channels, got ", groups);
 }
 
 using Pair = std::vector<int64_t>;  // of numbers for rows and for columns
@@ -841,11 +847,13 @@ static Shape shape_of(int64_t N, int64_t C, int64_t H, int64_t W, int64_t C_out,
     };
     check("stride", stride, 1), check("padding", padding, 0);
     check("dilation", dilation, 1);
-    int64_t window_h = dilation[0] * (kH - 1) + 1, window_w = dilation[1] * (kW - 1) + 1;
+    int64_t window_h = dilation[0] * (kH - 1) + 1;
+    int64_t window_w = dilation[1] * (kW - 1) + 1;
     int64_t high = H + 2 * padding[0], wide = W + 2 * padding[1];
     TORCH_CHECK(std::min(kH, kW) > 0 && high >= window_h && wide >= window_w,
-                "inp: expected at least ", window_h, " x ", window_w, " pixels with the "
-                "padding, got ", H, " x ", W, ", padding ", torch::IntArrayRef(padding));
+                "inp: expected at least ", window_h, " x ", window_w, " pixels, with "
+                "padding, got ", H, " x ", W, ", padding ",
+                torch::IntArrayRef(padding));
     int64_t H_out = (high - window_h) / stride[0] + 1;
     int64_t W_out = (wide - window_w) / stride[1] + 1;
     TORCH_CHECK(std::max(N * high * wide, N * H_out * W_out) <= INT_MAX - 256,
@@ -869,9 +877,9 @@ static Tensor empty_images(int64_t N, int64_t C, int64_t H, int64_t W,
     return torch::empty({N, H, W, C}, like.options()).transpose(1, 3).transpose(2, 3);
 }
 
-Tensor conv2d_forward(Tensor inp, Tensor weight, Tensor bias, std::vector<int64_t> stride,
-                      std::vector<int64_t> padding, std::vector<int64_t> dilation,
-                      int64_t groups, bool tf32) {
+Tensor conv2d_forward(Tensor inp, Tensor weight, Tensor bias,
+                      std::vector<int64_t> stride, std::vector<int64_t> padding,
+                      std::vector<int64_t> dilation, int64_t groups, bool tf32) {
     check_input("inp", inp, {-1, -1, -1, -1}, inp);
     check_input("weight", weight, {-1, -1, -1, -1}, inp);
     int64_t C = inp.size(1), C_out = weight.size(0);
@@ -918,14 +926,16 @@ Tensor conv2d_backward_input(Tensor dout, Tensor weight, int64_t H, int64_t W,
 }
 
 Tensor conv2d_backward_weight(Tensor dout, Tensor inp, int64_t kH, int64_t kW,
-                              std::vector<int64_t> stride, std::vector<int64_t> padding,
-                              std::vector<int64_t> dilation, int64_t groups, bool tf32) {
+                              std::vector<int64_t> stride,
+                              std::vector<int64_t> padding,
+                              std::vector<int64_t> dilation, int64_t groups,
+                              bool tf32) {
     check_input("dout", dout, {-1, -1, -1, -1}, dout);
     check_input("inp", inp, {dout.size(0), -1, -1, -1}, dout);
     int64_t C_out = dout.size(1);
     check_groups(groups, inp.size(1), C_out);
-    Shape s = shape_of(inp.size(0), inp.size(1), inp.size(2), inp.size(3), C_out, kH, kW,
-                       stride, padding, dilation, groups);
+    Shape s = shape_of(inp.size(0), inp.size(1), inp.size(2), inp.size(3), C_out, kH,
+                       kW, stride, padding, dilation, groups);
     check_input("dout", dout, {s.N, C_out, s.H_out, s.W_out}, dout);
     CUDAGuard guard(inp.device());
     Tensor dweight = torch::empty({C_out, s.C, kH, kW}, inp.options());
@@ -933,8 +943,8 @@ Tensor conv2d_backward_weight(Tensor dout, Tensor inp, int64_t kH, int64_t kW,
     if (size == 0 || dout.numel() == 0) return dweight.zero_();
     Cut cut;
     Tiling t = cut_sums(s, cut, inp);
-    int64_t grid = int64_t(cdiv(s.C_out, FILTERS)) * cut.slabs * cut.tap_groups * groups *
-                   cut.splits;
+    int64_t grid = int64_t(cdiv(s.C_out, FILTERS)) * cut.slabs * cut.tap_groups *
+                   groups * cut.splits;
     TORCH_CHECK(grid <= INT_MAX, "conv2d: expected a weight of up to 2^31 blocks, got ",
                 dweight.sizes());
     Tensor partial = torch::empty({cut.splits, size}, inp.options());

@@ -232,19 +232,21 @@ __global__ void depthwise_conv2d_sum_kernel(float* dweight, const float* partial
 __global__ void depthwise_conv2d_forward_any_kernel(float* out, const float* inp,
                                                     const float* weight,
                                                     const float* bias, Sizes s) {
-    int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, plane = i / s.W_out;
-    int col = i % s.W_out, row = plane % s.H_out, c = plane / s.H_out % s.C;
-    plane /= s.H_out;
+    int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    int64_t plane = i / (s.H_out * s.W_out);
+    int pixel = i % (s.H_out * s.W_out), row = pixel / s.W_out, col = pixel % s.W_out;
+    int c = plane % s.C;
     if (plane >= int64_t(s.N) * s.C) return;
+    inp += plane * s.H * s.W, weight += int64_t(c) * s.kH * s.kW;
     float acc = bias ? bias[c] : 0.0f;
-    for (int kh = 0; kh < s.kH; kh++)
+    for (int kh = 0; kh < s.kH; kh++) {
+        int y = row * s.stride - s.padding + kh * s.dilation;
+        if (y < 0 || y >= s.H) continue;
         for (int kw = 0; kw < s.kW; kw++) {
-            int64_t y = int64_t(row) * s.stride - s.padding + int64_t(kh) * s.dilation;
-            int64_t x = int64_t(col) * s.stride - s.padding + int64_t(kw) * s.dilation;
-            if (y >= 0 && y < s.H && x >= 0 && x < s.W)
-                acc += inp[(plane * s.H + y) * s.W + x] *
-                       weight[(int64_t(c) * s.kH + kh) * s.kW + kw];
+            int x = col * s.stride - s.padding + kw * s.dilation;
+            if (x >= 0 && x < s.W) acc += inp[y * s.W + x] * weight[kh * s.kW + kw];
         }
+    }
     out[i] = acc;
 }
 
@@ -253,21 +255,21 @@ __global__ void depthwise_conv2d_backward_input_any_kernel(float* dinp,
                                                            const float* dout,
                                                            const float* weight,
                                                            Sizes s) {
-    int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, plane = i / s.W;
-    int col = i % s.W, row = plane % s.H, c = plane / s.H % s.C;
-    plane /= s.H;
+    int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    int64_t plane = i / (s.H * s.W);
+    int pixel = i % (s.H * s.W), row = pixel / s.W, col = pixel % s.W;
     if (plane >= int64_t(s.N) * s.C) return;
+    dout += plane * s.H_out * s.W_out, weight += plane % s.C * s.kH * s.kW;
     float acc = 0.0f;
-    for (int kh = 0; kh < s.kH; kh++)
+    for (int kh = 0; kh < s.kH; kh++) {
+        int y = row + s.padding - kh * s.dilation, from = y / s.stride;
+        if (y < 0 || from * s.stride != y || from >= s.H_out) continue;
         for (int kw = 0; kw < s.kW; kw++) {
-            int64_t y = int64_t(row) + s.padding - int64_t(kh) * s.dilation;
-            int64_t x = int64_t(col) + s.padding - int64_t(kw) * s.dilation;
-            if (y < 0 || x < 0 || y % s.stride || x % s.stride) continue;
-            y /= s.stride, x /= s.stride;
-            if (y < s.H_out && x < s.W_out)
-                acc += dout[(plane * s.H_out + y) * s.W_out + x] *
-                       weight[(int64_t(c) * s.kH + kh) * s.kW + kw];
+            int x = col + s.padding - kw * s.dilation, at = x / s.stride;
+            if (x >= 0 && at * s.stride == x && at < s.W_out)
+                acc += dout[from * s.W_out + at] * weight[kh * s.kW + kw];
         }
+    }
     dinp[i] = acc;
 }
 
@@ -276,19 +278,17 @@ __global__ void depthwise_conv2d_backward_weight_any_kernel(float* dweight,
                                                             const float* dout,
                                                             const float* inp, Sizes s) {
     __shared__ float memory[BLOCK_SIZE / WARP_SIZE];
-    int64_t i = blockIdx.x, c = i / (s.kH * s.kW), pixels = int64_t(s.H_out) * s.W_out;
-    int64_t down = i / s.kW % s.kH * s.dilation - s.padding;
-    int64_t right = i % s.kW * s.dilation - s.padding;
+    int i = blockIdx.x, c = i / s.kW / s.kH, pixels = s.H_out * s.W_out;
+    int down = i / s.kW % s.kH * s.dilation - s.padding;
+    int right = i % s.kW * s.dilation - s.padding;
     float acc[1] = {};
-    for (int n = 0; n < s.N; n++) {
-        int64_t plane = int64_t(n) * s.C + c;
+    for (int64_t plane = c; plane < int64_t(s.N) * s.C; plane += s.C)
         for (int64_t j = threadIdx.x; j < pixels; j += blockDim.x) {
-            int64_t y = j / s.W_out * s.stride + down;
-            int64_t x = j % s.W_out * s.stride + right;
+            int y = int(j) / s.W_out * s.stride + down;
+            int x = int(j) % s.W_out * s.stride + right;
             if (y >= 0 && y < s.H && x >= 0 && x < s.W)
                 acc[0] += dout[plane * pixels + j] * inp[(plane * s.H + y) * s.W + x];
         }
-    }
     over_block(dweight + i, acc, memory);
 }
 
@@ -320,7 +320,8 @@ static Sizes sizes_of(const char* name, int64_t N, int64_t C, int64_t H, int64_t
                 "least ", dilation * (kH - 1) + 1, " x ", dilation * (kW - 1) + 1,
                 " pixels with the padding, got ", H, " x ", W, ", padding ", padding);
     int64_t H_out = H_room / stride + 1, W_out = W_room / stride + 1;
-    TORCH_CHECK(N * C <= INT_MAX && H * W <= INT_MAX && H_out * W_out <= INT_MAX, name,
+    int64_t padded = std::max(H, W) + 2 * padding;
+    TORCH_CHECK(std::max({N * C, H * W, H_out * W_out, padded}) <= INT_MAX, name,
                 ": expected less than 2^31 planes of less than 2^31 pixels, got ",
                 N * C, " of ", H, " x ", W, " to ", H_out, " x ", W_out);
     return Sizes{int(N), int(C), int(H), int(W), int(H_out), int(W_out), int(kH),

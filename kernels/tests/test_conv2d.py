@@ -23,7 +23,7 @@ SIZES = [
     (2, 136, 5, 9, 33, 1, 1, (1, 1), (0, 0), (1, 1), 1, False),
     (1, 8, 20, 21, 5, 5, 5, (2, 3), (2, 0), (1, 1), 1, False),
     (2, 12, 9, 13, 8, 2, 3, (1, 2), (3, 1), (2, 1), 4, True),  # a border beyond the filter
-    (1, 2, 40, 41, 3, 11, 11, (1, 1), (5, 5), (3, 3), 1, False),  # a window for each tap
+    (1, 2, 32, 33, 3, 7, 7, (1, 1), (9, 9), (5, 5), 1, False),  # a window for each tap
     (1, 3, 8, 8, 2, 7, 6, (1, 1), (3, 3), (1, 1), 1, False),  # 42 taps: groups of taps
     (5, 3, 2, 2, 4, 3, 3, *PLAIN, False),  # tiles across many images
     (1, 4, 9, 9, 4, 1, 1, (3, 3), (0, 0), (1, 1), 2, False),  # pixels that no tap reads
