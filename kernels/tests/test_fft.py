@@ -104,3 +104,11 @@ def test_nan_stays_in_its_row(fft):
         x[1, n // 3] = torch.nan
         nan = fft.fft_forward(x).isnan().all(1) | fft.fft_forward(x).isnan().any(1)
         assert nan.tolist() == [False, True, False]
+
+
+def test_large_images(fft):
+    """Of 4096 * 4096, which have a kernel of their own: there, and back."""
+    x = complexes(4096, 4096)
+    spectrum = fft.fft2(x)
+    assert error(spectrum, torch.fft.fft2(x.to(torch.complex128))) < 4e-7
+    assert error(fft.ifft2(spectrum), x.to(torch.complex128)) < 8e-7
