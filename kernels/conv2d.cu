@@ -505,7 +505,7 @@ static int attribute(cudaDeviceAttr which, const Tensor& x) {
 static int64_t shared_for(int blocks, const Tensor& x) {
     int64_t all = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor, x);
     int64_t most = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, x);
-    return std::min(most, std::max<int64_t>(all / blocks - 1024, 48 * 1024));
+    return std::min(most, std::max<int64_t>(all / blocks - 2048, 48 * 1024));
 }
 
 // The cheapest tiling whose ring of windows takes at most so many floats: multiplying
