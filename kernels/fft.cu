@@ -381,6 +381,8 @@ fft_last_rows_kernel(float2* out, const float2* inp, int64_t groups, int M,
     float* buffer = fft_shared + 2 * Q * W;
     int u = threadIdx.x;
     Lane lane{u % Tile::LANES, 0, u / Tile::LANES};
+    int way = inverse ? -1 : 1;  // backwards along both dimensions, as in Order
+    int start = inverse ? W - u : u, first = u == 0 ? 0 : start;
     Tile::template keep_roots<R>(buffer, lane.t);
     inp += blockIdx.x * int64_t(Q * W);
     fetch<Q * W, STEP>(next, inp, true);
@@ -390,8 +392,8 @@ fft_last_rows_kernel(float2* out, const float2* inp, int64_t groups, int M,
         float2 v[V];
 #pragma unroll
         for (int r = 0; r < V; r++) {
-            int q = r / C, w = u + r % C * STEP;
-            v[r] = next[inverse ? (Q - q) % Q * W + (W - w) % W : q * W + w];
+            int q = way * (r / C) & (Q - 1), c = r % C;
+            v[r] = next[q * W + (c == 0 ? first : start + way * STEP * c)];
         }
         __syncthreads();  // all has been read, and may be overwritten
         inp += gridDim.x * int64_t(Q * W);
@@ -414,21 +416,20 @@ fft_last_rows_kernel(float2* out, const float2* inp, int64_t groups, int M,
     }
 }
 
-// Of (outer, N, inner) the tile of number `block`, transformed along N. If `period` is
-// not 0, result k of column c is then turned by k (c / width) / period.
-template <typename Tile, typename Int>
-static __device__ __forceinline__ void columns_tile(float2* out, const float2* inp,
-                                                    int64_t block, Int inner, int width,
-                                                    int period, bool inverse) {
+// out, inp: (outer, N, inner), transformed along N. If `period` is not 0, result k of
+// column c is then turned by k (c / width) / period.
+template <typename Tile, int BLOCKS>
+__global__ void __launch_bounds__(Tile::THREADS, BLOCKS)
+fft_columns_kernel(float2* out, const float2* inp, int64_t inner, int width, int period,
+                   bool inverse) {
     extern __shared__ __align__(16) float fft_shared[];
-    Int tiles = (inner + Tile::T - 1) / Tile::T;
+    int64_t tiles = cdiv(inner, Tile::T), outer = blockIdx.x / tiles;
     Lane lane{int(threadIdx.x) / Tile::T, int(threadIdx.x) % Tile::T, 0};
-    Int column = Int(block % tiles) * Tile::T + lane.column;
+    int64_t column = blockIdx.x % tiles * Tile::T + lane.column;
     bool inside = column < inner;  // the others go along, for the barriers
-    out += block / tiles * Tile::N * inner + column;
-    inp += block / tiles * Tile::N * inner + column;
+    out += outer * Tile::N * inner + column, inp += outer * Tile::N * inner + column;
 
-    Order<Tile, Int> order(lane.t, inner, inverse);
+    Order<Tile, int64_t> order(lane.t, inner, inverse);
     float2 v[Tile::V];
 #pragma unroll
     for (int r = 0; r < Tile::V; r++) v[r] = inside ? inp[order[r]] : float2{};
@@ -448,18 +449,16 @@ static __device__ __forceinline__ void columns_tile(float2* out, const float2* i
     }
 }
 
-// Of (outer, M, P, N) the tile of number `block`, ROWS neighbours along M, transformed
-// along N; written as (outer, N, P, M). The last exchange hands neighbours
-// to neighbouring threads.
-template <typename Tile>
-static __device__ __forceinline__ void turned_tile(float2* out, const float2* inp,
-                                                   int64_t block, int M, int P,
-                                                   bool inverse) {
+// inp: (outer, M, P, N), transformed along N and written as (outer, N, P, M); a tile is
+// ROWS neighbours along M, and the last exchange gives them to neighbouring threads
+template <typename Tile, int BLOCKS>
+__global__ void __launch_bounds__(Tile::THREADS, BLOCKS)
+fft_turned_rows_kernel(float2* out, const float2* inp, int M, int P, bool inverse) {
     extern __shared__ __align__(16) float fft_shared[];
     Lane from{int(threadIdx.x) % Tile::LANES, 0, int(threadIdx.x) / Tile::LANES};
     Lane to{int(threadIdx.x) / Tile::ROWS, 0, int(threadIdx.x) % Tile::ROWS};
-    int64_t tiles = M / Tile::ROWS, m = block % tiles * Tile::ROWS;
-    int64_t p = block / tiles % P, outer = block / tiles / P;
+    int64_t tiles = M / Tile::ROWS, m = blockIdx.x % tiles * Tile::ROWS;
+    int64_t p = blockIdx.x / tiles % P, outer = blockIdx.x / tiles / P;
     inp += ((outer * M + m + from.row) * P + p) * Tile::N;
     out += (outer * Tile::N * P + p) * M + m + to.row;
 
@@ -473,19 +472,6 @@ static __device__ __forceinline__ void turned_tile(float2* out, const float2* in
         float2* place = out + (to.t + r * Tile::LANES) * (int64_t(P) * M);
         *place = inverse ? (1.0f / Tile::N) * v[r] : v[r];
     }
-}
-
-template <typename Tile, int BLOCKS>
-__global__ void __launch_bounds__(Tile::THREADS, BLOCKS)
-fft_columns_kernel(float2* out, const float2* inp, int64_t inner, int width, int period,
-                   bool inverse) {
-    columns_tile<Tile>(out, inp, blockIdx.x, inner, width, period, inverse);
-}
-
-template <typename Tile, int BLOCKS>
-__global__ void __launch_bounds__(Tile::THREADS, BLOCKS)
-fft_turned_rows_kernel(float2* out, const float2* inp, int M, int P, bool inverse) {
-    turned_tile<Tile>(out, inp, blockIdx.x, M, P, inverse);
 }
 
 // exp(-2 pi i x / period), exact to 1e-7 for any period: of a turn's quarters the
