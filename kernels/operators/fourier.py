@@ -54,9 +54,9 @@ def _(ctx, dout):
 def _pairs(spectrum: Tensor, n: int, factor: float) -> Tensor:
     """Return the spectrum with what stands for two values of the full one, k and n - k, scaled."""
     factors = spectrum.new_full((n // 2 + 1,), factor, dtype=torch.float32)
-    factors[0] = 1
+    factors[:1].fill_(1)
     if n % 2 == 0:
-        factors[-1] = 1
+        factors[-1:].fill_(1)
     return spectrum * factors
 
 
