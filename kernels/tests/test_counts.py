@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernels.tests.counts import by_cpu_backend, by_nsight_compute, calls, label
+from kernels.tests.counts import UNMEASURED, by_cpu_backend, by_nsight_compute, calls, label
 
 # What Nsight Compute counts differently, and nothing else: of a function, or of one call of it.
 STORES_TOO = {"load sectors", "store requests", "store sectors"}
@@ -38,7 +38,10 @@ def counted():
 
 
 def test_every_call_was_measured():
-    assert {label(function, size) for _, function, size, _ in calls()} == set(MEASURED)
+    labels = {
+        label(function, size) for path, function, size, _ in calls() if path.stem not in UNMEASURED
+    }
+    assert labels == set(MEASURED), "in UNMEASURED stands what counts.csv does not have, no more"
 
 
 @pytest.mark.parametrize("call", MEASURED)
