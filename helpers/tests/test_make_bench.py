@@ -1,18 +1,12 @@
 """What `make bench` times is compared: a rival that computes something else is refused."""
 
-import json
-
 import pytest
 import torch
 
-from helpers.base.called_kernels import version
-from helpers.base.machine import ROOT
 from helpers.checks import check_close
-from helpers.cuda_on_cpu.scanner import mask_comments
 from helpers.make.bench import compare_results
 from helpers.make.bench_cases import Work
 from helpers.make.readme import FLOORS
-from helpers.recorded import RECORDS
 
 
 def work(rival, floor=None):
@@ -29,11 +23,3 @@ def test_results_that_agree_pass_whatever_a_floor_returns():
 def test_a_rival_that_computes_something_else_is_refused(wrong):
     with pytest.raises(AssertionError, match="expected 3, got (4|nan)"):
         compare_results(work(torch.tensor(wrong, dtype=torch.float32)))
-
-
-@pytest.mark.parametrize("record", sorted(RECORDS.glob("bench_*.json")), ids=lambda path: path.stem)
-def test_what_is_shown_was_timed_with_the_file_as_it_stands(record):
-    code = mask_comments((ROOT / "kernels" / f"{record.stem[6:]}.cu").read_text())
-    timed = json.loads(record.read_text())["kernels"]
-    names = {kernel.split()[0] for kernel in timed}
-    assert {version(name, code) for name in names} & set(timed), "time it again, or remove it"
