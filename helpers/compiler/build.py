@@ -136,9 +136,9 @@ def compile_cuda(
     std::string, torch::ScalarType, and std::optional, std::vector, std::tuple of these.
 
     With a GPU the string goes through nvcc, for that GPU, or if it only calls `libraries` through
-    g++; without one through g++ and the CPU backend. What was built before comes from the cache. A string that includes PyTorch's headers
-    itself is built with light ones if they have all that it needs, else with all of PyTorch's and
-    pybind11, which takes ten times as long.
+    g++; without one through g++ and the CPU backend. What was built before comes from the cache. A
+    string that includes PyTorch's headers itself is built with light ones if they have all that it
+    needs, else with all of PyTorch's and pybind11, which takes ten times as long.
 
     With `check` the kernels run on the CPU backend on every machine (CUDA tensors are copied there
     and back), some ten times slower, and every access is checked: an index out of range, a data
