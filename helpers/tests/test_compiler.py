@@ -13,6 +13,7 @@ import time
 import traceback
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -831,3 +832,33 @@ def test_a_library_brings_what_it_calls(tmp_path, monkeypatch):
     assert arguments["extra_include_paths"] == [str(tmp_path)]
     files = [flag for flag in arguments["extra_ldflags"] if flag.endswith(".so")]
     assert files == [str(tmp_path / "libcudnn.so"), str(tmp_path / "libnvrtc.so")]
+
+
+CALLS_ONLY = """#include <cublas_v2.h>
+torch::Tensor same(torch::Tensor x) { return x; }  // no <<< here
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "unit"),
+    [
+        ("", "cpp_sources"),
+        ("__global__ void kernel() {}", "cuda_sources"),
+        ("#define KERNEL __global__ void", "cuda_sources"),
+        ("#include <cub/cub.cuh>", "cuda_sources"),
+    ],
+)
+def test_a_string_that_only_calls_libraries_is_not_for_nvcc(more, unit, monkeypatch):
+    asked = []
+    linked = {"extra_include_paths": ["/there"], "extra_ldflags": ["/there/libcublas.so"]}
+    monkeypatch.setattr(compiler, "BACKEND", "cuda")
+    monkeypatch.setattr(compiler, "gpu_arch", lambda source: "90")
+    monkeypatch.setattr(compiler, "_linked", lambda libraries, check: linked)
+    monkeypatch.setattr(compiler, "_get", lambda build: asked.append(build) or SimpleNamespace())
+    compile_cuda(CALLS_ONLY + more, libraries=("cublas",))
+    arguments = asked[0].arguments
+    assert "torch::Tensor same" in arguments[unit]
+    assert arguments["extra_ldflags"] == linked["extra_ldflags"]
+    if unit == "cpp_sources":  # the flags that g++ gets, and what tells it of CUDA
+        assert arguments["with_cuda"] and "cuda_sources" not in arguments
+        assert {"-std=c++17", "-DTORCH_LIGHT_CUDA"} <= set(arguments["extra_cflags"])
