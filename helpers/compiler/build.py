@@ -530,6 +530,8 @@ def _call_load_inline(library: str, build: Build, directory: Path):
                 arguments[flags] = [*arguments[flags], define]
             linked = arguments.get("extra_ldflags", [])
             arguments["extra_ldflags"] = [str(_tensor_object(build.backend)), *linked]
+        linked = arguments.get("extra_ldflags", [])
+        arguments["extra_ldflags"] = [*linked, *tools.standard_library()]
         try:
             module = load_inline(
                 library,

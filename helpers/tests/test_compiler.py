@@ -862,3 +862,25 @@ def test_a_string_that_only_calls_libraries_is_not_for_nvcc(more, unit, monkeypa
     if unit == "cpp_sources":  # the flags that g++ gets, and what tells it of CUDA
         assert arguments["with_cuda"] and "cuda_sources" not in arguments
         assert {"-std=c++17", "-DTORCH_LIGHT_CUDA"} <= set(arguments["extra_cflags"])
+
+
+PRINTS = """#include <cublas_v2.h>
+#include <sstream>
+std::string printed(torch::Tensor x) {
+    std::ostringstream out;
+    out << x.numel() << ' ' << 0.5;
+    return out.str();
+}
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a Mac has one standard library only")
+def test_a_string_has_no_standard_library_of_its_own(monkeypatch):
+    static = {"extra_ldflags": ["-static-libstdc++"]}  # as a compiler that knows no other
+    monkeypatch.setattr(compiler, "_linked", lambda libraries, check: static)
+    built = compile_cuda(f"{PRINTS}// {uuid.uuid4()}\n", check=True, libraries=("cublas",))
+    assert built.printed(torch.ones(3)) == "3 0.5"
+    loaded = re.findall(r"/.*/builds/cuda_.*\.so", Path("/proc/self/maps").read_text())
+    newest = max(set(loaded), key=os.path.getmtime)
+    needed = subprocess.run(["readelf", "-d", newest], capture_output=True, text=True).stdout
+    assert "libstdc++.so" in needed
