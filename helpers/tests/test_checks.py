@@ -144,7 +144,8 @@ def test_shapes_and_dtypes_must_match(actual, expected, complaint):
 
 
 @pytest.mark.parametrize(
-    ("actual", "said"), [(None, "got None; is a return missing"), ("1.0", "got '1.0'"), (..., "got")]
+    ("actual", "said"),
+    [(None, "got None; is a return missing"), ("1.0", "got '1.0'"), (..., "got")],
 )
 def test_what_holds_no_numbers_is_refused(actual, said):
     with pytest.raises(AssertionError, match=f"expected a tensor, an array or numbers, {said}"):
