@@ -9,6 +9,7 @@ The hash covers everything that goes into the build, so a library is never stale
 
 import functools
 import importlib.util
+import os
 import platform
 import re
 import shlex
@@ -526,6 +527,7 @@ def _call_load_inline(library: str, build: Build, directory: Path):
             if build.backend == "cpu":
                 first = _precompiled(build.compiled, arguments)
                 arguments["extra_cflags"] = [*first, *arguments["extra_cflags"]]
+                arguments["extra_ldflags"] = [*arguments["extra_ldflags"], *_linked_by_name()]
             for flags in {"extra_cflags", "extra_cuda_cflags"} & arguments.keys():
                 arguments[flags] = [*arguments[flags], define]
             linked = arguments.get("extra_ldflags", [])
@@ -592,6 +594,28 @@ def _precompiled(source: str, arguments: dict) -> list[str]:
         subprocess.run([*command, header, "-o", f"{header}.gch"], capture_output=True)
 
     return ["-include", str(tools.BUILDS.get(f"preamble_{key}", make) / "preamble.h")]
+
+
+def _linked_by_name() -> list[str]:
+    """Return the flags to link empty libraries of the names that PyTorch's have.
+
+    The linker would read the whole symbol table of each, half a second for every string, and needs
+    nothing of it: whoever loads the string's library has loaded PyTorch's before.
+    """
+    if not sys.platform.startswith("linux"):
+        return []
+    names = ("c10", "torch_cpu", "torch", "torch_python")
+    command = [*shlex.split(tools.host_compiler()), "-shared", "-nostdlib", "-x", "c++", os.devnull]
+
+    def make(directory: Path):
+        for name in names:
+            file = f"lib{name}.so"
+            made = [f"-Wl,-soname,{file}", "-o", str(directory / file)]
+            subprocess.run([*command, *made], capture_output=True)
+
+    folder = tools.BUILDS.get(f"names_{cuda_on_cpu.digest(repr(command), tools.identity())}", make)
+    needed = ["-Wl,--no-as-needed", "-lc10", "-ltorch_cpu", "-Wl,--as-needed"]
+    return [f"-L{folder}", *needed]
 
 
 @functools.cache  # once is enough
