@@ -808,6 +808,10 @@ def test_open_libraries_are_found_where_a_variable_says_or_in_their_wheels(tmp_p
     for name, package in (("cutlass", "nvidia-cutlass"), ("cudnn_frontend", "nvidia-cudnn-front")):
         with pytest.raises(tools.ToolMissing, match=f"the header of {name}.*\n.*install {package}"):
             tools.library(name)
+    monkeypatch.setenv("CUTLASS_PATH", "/nowhere")
+    with pytest.raises(tools.ToolMissing, match="in /nowhere, as CUTLASS_PATH says, nor elsewhere"):
+        tools.library("cutlass")
+    monkeypatch.delenv("CUTLASS_PATH")
     own, wheel = tmp_path / "own", tmp_path / "site" / "cutlass_library" / "source" / "include"
     for folder in (own / "include", wheel):
         (folder / "cutlass").mkdir(parents=True)
