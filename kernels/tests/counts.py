@@ -24,13 +24,13 @@ from helpers.compiler import compile_cuda
 from helpers.device import BACKEND, DEVICE
 from helpers.profiling.nvidia_tools import profile
 from helpers.profiling.tool_output import short_name
-from helpers.trace import trace
+from helpers.trace.from_cpu_backend import record
 from kernels.tests import contract
 
 MEASURED = Path(__file__).with_name("counts.csv")
 SMALL = 30_000  # elements: as many as a trace counts in a moment
 SEED = 0
-UNMEASURED = {"conv2d", "depthwise_conv2d", "fft", "philox"}  # no GPU has counted these files yet
+UNMEASURED = {"conv2d", "depthwise_conv2d", "fft"}  # no GPU has counted these files yet
 
 # operation → Nsight Compute's names; ld: asynchronous copies to shared memory as well
 OPERATIONS = {"load": ("ld",), "store": ("st",), "atomic": ("atom", "red")}
@@ -96,11 +96,12 @@ def by_cpu_backend() -> dict[str, dict[str, int]]:
     for path, function, size, arguments in calls():
         if path.stem in UNMEASURED:
             continue
-        report = trace(getattr(compile_cuda(path), function), *arguments)
+        _, launches = record(getattr(compile_cuda(path), function), *arguments)
         counts[label(function, size)] = {
             f"{operation} {what}": sum(
                 getattr(access, what)
-                for access in report.accesses
+                for launch in launches
+                for access in launch.accesses
                 if (access.space, access.operation) == ("global", operation)
             )
             for operation in OPERATIONS
