@@ -84,11 +84,10 @@ def sass_lines(src: str | Path, arch: str | None = None) -> dict[str, list[tuple
     """
     cubin = _compile(src, arch, "-cubin")
     label = src.name if isinstance(src, Path) else "cell"
-    command = [str(tools.nvdisasm()), "-c", "-gi", str(cubin)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    printed = _printed(str(tools.nvdisasm()), "-c", "-gi", str(cubin))
     kernels: dict[str, list[tuple[int, str]]] = {}
     instructions, line, is_first = [], 0, True
-    for text in done.stdout.splitlines():
+    for text in printed.splitlines():
         if found := re.match(r"\.text\.(\S+):$", text):
             instructions = kernels.setdefault(kernel_name(found[1]), [])
             line, is_first = 0, True
@@ -174,12 +173,16 @@ def _ptx(src, arch) -> str:
 
 def _sass(src, kernel, arch) -> str:
     cubin = _compile(src, arch, "-cubin")
-    command = [str(tools.cuobjdump()), "-sass", str(cubin)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    parts = re.split(r"^\s*Function : ", done.stdout, flags=re.MULTILINE)[1:]
+    printed = _printed(str(tools.cuobjdump()), "-sass", str(cubin))
+    parts = re.split(r"^\s*Function : ", printed, flags=re.MULTILINE)[1:]
     listings = {kernel_name(part.split("\n")[0].strip()): part for part in parts}
     wanted = listings if kernel is None else _matching(listings, kernel)
     return "\n".join(f"{name}\n{_instructions(part)}" for name, part in wanted.items())
+
+
+@functools.lru_cache(maxsize=64)  # half a second each, and a cubin never changes
+def _printed(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def _resources(src, arch) -> dict[str, Resources]:

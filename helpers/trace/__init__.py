@@ -37,7 +37,7 @@ def trace(function: Callable, *args: Any, **kwargs: Any) -> Trace:
     Requests, sectors and conflicts are those that Nsight Compute counts on a GPU, unless nvcc makes
     other instructions there: it may drop accesses, makes a loop of an atomicAdd of floats in shared
     memory, and joins neighbouring loads of shared memory into wide ones. The report says where it
-    does the last: where nvcc is, it compiles the string as well, for this and for the registers.
+    does the last: where nvcc is, it compiles a string with shared memory as well.
 
     Raises what the launch raises: an index out of range, a race, a barrier that not all reach; and
     TypeError if `function` is neither of the two, or a kernel comes without grid and block. Warns

@@ -19,13 +19,17 @@ ANY = {
 
 
 def add_device_code(launches: list[Launch], source: str, arch: str) -> None:
-    """Write into launches what nvcc makes of them for a chip; nothing where it cannot tell."""
+    """Write into launches what nvcc makes of them for a chip; nothing where it cannot tell.
+
+    Nor where no access is of shared memory: Trace asks for the registers when they are wanted.
+    """
     for launch in launches:
-        kernel = launch.instance or launch.kernel
-        launch.registers = registers(source, kernel, arch)
-        for access in launch.accesses:
-            if access.space == "shared":
-                widest = _widest(source, kernel, arch)
+        of_shared = [access for access in launch.accesses if access.space == "shared"]
+        if of_shared:
+            kernel = launch.instance or launch.kernel
+            launch.registers = registers(source, kernel, arch)
+            widest = _widest(source, kernel, arch)
+            for access in of_shared:
                 unknown = widest.get((None, access.operation))
                 access.widest = widest.get((access.line, access.operation), unknown)
 

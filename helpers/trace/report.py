@@ -102,7 +102,7 @@ class Trace:
         """
         launch = self._only()
         threads, registers = math.prod(launch.block), launch.registers
-        if chip is not None and self._source is not None:
+        if self._source is not None and (chip is not None or registers is None):
             arch = occupancy(chip, threads).chip.arch
             kernel = launch.instance or launch.kernel
             registers = from_nvcc.registers(self._source, kernel, arch)
