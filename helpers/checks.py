@@ -208,7 +208,11 @@ def _as_tensor(value):
         return value.detach(), True
     if isinstance(value, np.ndarray | np.generic):
         return torch.from_numpy(np.array(value)), True
-    return torch.from_numpy(np.asarray(value)), False
+    numbers = np.asarray(value)
+    if numbers.dtype.kind not in "biufc":
+        missing = "; is a return missing?" if value is None else ""
+        raise AssertionError(f"expected a tensor, an array or numbers, got {value!r}{missing}")
+    return torch.from_numpy(numbers), False
 
 
 def _kind(tensor):

@@ -9,6 +9,7 @@ The hash covers everything that goes into the build, so a library is never stale
 
 import functools
 import importlib.util
+import os
 import platform
 import re
 import shlex
@@ -27,7 +28,7 @@ from helpers.compiler import tools, torch_light
 from helpers.compiler.checked_call import checked_call
 from helpers.compiler.device_code import gpu_arch
 from helpers.compiler.errors import CompileError, Diagnostic, Stopped, explain, show
-from helpers.compiler.source import Function, brackets_match, host_functions
+from helpers.compiler.source import Function, brackets_match, for_nvcc, host_functions
 from helpers.compiler.tools import ToolMissing
 from helpers.compiler.unwritten import reported
 from helpers.cuda_on_cpu.scanner import mask_comments
@@ -135,10 +136,10 @@ def compile_cuda(
     takes or returns a torch::Tensor, and otherwise what Python can give: numbers, bool,
     std::string, torch::ScalarType, and std::optional, std::vector, std::tuple of these.
 
-    With a GPU the string goes through nvcc, for that GPU; without one through g++ and the CPU
-    backend. What was built before comes from the cache. A string that includes PyTorch's headers
-    itself is built with light ones if they have all that it needs, else with all of PyTorch's and
-    pybind11, which takes ten times as long.
+    With a GPU the string goes through nvcc, for that GPU, or if it only calls `libraries` through
+    g++; without one through g++ and the CPU backend. What was built before comes from the cache. A
+    string that includes PyTorch's headers itself is built with light ones if they have all that it
+    needs, else with all of PyTorch's and pybind11, which takes ten times as long.
 
     With `check` the kernels run on the CPU backend on every machine (CUDA tensors are copied there
     and back), some ten times slower, and every access is checked: an index out of range, a data
@@ -219,7 +220,8 @@ def _compile(src, functions, check, trace=False, announce="", linked=None):
         raise CompileError(problem)
     for line, sentence in cuda_on_cpu.find_remarks(source):
         warnings.warn(f"line {line}: {sentence}", stacklevel=3)
-    build = replace(_plan(source, label, chosen, check, trace), announce=announce)
+    by_host = bool(linked) and not for_nvcc(source)
+    build = replace(_plan(source, label, chosen, check, trace, by_host), announce=announce)
     for name, more in (linked or {}).items():
         build.arguments[name] = [*build.arguments.get(name, []), *more]
     may_do_without = build.is_module and not linked
@@ -335,14 +337,20 @@ def _why_left_out(function: Function) -> str:
 
 
 def _plan(
-    source: str, label: str, chosen: list[Function], check: bool = False, trace: bool = False
+    source: str,
+    label: str,
+    chosen: list[Function],
+    check: bool = False,
+    trace: bool = False,
+    by_host: bool = False,
 ) -> Build:
     is_module = not torch_light.is_enough_for(source)
     bound = [f for f in chosen if is_module or f.schema]
     backend = "cpu" if check else BACKEND
     if backend == "cuda":
         compiled = source
-        arguments = _gpu_module if is_module else _gpu_operators
+        operators = _host_operators if by_host else _gpu_operators
+        arguments = _gpu_module if is_module else operators
     else:
         try:
             compiled = cuda_on_cpu.translate(source, check, trace)
@@ -397,6 +405,14 @@ def _gpu_operators(numbered, label, bound):
         "extra_include_paths": [*map(str, torch_light.FOR_NVCC)],
         **_gpu_flags(numbered, "-DTORCH_LIGHT_CUDA", STANDARD),
     }
+
+
+def _host_operators(numbered, label, bound):
+    """For a string that calls libraries and has no kernel: g++ is done long before nvcc."""
+    arguments = _gpu_operators(numbered, label, bound)
+    unit = {"cpp_sources": arguments.pop("cuda_sources"), "with_cuda": True}
+    flags = ["-O1", "-fvisibility=hidden", "-DTORCH_LIGHT_CUDA", STANDARD, *NVCC_DEFINES]
+    return {**arguments, **unit, "extra_cflags": flags}
 
 
 def _gpu_module(numbered, label, bound):
@@ -511,10 +527,13 @@ def _call_load_inline(library: str, build: Build, directory: Path):
             if build.backend == "cpu":
                 first = _precompiled(build.compiled, arguments)
                 arguments["extra_cflags"] = [*first, *arguments["extra_cflags"]]
+                arguments["extra_ldflags"] = [*arguments["extra_ldflags"], *_linked_by_name()]
             for flags in {"extra_cflags", "extra_cuda_cflags"} & arguments.keys():
                 arguments[flags] = [*arguments[flags], define]
             linked = arguments.get("extra_ldflags", [])
             arguments["extra_ldflags"] = [str(_tensor_object(build.backend)), *linked]
+        linked = arguments.get("extra_ldflags", [])
+        arguments["extra_ldflags"] = [*linked, *tools.standard_library()]
         try:
             module = load_inline(
                 library,
@@ -575,6 +594,28 @@ def _precompiled(source: str, arguments: dict) -> list[str]:
         subprocess.run([*command, header, "-o", f"{header}.gch"], capture_output=True)
 
     return ["-include", str(tools.BUILDS.get(f"preamble_{key}", make) / "preamble.h")]
+
+
+def _linked_by_name() -> list[str]:
+    """Return the flags to link empty libraries of the names that PyTorch's have.
+
+    The linker would read the whole symbol table of each, half a second for every string, and needs
+    nothing of it: whoever loads the string's library has loaded PyTorch's before.
+    """
+    if not sys.platform.startswith("linux"):
+        return []
+    names = ("c10", "torch_cpu", "torch", "torch_python")
+    command = [*shlex.split(tools.host_compiler()), "-shared", "-nostdlib", "-x", "c++", os.devnull]
+
+    def make(directory: Path):
+        for name in names:
+            file = f"lib{name}.so"
+            made = [f"-Wl,-soname,{file}", "-o", str(directory / file)]
+            subprocess.run([*command, *made], capture_output=True)
+
+    folder = tools.BUILDS.get(f"names_{cuda_on_cpu.digest(repr(command), tools.identity())}", make)
+    needed = ["-Wl,--no-as-needed", "-lc10", "-ltorch_cpu", "-Wl,--as-needed"]
+    return [f"-L{folder}", *needed]
 
 
 @functools.cache  # once is enough

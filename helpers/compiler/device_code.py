@@ -215,7 +215,7 @@ def _arch_number(arch, source):
     return arch.removeprefix("sm_") if arch else gpu_arch(source)
 
 
-def _compile(src, arch, kind) -> Path:
+def _compile(src, arch, kind, *options) -> Path:
     """Return nvcc's output for the device side of a string, from the cache if it is there."""
     home = tools.cuda_home()
     label, source = (src.name, src.read_text()) if isinstance(src, Path) else ("cell", src)
@@ -231,6 +231,7 @@ def _compile(src, arch, kind) -> Path:
         *(["-lineinfo"] if kind == "-cubin" else []),  # PTX is for people to read
         "--expt-relaxed-constexpr",
         "-DTORCH_LIGHT_CUDA",
+        *options,
     ]
     if is_light:
         arguments += [f"-I{folder}" for folder in torch_light.FOR_NVCC]

@@ -67,6 +67,14 @@ def host_functions(source: str) -> list[Function]:
     ]
 
 
+def for_nvcc(source: str) -> bool:
+    """Return whether the string has code for the GPU, starts some, or includes some."""
+    code = scanner.mask_comments(source)  # with directives: a macro may make a kernel
+    inside = re.search(r"<<<|\b__(?:global|device|constant|shared|managed)__\b", code)
+    of_gpu = ("cub/", "thrust/", "cuda/", "cutlass/", "cute/", "curand_kernel.h")
+    return bool(inside) or any(name.startswith(of_gpu) for name in includes(source))
+
+
 def kernel_version(source: str) -> str:
     """Return the version of a string's kernels, under the first one's name; comments make none."""
     names = [function.name for function in scanner.Source(source).functions if function.is_kernel]

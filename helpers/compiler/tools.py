@@ -171,7 +171,8 @@ def library(name: str) -> tuple[Path, Path | None]:
     header, package = (LIBRARIES | HEADERS_ONLY)[name]
     homes = [*_cuda_homes(), *(p for d in _site_packages() for p in sorted(d.glob("nvidia/*")))]
     homes += [Path("/usr"), Path("/usr/local"), *_site_packages()]
-    if path := os.environ.get(f"{name.upper()}_PATH"):
+    variable = f"{name.upper()}_PATH"
+    if path := os.environ.get(variable):
         homes = [Path(path), *homes]
     if name in ("cub", "thrust"):  # nvcc reads its own
         homes = [cuda_home()]
@@ -185,8 +186,21 @@ def library(name: str) -> tuple[Path, Path | None]:
     if folder and (name in HEADERS_ONLY or file):
         return folder, None if name in HEADERS_ONLY else file
     missing = f"lib{name}.so" if folder else f"{header}, the header of {name},"
+    where = f"in {path}, as {variable} says, nor elsewhere" if path else ""
+    sentence = " ".join(f"There is no {missing} {where} on this machine.".split())
     major = (torch.version.cuda or "13").split(".")[0]
-    raise ToolMissing(f"There is no {missing} on this machine.", _pip(package.format(major)))
+    raise ToolMissing(sentence, _pip(package.format(major)))
+
+
+def standard_library() -> list[str]:
+    """Return the libstdc++ that this process has loaded, for the linker; none on a Mac.
+
+    Some compilers have a static one only. A process with two of them dies where a string prints a
+    number, since each counts the parts of a locale for itself.
+    """
+    maps = Path("/proc/self/maps")
+    loaded = re.findall(r"/.*libstdc\+\+\.so.*", maps.read_text()) if maps.exists() else []
+    return loaded[:1]
 
 
 def _glob(home: Path, pattern: str):

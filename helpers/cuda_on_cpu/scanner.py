@@ -7,7 +7,7 @@ and characters are blanks in it, so that every other letter stands where it stoo
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 # A number (its ' separates digits), a comment, a raw string, a string, a character. A comment or
 # a raw string that never ends goes on to the end of the source, as it does for a compiler.
@@ -25,11 +25,13 @@ _DEFINE = re.compile(
 )
 
 
+@lru_cache(maxsize=64)  # the steps of a translation leave most texts as they are
 def mask(source: str) -> str:
     """Return the source with comments, strings and characters overwritten by blanks."""
     return _TOKEN.sub(lambda found: found[0] if found["number"] else blank(found[0]), source)
 
 
+@lru_cache(maxsize=64)
 def mask_comments(source: str) -> str:
     """Return the source with comments and raw strings overwritten by blanks."""
     return _TOKEN.sub(
@@ -56,6 +58,7 @@ def line_of(source: str, position: int) -> int:
 CLOSING = {"(": ")", "[": "]", "{": "}"}
 OPENING = {close: opening for opening, close in CLOSING.items()}
 _ANY_BRACKET = re.compile(r"[()\[\]{}]")
+_BLANKS = re.compile(r"(?:\s|\\\n)*")
 
 
 def closing(code: str, i: int) -> int:
@@ -115,9 +118,7 @@ def split(text: str) -> list[str]:
 
 
 def skip_blanks(code: str, i: int) -> int:
-    while i < len(code) and (code[i].isspace() or code.startswith("\\\n", i)):
-        i += 1
-    return i
+    return _BLANKS.match(code, i).end()
 
 
 def skip_blanks_back(code: str, i: int) -> int:
@@ -222,6 +223,9 @@ class Function:
         return " ".join(re.sub(r"\[\[.*?\]\]", "", before).split())
 
 
+_TELLING = re.compile(r"[(\[;}:{]")
+
+
 class Source:
     """A source and what it consists of; every part is looked for once, when it is asked for."""
 
@@ -250,13 +254,12 @@ class Source:
     @cached_property
     def functions(self) -> list[Function]:
         """The functions declared or defined outside other functions, methods included."""
-        return [*self._functions()]
+        return [*_parts(self.text, tuple(self._macros_before))[0]]
 
     @cached_property
     def _inside(self) -> list[tuple[int, int]]:
         """The braces of functions, classes and values."""
-        list(self._functions(inside := []))
-        return inside
+        return _parts(self.text, tuple(self._macros_before))[1]
 
     def at_file_scope(self, position: int) -> bool:
         """Whether the position is outside all functions, classes and values in braces."""
@@ -274,12 +277,12 @@ class Source:
                 made.append((call.start(), Source(macro.expand(arguments), self.macros)))
         return made
 
-    def _functions(self, inside=None):
+    def _functions(self, inside):
         code = self.bare
         owners = []  # of the braces that are open: the class's name, "" for a namespace
         start = i = 0
-        while i < len(code):
-            c = code[i]
+        while found := _TELLING.search(code, i):
+            i, c = found.start(), found[0]
             if c in "([":
                 i = closing(code, i)
             elif c == ";":
@@ -295,7 +298,7 @@ class Source:
                 header = code[start:i]
                 scope = _scope(header)
                 end = closing(code, i)
-                if inside is not None and scope != "" and not any(owners):
+                if scope != "" and not any(owners):
                     inside.append((i, end))
                 if scope is not None:
                     owners.append(scope)
@@ -347,6 +350,13 @@ class Source:
                 found += _KNOWN_MACROS.get(word, ())
                 found += re.findall(r"\w+", bodies.get(word, ""))
         return frozenset(words)
+
+
+@lru_cache(maxsize=64)
+def _parts(text: str, macros_before: tuple[Macro, ...]):
+    """Return the functions of a source, and where the braces of `_inside` stand."""
+    inside = []
+    return [*Source(text, macros_before)._functions(inside)], inside
 
 
 def declaration_start(header: str) -> int:

@@ -1,9 +1,16 @@
-"""Plugin for pytest: nbval notices at once when a notebook's kernel dies, not at its time limit."""
+"""Plugin for pytest: nbval notices at once when a notebook's kernel dies, not at its time limit.
+
+And the kernel is the worker's spare one, if there is one.
+"""
 
 import time
 from queue import Empty
 
+from jupyter_client.provisioning import local_provisioner
 from nbval.kernel import RunningKernel
+
+from helpers.device import BACKEND
+from helpers.make import spare_kernel
 
 LOOK_EVERY_S = 2
 _wait_for_message = RunningKernel.get_message
@@ -25,3 +32,5 @@ def _get_message(kernel, stream, timeout=None):
 
 def pytest_configure():
     RunningKernel.get_message = _get_message
+    if spare_kernel.is_there() and BACKEND == "cpu":
+        local_provisioner.launch_kernel = spare_kernel.launch

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Set
 
 from helpers.base.machine import ROOT
+from helpers.make import spare_kernel
 
 LIMIT_S = 1200  # notebook 17, the longest, takes 5 minutes on a core with nothing else to do
 GRACE_S = 10
@@ -118,6 +119,8 @@ def _run_pytest(arguments: list[str], environment: dict[str, str], output: str) 
     os.close(printed)
     for name, value in environment.items():
         os.environ.setdefault(name, value)
+    if "torch" in sys.modules and "helpers.make.nbval_watch" in arguments:
+        spare_kernel.prepare()
     import pytest
 
     return pytest.main(arguments)

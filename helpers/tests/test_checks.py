@@ -143,6 +143,15 @@ def test_shapes_and_dtypes_must_match(actual, expected, complaint):
     assert refusal(actual, expected) == complaint
 
 
+@pytest.mark.parametrize(
+    ("actual", "said"),
+    [(None, "got None; is a return missing"), ("1.0", "got '1.0'"), (..., "got")],
+)
+def test_what_holds_no_numbers_is_refused(actual, said):
+    with pytest.raises(AssertionError, match=f"expected a tensor, an array or numbers, {said}"):
+        check_close(actual, torch.ones(2))
+
+
 def test_a_wrong_number():
     assert refusal(0.37, 0.25, name="occupancy").startswith("occupancy: expected 0.25, got 0.37 (")
 

@@ -13,6 +13,7 @@ import time
 import traceback
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -807,6 +808,10 @@ def test_open_libraries_are_found_where_a_variable_says_or_in_their_wheels(tmp_p
     for name, package in (("cutlass", "nvidia-cutlass"), ("cudnn_frontend", "nvidia-cudnn-front")):
         with pytest.raises(tools.ToolMissing, match=f"the header of {name}.*\n.*install {package}"):
             tools.library(name)
+    monkeypatch.setenv("CUTLASS_PATH", "/nowhere")
+    with pytest.raises(tools.ToolMissing, match="in /nowhere, as CUTLASS_PATH says, nor elsewhere"):
+        tools.library("cutlass")
+    monkeypatch.delenv("CUTLASS_PATH")
     own, wheel = tmp_path / "own", tmp_path / "site" / "cutlass_library" / "source" / "include"
     for folder in (own / "include", wheel):
         (folder / "cutlass").mkdir(parents=True)
@@ -831,3 +836,55 @@ def test_a_library_brings_what_it_calls(tmp_path, monkeypatch):
     assert arguments["extra_include_paths"] == [str(tmp_path)]
     files = [flag for flag in arguments["extra_ldflags"] if flag.endswith(".so")]
     assert files == [str(tmp_path / "libcudnn.so"), str(tmp_path / "libnvrtc.so")]
+
+
+CALLS_ONLY = """#include <cublas_v2.h>
+torch::Tensor same(torch::Tensor x) { return x; }  // no <<< here
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "unit"),
+    [
+        ("", "cpp_sources"),
+        ("__global__ void kernel() {}", "cuda_sources"),
+        ("#define KERNEL __global__ void", "cuda_sources"),
+        ("#include <cub/cub.cuh>", "cuda_sources"),
+    ],
+)
+def test_a_string_that_only_calls_libraries_is_not_for_nvcc(more, unit, monkeypatch):
+    asked = []
+    linked = {"extra_include_paths": ["/there"], "extra_ldflags": ["/there/libcublas.so"]}
+    monkeypatch.setattr(compiler, "BACKEND", "cuda")
+    monkeypatch.setattr(compiler, "gpu_arch", lambda source: "90")
+    monkeypatch.setattr(compiler, "_linked", lambda libraries, check: linked)
+    monkeypatch.setattr(compiler, "_get", lambda build: asked.append(build) or SimpleNamespace())
+    compile_cuda(CALLS_ONLY + more, libraries=("cublas",))
+    arguments = asked[0].arguments
+    assert "torch::Tensor same" in arguments[unit]
+    assert arguments["extra_ldflags"] == linked["extra_ldflags"]
+    if unit == "cpp_sources":  # the flags that g++ gets, and what tells it of CUDA
+        assert arguments["with_cuda"] and "cuda_sources" not in arguments
+        assert {"-std=c++17", "-DTORCH_LIGHT_CUDA"} <= set(arguments["extra_cflags"])
+
+
+PRINTS = """#include <cublas_v2.h>
+#include <sstream>
+std::string printed(torch::Tensor x) {
+    std::ostringstream out;
+    out << x.numel() << ' ' << 0.5;
+    return out.str();
+}
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a Mac has one standard library only")
+def test_a_string_has_no_standard_library_of_its_own(monkeypatch):
+    static = {"extra_ldflags": ["-static-libstdc++"]}  # as a compiler that knows no other
+    monkeypatch.setattr(compiler, "_linked", lambda libraries, check: static)
+    built = compile_cuda(f"{PRINTS}// {uuid.uuid4()}\n", check=True, libraries=("cublas",))
+    assert built.printed(torch.ones(3)) == "3 0.5"
+    loaded = re.findall(r"/.*/builds/cuda_.*\.so", Path("/proc/self/maps").read_text())
+    newest = max(set(loaded), key=os.path.getmtime)
+    needed = subprocess.run(["readelf", "-d", newest], capture_output=True, text=True).stdout
+    assert "libstdc++.so" in needed

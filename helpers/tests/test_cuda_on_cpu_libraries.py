@@ -154,6 +154,13 @@ def test_products_of_doubles_and_of_batches(blas):
     check_close(by_columns(C), by_columns(A) @ by_columns(B), atol=1e-5)
 
 
+@on_cpu
+def test_results_of_a_batch_have_places_of_their_own(blas):
+    A, B, C = randn(4, 5, 7), randn(4, 3, 5), randn(1, 3, 7).expand(4, 3, 7)
+    with pytest.raises(RuntimeError, match="cuBLAS: expected a stride between the 4 results"):
+        blas.gemm_strided(A, B, C, 7, 3, 5)
+
+
 F32, F16, BF16, COMPUTE_32F, TF32 = 0, 2, 14, 68, 77
 
 

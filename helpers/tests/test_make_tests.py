@@ -10,6 +10,7 @@ import time
 import nbformat
 import pytest
 
+from helpers.device import BACKEND
 from helpers.make import tests as run_tests
 from helpers.make import worker as workers
 from helpers.make.worker import Worker
@@ -139,6 +140,29 @@ def test_a_kernel_that_dies_fails_its_cell_at_once(part):
         nbformat.writes(nbformat.v4.new_notebook(cells=cells)), "00_test.ipynb", run_tests.NBVAL
     )
     assert (result.passed, result.failed) == (1, 2) and result.seconds < 100
+    assert "the kernel died in this cell" in result.output
+
+
+@pytest.mark.skipif(BACKEND == "cuda" or sys.platform == "darwin", reason="no kernel is a fork")
+def test_a_kernel_has_what_the_worker_imported_and_nothing_of_the_part(tmp_path):
+    cells = [
+        "import sys, os; assert 'torch' in sys.modules and 'nbval' not in sys.modules",
+        "assert not [name for name in sys.modules if name.split('.')[0] == 'helpers']",
+        f"assert os.getcwd() == {str(tmp_path)!r} and {str(run_tests.ROOT)!r} not in sys.path",
+        "assert __name__ == '__main__' and sys.modules['__main__'].__dict__ is globals()",
+        "import matplotlib; assert 'inline' in matplotlib.get_backend()",
+        "import subprocess; print(subprocess.run(['echo', 'said'], capture_output=True).stdout)",
+        "os.kill(os.getpid(), 9)",
+    ]
+    notebook = tmp_path / "00_test.ipynb"
+    cells = [nbformat.v4.new_code_cell(source) for source in cells]
+    notebook.write_text(nbformat.writes(nbformat.v4.new_notebook(cells=cells)))
+    worker = Worker(ONE_CORE, imported=("pytest", "matplotlib.pyplot", "torch"))
+    try:
+        result = run_tests.run_part([*run_tests.NBVAL, str(notebook)], worker)
+    finally:
+        worker.kill()
+    assert (result.passed, result.failed) == (len(cells) - 1, 1), result.output
     assert "the kernel died in this cell" in result.output
 
 

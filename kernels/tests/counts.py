@@ -1,6 +1,7 @@
 """What the kernel files ask of global memory, counted by Nsight Compute and by the CPU backend.
 
-    python -m kernels.tests.counts      with a GPU and ncu: measures counts.csv
+    python -m kernels.tests.counts          with a GPU and ncu: measures counts.csv
+    python -m kernels.tests.counts fft scan    only these files' rows
 
 Each row is one call of a host function, the first of its sizes in CASES or the largest that is
 small, with all kernels of the file that the call launches. test_counts.py holds the CPU backend's
@@ -12,6 +13,7 @@ import importlib
 import math
 import re
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from unittest import mock
 
@@ -22,13 +24,13 @@ from helpers.compiler import compile_cuda
 from helpers.device import BACKEND, DEVICE
 from helpers.profiling.nvidia_tools import profile
 from helpers.profiling.tool_output import short_name
-from helpers.trace import trace
+from helpers.trace.from_cpu_backend import record
 from kernels.tests import contract
 
 MEASURED = Path(__file__).with_name("counts.csv")
 SMALL = 30_000  # elements: as many as a trace counts in a moment
 SEED = 0
-UNMEASURED = {"conv2d", "depthwise_conv2d", "fft", "philox"}  # no GPU has counted these files yet
+UNMEASURED = {"conv2d", "depthwise_conv2d", "fft"}  # no GPU has counted these files yet
 
 # operation → Nsight Compute's names; ld: asynchronous copies to shared memory as well
 OPERATIONS = {"load": ("ld",), "store": ("st",), "atomic": ("atom", "red")}
@@ -50,9 +52,12 @@ torch::Tensor mark(torch::Tensor like) {
 """
 
 
-def calls():
-    """Yield the file, the function, the size and the arguments of each call, the same anywhere."""
-    for path in sorted((ROOT / "kernels").glob("*.cu")):
+def calls(files: Collection[str] = ()):
+    """Yield the file, the function, the size and the arguments of each call, the same anywhere.
+
+    files: stems of kernel files, such as "fft"; none: all of them.
+    """
+    for path in _paths(files):
         tests = importlib.import_module(f"kernels.tests.test_{path.stem}")
         for case in tests.CASES:
             small = [s for s in case.sizes if 0 < _elements(s) <= SMALL]
@@ -63,6 +68,14 @@ def calls():
                         arguments = case.arguments(*size)
                 placed = {name: _on_device(value) for name, value in arguments.items()}
                 yield path, case.function, size, case.values(placed)
+
+
+def _paths(files: Collection[str]) -> list[Path]:
+    every = {path.stem: path for path in sorted((ROOT / "kernels").glob("*.cu"))}
+    if unknown := set(files) - set(every):
+        names = ", ".join(every)
+        raise SystemExit(f"no kernel file {', '.join(sorted(unknown))}; there is {names}")
+    return [path for stem, path in every.items() if stem in files or not files]
 
 
 def _elements(size: tuple) -> int:
@@ -83,11 +96,12 @@ def by_cpu_backend() -> dict[str, dict[str, int]]:
     for path, function, size, arguments in calls():
         if path.stem in UNMEASURED:
             continue
-        report = trace(getattr(compile_cuda(path), function), *arguments)
+        _, launches = record(getattr(compile_cuda(path), function), *arguments)
         counts[label(function, size)] = {
             f"{operation} {what}": sum(
                 getattr(access, what)
-                for access in report.accesses
+                for launch in launches
+                for access in launch.accesses
                 if (access.space, access.operation) == ("global", operation)
             )
             for operation in OPERATIONS
@@ -103,24 +117,24 @@ def by_nsight_compute() -> dict[str, dict[str, int]]:
     return {call: {k: int(v) for k, v in row.items()} for call, row in rows.items()}
 
 
-def launch_all() -> None:
-    """Make each call once on the GPU, each behind a mark."""
+def launch_all(files: Collection[str] = ()) -> None:
+    """Make each call of the files once on the GPU, each behind a mark."""
     mark = compile_cuda(MARK_SOURCE).mark
-    for path, function, _, arguments in list(calls()):  # what makes arguments launches, too
+    for path, function, _, arguments in list(calls(files)):  # what makes arguments launches, too
         mark(torch.empty(1, device=DEVICE))
         getattr(compile_cuda(path), function)(*arguments)
 
 
-def main() -> None:
-    """Write counts.csv."""
+def main(files: Collection[str] = ()) -> None:
+    """Write counts.csv, or the rows of these files anew."""
     if BACKEND == "cpu":
         raise SystemExit("there is no GPU here")
-    launch_all()  # everything is compiled before ncu looks
-    sources = [MARK_SOURCE] + [p.read_text() for p in sorted((ROOT / "kernels").glob("*.cu"))]
+    launch_all(files)  # everything is compiled before ncu looks
+    sources = [MARK_SOURCE] + [path.read_text() for path in _paths(files)]
     names = {name for source in sources for name in re.findall(r"\b\w+_kernel\b", source)}
     metrics = ",".join(name for names in METRICS.values() for name in names)
     options = ["--kernel-name", f"regex:^({'|'.join(sorted(names))})$", "--metrics", metrics]
-    script = "from kernels.tests.counts import launch_all; launch_all()"
+    script = f"from kernels.tests.counts import launch_all; launch_all({sorted(files)})"
     found, output = profile([sys.executable, "-c", script], options, "base")
     if found is None:
         raise RuntimeError(f"ncu measured nothing:\n{output}")
@@ -134,13 +148,18 @@ def main() -> None:
             counts = measured[-1]
             counts[row["metric"]] = counts.get(row["metric"], 0) + row["value"]
         marked = is_mark
+    rows = by_nsight_compute()
+    for (_, function, size, _), counts in zip(calls(files), measured, strict=True):
+        rows[label(function, size)] = {
+            what: sum(int(counts[name]) for name in names) for what, names in METRICS.items()
+        }
     with MEASURED.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["call", *METRICS])
-        for (_, function, size, _), counts in zip(calls(), measured, strict=True):
-            totals = [sum(int(counts[name]) for name in names) for names in METRICS.values()]
-            writer.writerow([label(function, size), *totals])
+        for _, function, size, _ in calls():
+            if counts := rows.get(label(function, size)):
+                writer.writerow([label(function, size), *counts.values()])
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

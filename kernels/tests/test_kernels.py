@@ -18,7 +18,7 @@ import pytest
 from torch.utils import cpp_extension
 
 from helpers.base.machine import ROOT
-from helpers.compiler import compile_cuda, device_code, tools, torch_light
+from helpers.compiler import CompileError, compile_cuda, device_code, tools, torch_light
 from helpers.compiler.source import host_functions, includes
 from helpers.cuda_on_cpu import scanner
 from helpers.device import BACKEND
@@ -192,38 +192,63 @@ def has_nvcc() -> bool:
 needs_nvcc = pytest.mark.skipif(not has_nvcc(), reason="there is no nvcc")
 
 
-def object_of(path: Path) -> Path:
-    """Return the file compiled for sm_75, host and device, by nvcc with the light headers."""
-    return device_code._compile(path, "sm_75", "-c")
+def as_one_unit(paths: list[Path], *more: str) -> str:
+    """Return the files, and more CUDA, as one string, each in a namespace of its own.
 
-
-@every_kernel_file
-@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
-@needs_nvcc
-def test_nvcc_keeps_everything_in_registers(path, arch):
-    made = object_of(path) if arch == "sm_75" else device_code._compile(path, arch, "-cubin")
-    usage = device_code.resources_in(made.with_suffix(".log").read_text())
-    assert usage, "the file has no kernel"
-    spilled = {name for name, used in usage.items() if used.spill_store_bytes}
-    assert not spilled, f"registers of {spilled} are spilled to memory"
-
-
-@needs_nvcc
-def test_nvcc_compiles_all_against_the_headers_of_pytorch():
-    """One unit of the files and of what uses all that the light headers offer.
-
-    Each is in a namespace of its own: the headers take ten times as long as a file.
+    To read CUDA's headers takes nvcc as long as a file takes it.
     """
-    sources = {path.stem: path.read_text() for path in FILES} | {"everything": EVERYTHING}
-    headers = {"ATen/ATen.h", *(name for text in sources.values() for name in includes(text))}
+    sources = {path.stem: path.read_text() for path in paths}
+    sources |= {f"more_{i}": text for i, text in enumerate(more)}
+    headers = {name for text in sources.values() for name in includes(text)}
     unit = [f"#include <{name}>" for name in sorted(headers)]
     for op, text in sources.items():
         body = re.sub(r"^# *include.*$", "", text, flags=re.MULTILINE)
         macros = re.findall(r"^# *define +(\w+)", body, re.MULTILINE)
         unit += [f'namespace {op}_file {{\n#line 1 "{op}.cu"\n{body}}}']
         unit += [f"#undef {macro}" for macro in macros]
-    source = "\n".join(unit)
+    return "\n".join(unit)
+
+
+def by_nvcc(paths: list[Path], arch: str) -> Path:
+    """Return what nvcc makes of the files with the light headers.
+
+    For sm_75 that is an object, host and device.
+    """
+    kind = ["-c", "-Xcompiler=-O0"] if arch == "sm_75" else ["-cubin"]
+    try:
+        return device_code._compile(as_one_unit(paths), arch, *kind)
+    except CompileError:
+        for path in paths:  # one alone is told about by its lines
+            device_code._compile(path, arch, *kind)
+        raise
+
+
+@pytest.fixture(scope="module")
+def chosen(request):
+    """Return the files that this run asks nvcc about."""
+    calls = [getattr(item, "callspec", None) for item in request.session.items]
+    return sorted({call.params["path"] for call in calls if call and "arch" in call.params})
+
+
+@every_kernel_file
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
+@needs_nvcc
+def test_nvcc_keeps_everything_in_registers(chosen, path, arch):
+    usage = device_code.resources_in(by_nvcc(chosen, arch).with_suffix(".log").read_text())
+    own = {name: used for name, used in usage.items() if f"{path.stem}_file::" in name}
+    assert own, "the file has no kernel"
+    spilled = {name for name, used in own.items() if used.spill_store_bytes}
+    assert not spilled, f"registers of {spilled} are spilled to memory"
+
+
+@needs_nvcc
+def test_nvcc_compiles_all_against_the_headers_of_pytorch():
+    """The files, and what uses all that the light headers offer.
+
+    -G: nothing is optimized, which takes half the time and nobody looks at.
+    """
+    source = f"#include <ATen/ATen.h>\n{as_one_unit(FILES, EVERYTHING)}"
     assert not torch_light.is_enough_for(source)
-    said = device_code._compile(source, "sm_75", "-ptx").with_suffix(".log").read_text()
+    said = device_code._compile(source, "sm_75", "-ptx", "-G").with_suffix(".log").read_text()
     warnings = [line for line in said.splitlines() if re.match(r"\w+\.cu\(", line)]
     assert not warnings, "\n".join(warnings)

@@ -3,6 +3,9 @@
 #include "../include/cublas_v2.h"
 #include "common.h"
 
+#include <stdexcept>
+#include <string>
+
 namespace cuda_on_cpu::libraries {
 
 #define CUDA_ON_CPU_BLAS_STATUSES(STATUS) \
@@ -96,6 +99,15 @@ struct Columns {
 inline at::Tensor matrices(const Columns& m, std::int64_t batch) {
     std::int64_t row = m.by_rows ? m.ld : 1, col = m.by_rows ? 1 : m.ld;
     return tensor(m.data, {batch, m.rows, m.cols}, {m.stride, row, col}, scalar_type(m.type));
+}
+
+// As `matrices`, of what is written.
+inline at::Tensor results(const Columns& m, std::int64_t batch) {
+    if (batch > 1 && m.stride == 0) {
+        throw std::runtime_error(LIBRARY ": expected a stride between the " +
+                                 std::to_string(batch) + " results of the batch, got 0");
+    }
+    return matrices(m, batch);
 }
 
 inline at::Tensor product(const Columns& A, bool turn_A, const Columns& B, bool turn_B,

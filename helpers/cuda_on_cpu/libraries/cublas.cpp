@@ -99,7 +99,7 @@ cublasStatus_t cublasGemmStridedBatchedEx(
     Columns left{A, typeA, transa ? k : m, transa ? m : k, lda, strideA};
     Columns right{B, typeB, transb ? n : k, transb ? k : n, ldb, strideB};
     return done(do_in_stream(handle->stream, [=] {
-        at::Tensor out = matrices({C, typeC, m, n, ldc, strideC}, batch);
+        at::Tensor out = results({C, typeC, m, n, ldc, strideC}, batch);
         blend(out, product(left, transa, right, transb, batch, precision.compute), a, b);
     }));
 }

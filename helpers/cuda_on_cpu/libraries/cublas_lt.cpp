@@ -253,7 +253,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         at::Tensor sum = product(left, how.transa, right, how.transb, batch, precision.compute);
         if (a != 1) sum = sum * a;
         if (b != 0) sum = sum + matrices(old, batch).to(sum.scalar_type()) * b;
-        matrices(out, batch).copy_(follow(how, sum, out.type));
+        results(out, batch).copy_(follow(how, sum, out.type));
         // Gradients of a bias: sums over k of the operand that was the layer's gradient.
         auto sums = [&](const Columns& operand, bool turned, std::int64_t over, std::int64_t count) {
             at::Tensor all = matrices(operand, batch).to(sum.scalar_type());
