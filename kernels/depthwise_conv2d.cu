@@ -9,9 +9,10 @@
 // Moves 4 bytes for each element of inp and out, for 2 N C H_out W_out kH kW FLOPs, as
 // does each gradient: at 7 x 7 an H200 needs as long for the one as for the other.
 // Fast for filters of 3 x 3, 5 x 5 and 7 x 7, undilated, of stride 1 or 2 (the gradient
-// of inp: of stride 1); the rest is computed by the definition.
-// Scratch memory: for the gradient of weight 4 kH kW bytes for each block that the GPU
-// holds, or for each channel, if there are more of those; else none.
+// of inp at stride 2: with a padding of half the filter); the rest is computed by the
+// definition. From sm_80 on rows of inp come by asynchronous copies.
+// Scratch memory: for the gradient of weight 4 kH kW bytes for each of some thousand
+// blocks, or for each channel, if there are more of those; else none.
 // Notebook: 11b_fast_convolution. Own code.
 //
 // from pathlib import Path
@@ -33,63 +34,173 @@
 using c10::cuda::CUDAGuard, c10::cuda::getCurrentCUDAStream, torch::Tensor;
 
 constexpr int WARP_SIZE = 32;
-constexpr int BLOCK_SIZE = 128, BLOCKS = 3;  // threads; blocks of an SM: 168 registers
-constexpr int COLS = 8;                      // of out for a thread
-constexpr int ROWS = 96;                     // of out for a thread, about; less where
-constexpr int MIN_THREADS = 1 << 16;         // that is too few threads for a large GPU
+constexpr int BLOCK_SIZE = 128, BLOCKS = 4;  // threads; blocks of an SM: 128 registers
+constexpr int COLS = 4;               // of out for a thread
+constexpr int WIDE = 8;               // of inp for a thread, for two of the gradients
+// of dout for a thread: more would be too many copies of single numbers
+template <int STRIDE, bool PACKED>
+constexpr int DOUT_COLS = PACKED ? WIDE / STRIDE : COLS;
+constexpr int ROWS = 112;             // of results for a thread, about; less where
+constexpr int MIN_THREADS = 1 << 16;  // that is too few threads for a large GPU
+constexpr int PARTS = 1 << 13;        // blocks for the gradient of weight, at most,
+                                      // but one for each channel
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr int WIDE_BLOCKS = 2;  // of an SM: copies pass through registers
+#else
+constexpr int WIDE_BLOCKS = 3;  // 168 registers
+#endif
+
+// Pairs of rows in shared memory, one that is read and those on their way: what 48 KB
+// hold for a block, of a row `packs` of four numbers for a thread.
+static constexpr __host__ __device__ int stages(int packs) {
+    return packs == 1 ? 4 : 3;
+}
 
 struct Sizes {
     int N, C, H, W, H_out, W_out, kH, kW, stride, padding, dilation;
     // for a plane `groups` threads side by side, `segments` of them above one another,
     // each for so many rows
     int groups, segments, rows;
+    int packs, bytes;  // of shared memory: packs of four for a warp's row; for a block
 };
 
-// *to = four neighbours from `from` on, or zeros
-static __device__ void load_pack(float* to, const float* from, bool has) {
-    float4 pack = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    if (has) pack = *reinterpret_cast<const float4*>(from);
-    to[0] = pack.x, to[1] = pack.y, to[2] = pack.z, to[3] = pack.w;
+// What the i-th of all threads makes: of results of H rows, in so many planes, `width`
+// columns, `count` rows from (row, col) on; none behind the last plane.
+struct Walk {
+    int64_t plane;
+    int row, col, count;
+    int starts;        // threads of its warp, up to it, that begin a row of results
+    bool first, last;  // of its warp in that row
+
+    __device__ Walk(int64_t i, int64_t planes, int width, int H, Sizes s) {
+        int lane_id = threadIdx.x % WARP_SIZE, group = i % s.groups;
+        col = group * width, row = i / s.groups % s.segments * s.rows;
+        plane = i / s.groups / s.segments;
+        count = plane < planes ? min(s.rows, H - row) : 0;
+        plane = min(plane, planes - 1);
+        starts = i / s.groups - (i - lane_id) / s.groups;
+        first = lane_id == 0 || group == 0;
+        last = lane_id == WARP_SIZE - 1 || group == s.groups - 1;
+    }
+};
+
+// *to = *from where `has`, else 0; it is there after wait_for_copies
+template <typename T>
+static __device__ void copy_async(T* to, const float* from, bool has) {
+#if __CUDA_ARCH__ >= 800
+    unsigned at = __cvta_generic_to_shared(to);
+    if constexpr (sizeof(T) == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                     :: "r"(at), "l"(from), "r"(has ? 16 : 0) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                     :: "r"(at), "l"(from), "r"(has ? 4 : 0) : "memory");
+#else
+    *to = has ? *reinterpret_cast<const T*>(from) : T{};
+#endif
 }
 
-// The window of inp that a thread walks down, row by row. It begins SHIFT columns
-// before the first that the filter meets: with a padding of (K - 1) / 2 that is a
-// multiple of 4. PACKED: four numbers at a time can be loaded from there.
-template <int K, int STRIDE, bool PACKED> struct Window {
-    static constexpr int LIVE = (K + STRIDE - 1) / STRIDE;  // rows of out for one of it
-    static constexpr int SHIFT = (4 - K / 2 % 4) % 4;
-    static constexpr int END = SHIFT + (COLS - 1) * STRIDE + K;
-    static constexpr int SIZE = (END + 3) / 4 * 4;
-    const float* from;  // inp at (y, x), which may lie outside
-    int y, x;
+static __device__ void end_group() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
 
-    __device__ Window(const float* plane, int row, int col, Sizes s) {  // of out
-        y = row * STRIDE - s.padding, x = col * STRIDE - s.padding - SHIFT;
-        from = plane + int64_t(y) * s.W + x;
+template <int LEFT> static __device__ void wait_for_copies() {  // but for LEFT groups
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" :: "n"(LEFT) : "memory");
+#endif
+}
+
+// Rows of an image, on their way to a warp through shared memory, two at a time. Of a
+// row a thread copies PACKS packs of four numbers. It reads these, the pack on their
+// left, and with RIGHT that on their right; they are copies of its neighbours, but for
+// the first and the last thread. PACKED: the image's packs are where the threads' are.
+template <int PACKS, bool RIGHT, bool PACKED> struct Window {
+    static constexpr int SIZE = 4 * (1 + PACKS + RIGHT), STAGES = stages(PACKS);
+    const float* from;   // the next row to copy, from the pack on the left: (y, x)
+    int y, x, y_end, W;  // no row is needed from y_end on
+    bool first, last;
+    int packs;  // of a row in shared memory
+    float4 *begin, *now, *end;  // the thread's packs: of the first pair, of that read
+
+    __device__ Window(float4* memory, const float* plane, int y, int x, int rows, int H,
+                      int W, Walk walk, int packs)
+        : from(plane + int64_t(y) * W + x), y(y), x(x), W(W), first(walk.first),
+          last(walk.last), packs(packs) {
+        int warp_id = threadIdx.x / WARP_SIZE, lane_id = threadIdx.x % WARP_SIZE;
+        y_end = max(0, min(H, y + rows));
+        now = begin = memory + warp_id * STAGES * 2 * packs + 1 + lane_id * PACKS +
+                      2 * walk.starts;  // two packs between the ends of rows
+        end = begin + STAGES * 2 * packs;
+        for (int i = 0; i < STAGES - 1; i++) copy(begin + i * 2 * packs);
     }
-    __device__ void load_row(float (&v)[SIZE], Sizes s) {  // and go on to the next
-        bool inside = unsigned(y) < unsigned(s.H);
+    __device__ void copy_pack(float4* to, int pack, bool inside) {
+        auto has = [&](int col) { return inside && unsigned(x + col) < unsigned(W); };
+        int col = 4 * pack;
+        if constexpr (PACKED) copy_async(to, from + col, has(col));
+        else
+            for (int k = 0; k < 4; k++)
+                copy_async(&to->x + k, from + col + k, has(col + k));
+    }
+    __device__ void copy(float4* to) {  // the next two rows
 #pragma unroll
-        for (int k = PACKED ? 0 : SHIFT; k < END; k += PACKED ? 4 : 1) {
-            bool has = inside && unsigned(x + k) < unsigned(s.W);
-            if constexpr (PACKED) load_pack(v + k, from + k, has);
-            else v[k] = has ? from[k] : 0.0f;
+        for (int j = 0; j < 2; j++, y++, to += packs, from += W) {
+            bool inside = unsigned(y) < unsigned(y_end);
+#pragma unroll
+            for (int p = 0; p < PACKS; p++) copy_pack(to + p, 1 + p, inside);
+            if (first) copy_pack(to - 1, 0, inside);
+            if (RIGHT && last) copy_pack(to + PACKS, 1 + PACKS, inside);
         }
-        y++, from += s.W;
+        end_group();
+    }
+    __device__ void next(float (&v)[SIZE], int j) {  // v = the next row, j-th of a pair
+        if (j == 0) {
+            wait_for_copies<STAGES - 2>();
+            __syncwarp();  // the pair is there; that before it was read by all
+        }
+#pragma unroll
+        for (int p = 0; p < SIZE / 4; p++) {
+            float4 pack = now[j * packs + p - 1];
+            float* to = v + 4 * p;
+            to[0] = pack.x, to[1] = pack.y, to[2] = pack.z, to[3] = pack.w;
+        }
+        if (j == 0) return copy((now == begin ? end : now) - 2 * packs);
+        now += 2 * packs;
+        if (now == end) now = begin;
+    }
+};
+
+// The window on inp of COLS neighbours in out, for a filter K wide. It begins SHIFT
+// columns before the first that the filter meets: with a padding of K / 2 that is a
+// multiple of 4.
+template <int K, int STRIDE, int COLS, bool PACKED> struct Fit {
+    static constexpr int SHIFT = (4 - K / 2 % 4) % 4, PACKS = COLS / 4 * STRIDE;
+    static constexpr bool RIGHT = SHIFT + (COLS - 1) * STRIDE + K > 4 + 4 * PACKS;
+    static constexpr int LIVE = (K + STRIDE - 1) / STRIDE;  // rows of out for a row
+    using Rows = Window<PACKS, RIGHT, PACKED>;
+    static __device__ Rows rows(float4* memory, const float* plane, Walk walk,
+                                Sizes s) {
+        return Rows(memory, plane, walk.row * STRIDE - s.padding,
+                    walk.col * STRIDE - s.padding - SHIFT,
+                    (walk.count - 1) * STRIDE + K, s.H, s.W, walk, s.packs);
     }
 };
 
 // Neighbours in a row of dout or out, of which `cols` are inside
-template <bool PACKED>
+template <bool PACKED, int COLS>
 static __device__ void load_cols(float (&v)[COLS], const float* from, int cols) {
 #pragma unroll
     for (int c = 0; c < COLS; c += PACKED ? 4 : 1) {
-        if constexpr (PACKED) load_pack(v + c, from + c, c < cols);
-        else v[c] = c < cols ? from[c] : 0.0f;
+        if constexpr (PACKED) {
+            float4 pack = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            if (c < cols) pack = *reinterpret_cast<const float4*>(from + c);
+            v[c] = pack.x, v[c + 1] = pack.y, v[c + 2] = pack.z, v[c + 3] = pack.w;
+        } else v[c] = c < cols ? from[c] : 0.0f;
     }
 }
 
-template <bool PACKED>
+template <bool PACKED, int COLS>
 static __device__ void store_cols(float* to, const float (&v)[COLS], int cols) {
 #pragma unroll
     for (int c = 0; c < COLS; c += PACKED ? 4 : 1) {
@@ -111,42 +222,86 @@ __global__ void __launch_bounds__(BLOCK_SIZE, BLOCKS)
 depthwise_conv2d_forward_kernel(float* __restrict__ out, const float* __restrict__ inp,
                                 const float* __restrict__ weight,
                                 const float* __restrict__ bias, bool flip, Sizes s) {
-    using Win = Window<K, STRIDE, PACKED>;
-    constexpr int LIVE = Win::LIVE;
-    int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-    int col = i % s.groups * COLS, row = i / s.groups % s.segments * s.rows;
-    int64_t plane = i / s.groups / s.segments;
-    int c_in = plane % s.C, count = min(s.rows, s.H_out - row);
-    if (plane >= int64_t(s.N) * s.C) return;
+    using F = Fit<K, STRIDE, COLS, PACKED>;
+    constexpr int LIVE = F::LIVE;
+    extern __shared__ float4 memory[];
+    int64_t i = int64_t(blockIdx.x) * BLOCK_SIZE + threadIdx.x;
+    Walk walk(i, int64_t(s.N) * s.C, COLS, s.H_out, s);
+    auto rows = F::rows(memory, inp + walk.plane * s.H * s.W, walk, s);
 
-    float w[K * K], acc[LIVE][COLS], x[Win::SIZE], next[Win::SIZE];
+    int c_in = walk.plane % s.C, turns = min(s.rows, s.H_out);  // as many for all
+    float w[K * K], acc[LIVE][COLS], x[F::Rows::SIZE];
     const float* tap = weight + int64_t(c_in) * K * K + (flip ? K * K - 1 : 0);
 #pragma unroll
     for (int k = 0; k < K * K; k++, tap += flip ? -1 : 1) w[k] = *tap;
     float first = bias ? bias[c_in] : 0.0f;
     for (int k = 0; k < LIVE * COLS; k++) acc[k / COLS][k % COLS] = first;
-
-    Win window(inp + plane * s.H * s.W, row, col, s);
-    out += (plane * s.H_out + row - (LIVE - 1)) * s.W_out + col;
-    window.load_row(x, s);
-    constexpr int TURNS = 2 / STRIDE;
-#pragma unroll TURNS
-    for (int done = 1 - LIVE; done < count; done++, out += s.W_out) {
+    out += (walk.plane * s.H_out + walk.row) * s.W_out + walk.col;
+#pragma unroll 1
+    for (int done = 1 - LIVE; done < turns; done += 2 / STRIDE) {
 #pragma unroll
-        for (int j = 0; j < STRIDE; j++) {
-            window.load_row(next, s);  // on its way while this one is multiplied
+        for (int j = 0; j < 2; j++) {
+            rows.next(x, j);
+            int part = j % STRIDE, turn = done + j / STRIDE;
 #pragma unroll
             for (int r = LIVE - 1; r >= 0; r--)
                 for (int c = 0; c < COLS; c++) {
-                    float sum = j > 0 ? acc[r][c] : r > 0 ? acc[r - 1][c] : first;
-                    int kh = r * STRIDE + j;
+                    float sum = part > 0 ? acc[r][c] : r > 0 ? acc[r - 1][c] : first;
+                    int kh = r * STRIDE + part;
                     for (int kw = 0; kw < K && kh < K; kw++)
-                        sum += w[kh * K + kw] * x[Win::SHIFT + c * STRIDE + kw];
+                        sum += w[kh * K + kw] * x[F::SHIFT + c * STRIDE + kw];
                     acc[r][c] = sum;
                 }
-            for (int k = 0; k < Win::SIZE; k++) x[k] = next[k];
+            if (part < STRIDE - 1 || turn < 0) continue;
+            if (turn < walk.count)
+                store_cols<PACKED>(out, acc[LIVE - 1], s.W_out - walk.col);
+            out += s.W_out;
         }
-        if (done >= 0) store_cols<PACKED>(out, acc[LIVE - 1], s.W_out - col);
+    }
+}
+
+// The gradient of inp at stride 2, with a padding of P. A turn is a row of dout: into K
+// rows of dinp it goes, by every second tap into every second number. acc[k] is of row
+// 2 y - P + k: the two uppermost are complete, and the others move up by two.
+// dinp (N, C, H, W), dout (N, C, H_out, W_out), weight (C, K, K)
+template <int K, bool PACKED>
+__global__ void __launch_bounds__(BLOCK_SIZE, WIDE_BLOCKS)
+depthwise_conv2d_backward_input_kernel(float* __restrict__ dinp,
+                                       const float* __restrict__ dout,
+                                       const float* __restrict__ weight, Sizes s) {
+    constexpr int P = K / 2, BEFORE = P / 2;  // rows of dout before walk.row / 2
+    extern __shared__ float4 memory[];
+    int64_t i = int64_t(blockIdx.x) * BLOCK_SIZE + threadIdx.x;
+    Walk walk(i, int64_t(s.N) * s.C, WIDE, s.H, s);
+    Window<WIDE / 8, true, PACKED> rows(
+        memory, dout + walk.plane * s.H_out * s.W_out, walk.row / 2 - BEFORE,
+        walk.col / 2 - 4, BEFORE + (walk.count + P + 1) / 2, s.H_out, s.W_out, walk,
+        s.packs);
+
+    int c_in = walk.plane % s.C, turns = min(s.rows, s.H), done = -2 * BEFORE - P;
+    float w[K * K], acc[K][WIDE], d[rows.SIZE];
+#pragma unroll
+    for (int k = 0; k < K * K; k++) w[k] = weight[int64_t(c_in) * K * K + k];
+    for (int k = 0; k < K * WIDE; k++) acc[k / WIDE][k % WIDE] = 0.0f;
+    dinp += (walk.plane * s.H + walk.row + done) * s.W + walk.col;
+#pragma unroll 1
+    while (done < turns) {
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            rows.next(d, j);
+#pragma unroll
+            for (int k = 0; k < K; k++)
+                for (int c = 0; c < WIDE; c++) {
+                    float sum = k + 2 < K ? acc[k + 2][c] : 0.0f;
+                    for (int kw = (c + P) % 2; kw < K; kw += 2)
+                        sum += w[k * K + kw] * d[4 + (c + P - kw) / 2];
+                    acc[k][c] = sum;
+                }
+#pragma unroll
+            for (int k = 0; k < 2; k++, done++, dinp += s.W)
+                if (done >= 0 && done < walk.count)
+                    store_cols<PACKED>(dinp, acc[k], s.W - walk.col);
+        }
     }
 }
 
@@ -173,49 +328,53 @@ static __device__ void over_block(float* sums, float (&acc)[SIZE], float* memory
 // partial (parts, C, K, K): block i adds up, for channel i % C, every parts-th share of
 // BLOCK_SIZE walks. dout (N, C, H_out, W_out), inp (N, C, H, W)
 template <int K, int STRIDE, bool PACKED>
-__global__ void __launch_bounds__(BLOCK_SIZE, BLOCKS)
+__global__ void __launch_bounds__(BLOCK_SIZE, WIDE_BLOCKS)
 depthwise_conv2d_backward_weight_kernel(float* __restrict__ partial,
                                         const float* __restrict__ dout,
                                         const float* __restrict__ inp, Sizes s) {
-    using Win = Window<K, STRIDE, PACKED>;
-    constexpr int LIVE = Win::LIVE;
-    __shared__ float memory[BLOCK_SIZE / WARP_SIZE * K * K];
+    constexpr int COLS = DOUT_COLS<STRIDE, PACKED>;
+    using F = Fit<K, STRIDE, COLS, PACKED>;
+    constexpr int LIVE = F::LIVE;
+    extern __shared__ float4 memory[];
     int channel = blockIdx.x % s.C, parts = gridDim.x / s.C;
-    int64_t walks = int64_t(s.N) * s.segments * s.groups;
-    float acc[K * K] = {}, x[Win::SIZE], next[Win::SIZE];
-    float d[LIVE][COLS], d_next[COLS];
-    for (int64_t i = int64_t(blockIdx.x / s.C) * BLOCK_SIZE + threadIdx.x; i < walks;
-         i += int64_t(parts) * BLOCK_SIZE) {
-        int col = i % s.groups * COLS, row = i / s.groups % s.segments * s.rows;
-        int64_t plane = i / s.groups / s.segments * s.C + channel;
-        int left = min(s.rows, s.H_out - row);  // rows of dout
-        Win window(inp + plane * s.H * s.W, row, col, s);
-        const float* from = dout + (plane * s.H_out + row) * s.W_out + col;
+    int64_t walks = int64_t(s.N) * s.segments * s.groups, begin = blockIdx.x / s.C;
+    float acc[K * K] = {}, x[2][F::Rows::SIZE], d[LIVE][COLS], d_next[COLS];
+    for (begin *= BLOCK_SIZE; begin < walks; begin += int64_t(parts) * BLOCK_SIZE) {
+        Walk walk(begin + threadIdx.x, s.N, COLS, s.H_out, s);
+        int64_t plane = walk.plane * s.C + channel;
+        auto rows = F::rows(memory, inp + plane * s.H * s.W, walk, s);
+        const float* from = dout + (plane * s.H_out + walk.row) * s.W_out + walk.col;
+        int left = walk.count, cols = s.W_out - walk.col;  // rows and columns of dout
         for (int k = 0; k < LIVE * COLS; k++) d[k / COLS][k % COLS] = 0.0f;
-        load_cols<PACKED>(d_next, from, s.W_out - col);
-        window.load_row(x, s);
+        load_cols<PACKED>(d_next, from, left > 0 ? cols : 0);
+        rows.next(x[0], 0);
+        int turns = min(s.rows, s.H_out) + LIVE - 1;  // as many for all
 #pragma unroll 1
-        for (; left > 1 - LIVE; left--) {
+        for (; turns > 0; turns -= 2 / STRIDE) {
 #pragma unroll
-            for (int r = LIVE - 1; r >= 0; r--)
-                for (int c = 0; c < COLS; c++)
-                    d[r][c] = r > 0 ? d[r - 1][c] : d_next[c];
-            from += s.W_out;
-            load_cols<PACKED>(d_next, from, left > 1 ? s.W_out - col : 0);
+            for (int j = 0; j < 2; j++) {
+                if (j % STRIDE == 0) {
+                    for (int k = LIVE * COLS - 1; k >= 0; k--)
+                        d[k / COLS][k % COLS] =
+                            k < COLS ? d_next[k] : d[k / COLS - 1][k % COLS];
+                    left--, from += s.W_out;
+                    load_cols<PACKED>(d_next, from, left > 0 ? cols : 0);
+                }
+                rows.next(x[1 - j], 1 - j);  // while the last one is multiplied
 #pragma unroll
-            for (int j = 0; j < STRIDE; j++) {
-                window.load_row(next, s);  // on its way while this one is multiplied
-#pragma unroll
-                for (int kh = j; kh < K; kh += STRIDE)
+                for (int kh = j % STRIDE; kh < K; kh += STRIDE)
                     for (int c = 0; c < COLS; c++)
                         for (int kw = 0; kw < K; kw++)
                             acc[kh * K + kw] += d[kh / STRIDE][c] *
-                                                x[Win::SHIFT + c * STRIDE + kw];
-                for (int k = 0; k < Win::SIZE; k++) x[k] = next[k];
+                                                x[j][F::SHIFT + c * STRIDE + kw];
             }
         }
+        wait_for_copies<0>();
+        __syncwarp();  // all was read by all, and no more is on its way
     }
-    over_block(partial + int64_t(blockIdx.x) * K * K, acc, memory);
+    __syncthreads();  // by all warps: room for sums
+    over_block(partial + int64_t(blockIdx.x) * K * K, acc,
+               reinterpret_cast<float*>(memory));
 }
 
 // dweight (size) = partial (parts, size).sum(0)
@@ -325,7 +484,7 @@ static Sizes sizes_of(const char* name, int64_t N, int64_t C, int64_t H, int64_t
                 ": expected less than 2^31 planes of less than 2^31 pixels, got ",
                 N * C, " of ", H, " x ", W, " to ", H_out, " x ", W_out);
     return Sizes{int(N), int(C), int(H), int(W), int(H_out), int(W_out), int(kH),
-                 int(kW), int(stride), int(padding), int(dilation), 0, 0, 0};
+                 int(kW), int(stride), int(padding), int(dilation), 0, 0, 0, 0, 0};
 }
 
 static int blocks_for(int64_t items, int64_t in_block) {
@@ -335,14 +494,20 @@ static int blocks_for(int64_t items, int64_t in_block) {
     return blocks;
 }
 
-// Long walks read few rows twice, short ones are many threads. Returns a plane's.
-static int64_t share_out(Sizes& s) {
-    s.groups = (s.W_out + COLS - 1) / COLS;
+// Shares planes of H x W results out among threads: `width` columns each, of whose rows
+// they copy so many packs. Long walks read few rows twice, short ones are many threads.
+// Returns the blocks.
+static int share_out(Sizes& s, int64_t planes, int H, int W, int width, int packs) {
+    s.groups = (W + width - 1) / width;
     int64_t wanted = MIN_THREADS / (int64_t(s.N) * s.C * s.groups) + 1;
-    s.segments = std::max(std::min(int(wanted), s.H_out / 8 + 1), s.H_out / ROWS);
-    s.rows = (s.H_out + s.segments - 1) / s.segments;
-    s.segments = (s.H_out + s.rows - 1) / s.rows;
-    return int64_t(s.groups) * s.segments;
+    s.segments = std::max(std::min(int(wanted), H / 8 + 1), H / ROWS);
+    s.rows = (H + s.segments - 1) / s.segments;
+    s.rows += s.rows % 2;
+    s.segments = (H + s.rows - 1) / s.rows;
+    // two more where a row of results begins, and at both ends
+    s.packs = WARP_SIZE * packs + 2 + (WARP_SIZE + s.groups - 2) / s.groups * 2;
+    s.bytes = BLOCK_SIZE / WARP_SIZE * stages(packs) * 2 * s.packs * sizeof(float4);
+    return blocks_for(planes * s.groups * s.segments, BLOCK_SIZE);
 }
 
 static bool in_packs(const float* data, int64_t W) {  // whether all rows begin in them
@@ -374,12 +539,13 @@ template <typename F> static void with_window(Sizes s, bool packed, F f) {
 
 static void launch_forward(float* out, const float* inp, const float* weight,
                            const float* bias, bool flip, Sizes s) {
-    int blocks = blocks_for(share_out(s) * s.N * s.C, BLOCK_SIZE);
     bool packed = in_packs(inp, s.W) && in_packs(out, s.W_out);
+    int blocks = share_out(s, int64_t(s.N) * s.C, s.H_out, s.W_out, COLS,
+                           COLS / 4 * s.stride);
     with_window(s, packed, [&](auto K, auto STRIDE, auto PACKED) {
         depthwise_conv2d_forward_kernel<K, STRIDE, PACKED>
-            <<<blocks, BLOCK_SIZE, 0, getCurrentCUDAStream()>>>(out, inp, weight, bias,
-                                                                flip, s);
+            <<<blocks, BLOCK_SIZE, s.bytes, getCurrentCUDAStream()>>>(
+                out, inp, weight, bias, flip, s);
     });
     C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
@@ -410,6 +576,18 @@ Tensor depthwise_conv2d_forward(Tensor inp, Tensor weight, Tensor bias, int64_t 
     return out;
 }
 
+static void launch_backward_input(float* dinp, const float* dout, const float* weight,
+                                  Sizes s) {  // at stride 2
+    bool packed = in_packs(dinp, s.W) && in_packs(dout, s.W_out);
+    int blocks = share_out(s, int64_t(s.N) * s.C, s.H, s.W, WIDE, WIDE / 8);
+    with_window(s, packed, [&](auto K, auto, auto PACKED) {
+        depthwise_conv2d_backward_input_kernel<K, PACKED>
+            <<<blocks, BLOCK_SIZE, s.bytes, getCurrentCUDAStream()>>>(
+                dinp, dout, weight, s);
+    });
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
 // H, W: of the input, which several sizes share if the stride is not 1
 Tensor depthwise_conv2d_backward_input(Tensor dout, Tensor weight, int64_t H, int64_t W,
                                        int64_t stride, int64_t padding,
@@ -430,7 +608,11 @@ Tensor depthwise_conv2d_backward_input(Tensor dout, Tensor weight, int64_t H, in
         // out: a convolution of dout, with the filter turned by half a turn.
         launch_forward(to, from, filter, nullptr, true,
                        Sizes{s.N, s.C, s.H_out, s.W_out, s.H, s.W, s.kH, s.kW, 1,
-                             s.kH - 1 - s.padding, 1, 0, 0, 0});
+                             s.kH - 1 - s.padding, 1, 0, 0, 0, 0, 0});
+        return dinp;
+    }
+    if (is_fast(s) && padding == s.kH / 2) {
+        launch_backward_input(to, from, filter, s);
         return dinp;
     }
     int blocks = blocks_for(dinp.numel(), BLOCK_SIZE);
@@ -439,6 +621,21 @@ Tensor depthwise_conv2d_backward_input(Tensor dout, Tensor weight, int64_t H, in
         to, from, filter, s);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return dinp;
+}
+
+// Blocks that a channel's work, for `most` of them, is shared out among: as many as the
+// GPU holds at once, if each then has as much to do and few are missing, else plenty.
+template <typename Kernel> static int parts_for(int most, Sizes s, Kernel kernel) {
+    int device, processors, resident;
+    C10_CUDA_CHECK(cudaGetDevice(&device));
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount,
+                                          device));
+    C10_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel,
+                                                                 BLOCK_SIZE, s.bytes));
+    int at_once = processors * resident, parts = std::max(at_once / s.C, 1);
+    int turns = (most + parts - 1) / parts;
+    if (parts * s.C > 0.9 * at_once && turns * parts < 1.1 * most) return parts;
+    return std::min(most, std::max(PARTS / s.C, 1));
 }
 
 Tensor depthwise_conv2d_backward_weight(Tensor dout, Tensor inp, int64_t kH, int64_t kW,
@@ -461,20 +658,15 @@ Tensor depthwise_conv2d_backward_weight(Tensor dout, Tensor inp, int64_t kH, int
         C10_CUDA_KERNEL_LAUNCH_CHECK();
         return dweight;
     }
-    int most = blocks_for(share_out(s) * N, BLOCK_SIZE);  // for a channel
-    Tensor partial;
     bool packed = in_packs(from, s.W) && in_packs(dout_at, s.W_out);
+    Tensor partial;
     with_window(s, packed, [&](auto K, auto STRIDE, auto PACKED) {
+        constexpr int WIDTH = DOUT_COLS<STRIDE, PACKED>;
         auto kernel = depthwise_conv2d_backward_weight_kernel<K, STRIDE, PACKED>;
-        int device, processors, resident;  // blocks that an SM holds
-        C10_CUDA_CHECK(cudaGetDevice(&device));
-        C10_CUDA_CHECK(cudaDeviceGetAttribute(&processors,
-                                              cudaDevAttrMultiProcessorCount, device));
-        C10_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel,
-                                                                     BLOCK_SIZE, 0));
-        int parts = std::min(most, std::max(processors * resident / s.C, 1));
+        int most = share_out(s, N, s.H_out, s.W_out, WIDTH, WIDTH / 4 * STRIDE);
+        int parts = parts_for(most, s, kernel);
         partial = torch::empty({parts, size}, inp.options());
-        kernel<<<blocks_for(parts * C, 1), BLOCK_SIZE, 0, stream>>>(
+        kernel<<<blocks_for(parts * C, 1), BLOCK_SIZE, s.bytes, stream>>>(
             partial.data_ptr<float>(), dout_at, from, s);
     });
     C10_CUDA_KERNEL_LAUNCH_CHECK();

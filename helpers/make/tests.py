@@ -30,11 +30,15 @@ from helpers.make.worker import GRACE_S, Worker
 
 MOST_AT_ONCE = 8  # a part takes up to 2 GB of memory
 LONGEST = (  # more than a minute each, on 2 cores
-    "notebooks/17_mnist_cnn.ipynb",
-    "notebooks/17c_training_step.ipynb",
-    "helpers/tests/test_compiler.py",
     "kernels/tests/test_kernels.py",
+    "notebooks/17_mnist_cnn.ipynb",
+    "kernels/tests/test_contract.py",
+    "helpers/tests/test_compiler.py",
     "kernels/tests/test_counts.py",
+    "kernels/tests/test_operators.py",
+    "notebooks/17b_faster_and_faster.ipynb",
+    "notebooks/17c_training_step.ipynb",
+    "kernels/tests/test_mnist_program.py",
 )
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # nbval's, also where nobody looks at a terminal
 ENVIRONMENT = {

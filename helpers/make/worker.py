@@ -71,9 +71,12 @@ class Worker:
 
     def _start(self) -> subprocess.Popen:
         cores = ",".join(map(str, self.cores))
+        # what one part has compiled of helpers/ need not be compiled by all
+        environment = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}
         return subprocess.Popen(
             [sys.executable, "-m", "helpers.make.worker", cores, *self.imported],
             cwd=ROOT,
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,  # select sees only what nobody has read yet

@@ -144,7 +144,8 @@ def test_a_kernel_that_dies_fails_its_cell_at_once(part):
 
 
 @pytest.mark.skipif(BACKEND == "cuda" or sys.platform == "darwin", reason="no kernel is a fork")
-def test_a_kernel_has_what_the_worker_imported_and_nothing_of_the_part(tmp_path):
+def test_a_kernel_has_what_the_worker_imported_and_nothing_of_the_part(tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     cells = [
         "import sys, os; assert 'torch' in sys.modules and 'nbval' not in sys.modules",
         "assert not [name for name in sys.modules if name.split('.')[0] == 'helpers']",

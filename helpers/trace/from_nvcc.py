@@ -23,9 +23,9 @@ def add_device_code(launches: list[Launch], source: str, arch: str) -> None:
     for launch in launches:
         kernel = launch.instance or launch.kernel
         launch.registers = registers(source, kernel, arch)
-        widest = _widest(source, kernel, arch)
         for access in launch.accesses:
             if access.space == "shared":
+                widest = _widest(source, kernel, arch)
                 unknown = widest.get((None, access.operation))
                 access.widest = widest.get((access.line, access.operation), unknown)
 

@@ -13,14 +13,16 @@ SIZES = [
     (2, 3, 9, 12, 3, 3, 1, 1, 1),
     (1, 1, 1, 1, 1, 1, 1, 0, 1),
     (2, 3, 7, 7, 7, 7, 1, 3, 1),
-    (2, 2, 70, 60, 7, 7, 1, 3, 1),  # rows of 16 bytes; two tiles above one another
+    (2, 2, 70, 60, 7, 7, 1, 3, 1),  # rows of 16 bytes; walks above one another
     (3, 2, 21, 23, 7, 7, 1, 3, 1),
-    (1, 2, 9, 530, 7, 7, 1, 0, 1),  # three tiles side by side
-    (40, 3, 6, 5, 7, 7, 1, 3, 1),  # more planes than a tile takes
+    (1, 2, 9, 530, 7, 7, 1, 0, 1),  # warps side by side
+    (40, 3, 6, 5, 7, 7, 1, 3, 1),  # planes side by side in a warp
     (2, 3, 14, 12, 5, 5, 1, 2, 1),
     (2, 2, 5, 6, 3, 3, 1, 5, 1),  # padding beyond the filter: a border of bias in out
     (2, 3, 12, 16, 5, 5, 2, 2, 1),
     (2, 2, 33, 300, 7, 7, 2, 3, 1),
+    (2, 3, 15, 17, 3, 3, 2, 1, 1),
+    (70, 1, 4, 4, 7, 7, 2, 3, 1),  # as many planes as a warp has threads
     (2, 3, 15, 16, 3, 3, 2, 0, 1),  # a column and a row that no output saw
     (2, 3, 13, 17, 3, 3, 1, 2, 2),
     (2, 3, 14, 11, 4, 2, 3, 2, 1),
