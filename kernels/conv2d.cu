@@ -6,17 +6,20 @@
 // inp's layout, dinp dout's, and dweight is contiguous. stride, padding, dilation: two
 // numbers each, for rows and columns; H_out = (H + 2 padding - dilation (kH - 1) - 1) /
 // stride + 1, W_out likewise. Less than 2^31 pixels in all images of inp or of out.
-// tf32: one product of TF32 numbers, which have 11 bits; else three, about as exact as
-// float32. GPUs before sm_80 have no TF32 and multiply float32. An infinity in inp may
-// become NaN in dweight.
+// tf32: one product of TF32 numbers, which have 11 bits (more of inp is, on sm_90, cut
+// off); else three, about as exact as float32. GPUs before sm_80 have no TF32 and
+// multiply float32. An infinity in inp may become NaN in dweight.
 // 2 N C_out H_out W_out C kH kW / groups FLOPs, and as many for each gradient: with 64
 // channels to 64 and 3 x 3 taps 144 for each byte of inp and out, so that tensor cores
 // set the pace, not memory. At a stride above 1 the gradient of inp multiplies zeros,
 // too, between the pixels of dout: stride_h stride_w times as many FLOPs.
-// Scratch memory: weight, filled up to 16 channels and 64 filters, twice if not tf32;
-// for the gradient of weight as much as weight for each block that shares in a sum.
+// Scratch memory: weight, filled up to 32 channels and 64 filters, twice if not tf32;
+// on sm_90 inp (for its gradient dout), filled up to 4 channels a group, where channels
+// do not lie together; for the gradient of weight as much as weight for each block that
+// shares in a sum.
 // Notebook: 11d_general_convolution. Own code; an implicit matrix product, after cuDNN
-// (Chetlur et al., 2014); three products after Ootomo and Yokota (2022).
+// (Chetlur et al., 2014); three products after Ootomo and Yokota (2022); wgmma after
+// NVIDIA, PTX ISA.
 //
 // from pathlib import Path
 // from torch.utils.cpp_extension import load_inline
@@ -467,10 +470,10 @@ struct Order {
     bool flipped;
 };
 
-// out, as conv2d_kernel reads weight: (groups, tiles of COLS filters, slabs of
-// channels, taps, PARTS, COLS * SLAB in the order of fragments); size: of a part, which
-// has zeros where nothing is
-template <int COLS, int PARTS>
+// out, as the kernels read weight: (groups, tiles of COLS filters, slabs of DEPTH
+// channels, taps, PARTS, COLS * DEPTH), in the order of fragments (see mma) or, LINES,
+// of quads of channels; size: of a part, which has zeros where nothing is
+template <int COLS, int PARTS, int DEPTH, bool LINES>
 __global__ void conv2d_reorder_kernel(float* out, const float* weight, Order order,
                                       Shape s, bool rounded, int size) {
     int i = blockIdx.x * blockDim.x + threadIdx.x, rest = i;
@@ -480,19 +483,41 @@ __global__ void conv2d_reorder_kernel(float* out, const float* weight, Order ord
         rest /= count;
         return at;
     };
-    int e = next(4), lane = next(32), k = next(2), m = next(COLS / 16);  // see mma
-    int c = lane % 4 * 4 + k * 2 + e / 2, c_out = filter_of(m, e % 2 * 8 + lane / 4);
+    int e = next(4), c, c_out;
+    if (LINES) {  // channels 2 i and 2 i + 1 are rows i and i + 8 of a warp's 16
+        int row = next(COLS);
+        c = next(DEPTH / 4) * 4 + e, c_out = row / 16 * 16 + row % 8 * 2 + row / 8 % 2;
+    } else {
+        int lane = next(32), k = next(2), m = next(COLS / 16);
+        c = lane % 4 * 4 + k * 2 + e / 2, c_out = filter_of(m, e % 2 * 8 + lane / 4);
+    }
     int tap = next(s.kH * s.kW);
-    c += next(cdiv(s.C, SLAB)) * SLAB, c_out += next(cdiv(s.C_out, COLS)) * COLS;
+    c += next(cdiv(s.C, DEPTH)) * DEPTH, c_out += next(cdiv(s.C_out, COLS)) * COLS;
     if (order.flipped) tap = s.kH * s.kW - 1 - tap;
     float x = 0.0f;
     if (c < s.C && c_out < s.C_out)
         x = weight[rest * order.group + c_out * order.c_out + c * order.c +
                    tap / s.kW * order.kh + tap % s.kW * order.kw];
-    constexpr int STEP = COLS * SLAB;
+    constexpr int STEP = COLS * DEPTH;
     out += int64_t(i / STEP) * STEP * PARTS + i % STEP;
     if (PARTS == 1) *out = rounded ? round_to_tf32(x) : x;
     else split(x, out[0], out[STEP]);
+}
+
+template <int COLS, int PARTS, int DEPTH, bool LINES>
+static Tensor put_in_order(const Tensor& weight, Order order, Shape s, bool rounded) {
+    int64_t size = int64_t(s.groups) * cdiv(s.C_out, COLS) * COLS * cdiv(s.C, DEPTH) *
+                   DEPTH * s.kH * s.kW;
+    TORCH_CHECK(size <= INT_MAX - 256, "weight: expected less than 2^31 numbers with ",
+                COLS, " filters and ", DEPTH, " channels filled up, got ",
+                weight.sizes());
+    Tensor out = torch::empty({PARTS * size}, weight.options());
+    if (size == 0) return out;
+    conv2d_reorder_kernel<COLS, PARTS, DEPTH, LINES>
+        <<<cdiv(size, 256), 256, 0, getCurrentCUDAStream()>>>(
+            out.data_ptr<float>(), weight.data_ptr<float>(), order, s, rounded, size);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    return out;
 }
 
 static int attribute(cudaDeviceAttr which, const Tensor& x) {
@@ -506,6 +531,13 @@ static int64_t shared_for(int blocks, const Tensor& x) {
     int64_t all = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor, x);
     int64_t most = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, x);
     return std::min(most, std::max<int64_t>(all / blocks - 2048, 48 * 1024));
+}
+
+static Divisor divisor_by(int by) {
+    Divisor d;
+    while (1ll << (d.shift - 31) < by) d.shift++;
+    d.factor = unsigned(((1ull << d.shift) + by - 1) / by);
+    return d;
 }
 
 // The cheapest tiling whose ring of windows takes at most so many floats: multiplying
@@ -535,34 +567,17 @@ static Tiling find_tiling(const Shape& s, int tile, int64_t floats, int ahead) {
         best = {width, int(strips), int(tiles), int(cols), int(pitch), int(ring)};
         best_cost = cost;
     }
-    auto divisor = [](int by) {
-        Divisor d;
-        while (1ll << (d.shift - 31) < by) d.shift++;
-        d.factor = unsigned(((1ull << d.shift) + by - 1) / by);
-        return d;
-    };
-    best.by_width = divisor(best.width), best.by_cols = divisor(std::max(best.cols, 1));
-    best.by_H_out = divisor(s.H_out), best.by_height = divisor(s.height());
+    best.by_width = divisor_by(best.width), best.by_H_out = divisor_by(s.H_out);
+    best.by_cols = divisor_by(std::max(best.cols, 1));
+    best.by_height = divisor_by(s.height());
     return best;
 }
 
 template <int PIXELS, int COLS, int PARTS>
 static void launch(Tensor out, View inp, Tensor weight, Order order, const float* bias,
                    Shape s) {
-    auto stream = getCurrentCUDAStream();
     bool rounded = attribute(cudaDevAttrComputeCapabilityMajor, out) >= 8;
-    int64_t size = int64_t(s.groups) * cdiv(s.C_out, COLS) * COLS * cdiv(s.C, SLAB) *
-                   SLAB * s.kH * s.kW;
-    TORCH_CHECK(size <= INT_MAX - 256, "weight: expected less than 2^31 numbers with ",
-                COLS, " filters and ", SLAB, " channels filled up, got ",
-                weight.sizes());
-    Tensor ordered = torch::empty({PARTS * size}, weight.options());
-    if (size) {
-        conv2d_reorder_kernel<COLS, PARTS><<<cdiv(size, 256), 256, 0, stream>>>(
-            ordered.data_ptr<float>(), weight.data_ptr<float>(), order, s, rounded,
-            size);
-        C10_CUDA_KERNEL_LAUNCH_CHECK();
-    }
+    Tensor ordered = put_in_order<COLS, PARTS, SLAB, false>(weight, order, s, rounded);
     int64_t floats = STAGES * PARTS * COLS * SLAB;  // of weight
     int64_t most = shared_for(BLOCKS<PIXELS, COLS, PARTS>, out) / 4 - floats;
     // the rest: pixels
@@ -575,16 +590,605 @@ static void launch(Tensor out, View inp, Tensor weight, Order order, const float
     auto kernel = conv2d_kernel<PIXELS, COLS, PARTS>;
     C10_CUDA_CHECK(cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    kernel<<<grid, THREADS, bytes, stream>>>(out.data_ptr<float>(), inp,
-                                             ordered.data_ptr<float>(), bias, s, t);
+    kernel<<<grid, THREADS, bytes, getCurrentCUDAStream()>>>(
+        out.data_ptr<float>(), inp, ordered.data_ptr<float>(), bias, s, t);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
+
+// ---- sm_90: wgmma and TMA
+#ifdef __CUDACC_VER_MAJOR__  // nvcc; other compilers do not know them
+#include <cuda.h>
+
+constexpr int WARPGROUP = 128;  // threads: four warps
+constexpr int CONSUMERS = 2;    // warpgroups that multiply; one more brings, and splits
+constexpr int ROWS = 64;        // filters of a tile: rows of wgmma
+constexpr int SPLITTERS = 96;   // threads that split windows; a last warp brings weight
+constexpr int MOST_WINDOWS = 4, WEIGHT_STAGES = 8;
+constexpr int TAPS = 3;  // of three products that tensor cores add up
+
+// How tiles are multiplied: COLS places for each warpgroup
+template <int COLS, int PARTS> struct Way {
+    static constexpr int TILE = CONSUMERS * COLS;
+    static constexpr int DEPTH = 32 / PARTS;  // channels of a window
+    static constexpr int STEP = PARTS * ROWS * DEPTH;  // floats of weight, for a tap
+    static constexpr int BYTES = 1024 + 4 * WEIGHT_STAGES * STEP + 8 * TILE;
+};
+
+// The pixels of out as places on a line: row after row, image after image, `pitch`
+// places a row and `height` rows an image, of which some are no pixel of out. From a
+// place to where its tap is, it is equally far for all places. A tile has TILE places
+// from anywhere on, and needs the whole rows of inp that its taps reach.
+struct Line {
+    int width, strips;  // columns of out; each strip has a line of its own
+    int pitch, height;
+    bool border;  // a window has all rows that taps reach; else each tap has its own
+    int rows;     // of a window
+    int ring;     // windows in shared memory
+    int tiles;    // of a strip
+    int count;    // tiles, of all strips, groups and filters
+    Divisor by_pitch, by_height;
+    // floats of a window: the swizzle's pattern is 1,024 bytes or half of that
+    __host__ __device__ int size(int depth) const {
+        return cdiv(rows * pitch * depth, 256) * 256;
+    }
+};
+
+struct Tile { int first, x0, group, filter; };  // first: place; filter: of the group
+
+static __device__ Tile find_tile(const Shape& s, const Line& l, int i, int places) {
+    int across = cdiv(s.C_out, ROWS), filter = i % across * ROWS;
+    int group = i / across % s.groups;
+    i /= across * s.groups;
+    return {i % l.tiles * places, i / l.tiles * l.width, group, filter};
+}
+
+static __device__ unsigned shared_at(const void* p) {
+    return __cvta_generic_to_shared(p);
+}
+
+// An mbarrier: a phase ends when all that were told of have arrived, threads and bytes.
+struct Barrier {
+    uint64_t state;
+    __device__ void init(int threads) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+                     :: "r"(shared_at(this)), "r"(threads));
+    }
+    __device__ void arrive() {
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
+                     :: "r"(shared_at(this)) : "memory");
+    }
+    __device__ void arrive_and_expect(int bytes) {
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                     :: "r"(shared_at(this)), "r"(bytes) : "memory");
+    }
+    __device__ void wait(int phase) {  // until it has ended
+        asm volatile("{ .reg .pred done;\nAGAIN:\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                     "@!done bra AGAIN; }"
+                     :: "r"(shared_at(this)), "r"(phase) : "memory");
+    }
+};
+
+// Where one is in a ring of stages; phase: of their barriers.
+struct Turn {
+    int stage = 0, phase = 0;
+    __device__ void next(int stages) {
+        if (++stage == stages) stage = 0, phase ^= 1;
+    }
+};
+
+static __device__ void warpgroup_sync() {  // barrier 0 is __syncthreads()
+    asm volatile("bar.sync %0, 128;" :: "r"(1 + threadIdx.x / WARPGROUP) : "memory");
+}
+
+// What a block has in shared memory, and the barriers of both rings. A window is
+// brought, and in three products split, before it is full.
+struct Stages {
+    float *windows, *weights;
+    Barrier *brought, *full, *empty, *weight_full, *weight_empty;
+};
+
+// What wgmma is told of its operands. Weight: rows of 16 bytes, 8 of which are 128
+// bytes; a row's next 16 bytes are ROWS rows on. A window: rows, its pixels, of 64 or
+// 128 bytes, swizzled by address, so that it may begin at any of them.
+static __device__ uint64_t describe_weight(unsigned at) {
+    return (at & 0x3ffff) >> 4 | uint64_t(ROWS * 16 >> 4) << 16 |
+           uint64_t(128 >> 4) << 32;
+}
+
+template <int DEPTH> __device__ uint64_t describe_window(unsigned at) {
+    return (at & 0x3ffff) >> 4 | uint64_t(1) << 16 | uint64_t(DEPTH * 32 >> 4) << 32 |
+           uint64_t(DEPTH == 32 ? 1 : 2) << 62;
+}
+
+#define REGISTERS_64 \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, " \
+    "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, " \
+    "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, " \
+    "%58, %59, %60, %61, %62, %63"
+#define REGISTERS_80 REGISTERS_64 ", %64, %65, %66, %67, %68, %69, %70, %71, " \
+    "%72, %73, %74, %75, %76, %77, %78, %79"
+#define REGISTERS_112 REGISTERS_80 ", %80, %81, %82, %83, %84, %85, %86, %87, " \
+    "%88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, " \
+    "%102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
+#define REGISTERS_128 REGISTERS_112 ", %112, %113, %114, %115, %116, %117, %118, " \
+    "%119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define SUMS_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
+    "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define SUMS_16(i) SUMS_8(i), SUMS_8(i + 8)
+#define SUMS_64 SUMS_16(0), SUMS_16(16), SUMS_16(32), SUMS_16(48)
+#define SUMS_112 SUMS_64, SUMS_16(64), SUMS_16(80), SUMS_16(96)
+#define WGMMA(COLS, REGISTERS, A, B, ADD, ...) \
+    asm volatile("{ .reg .pred add;\n setp.ne.b32 add, " ADD ", 0;\n" \
+                 "wgmma.mma_async.sync.aligned.m64n" COLS "k8.f32.tf32.tf32 " \
+                 REGISTERS "}, " A ", " B ", add, 1, 1; }" \
+                 : __VA_ARGS__ : "l"(a), "l"(b), "r"(int(add)))
+
+// d, a warpgroup's 64 rows and COLS columns = add ? d + a b : a b; 8 channels
+template <int COLS>
+__device__ void wgmma(float (&d)[COLS / 2], uint64_t a, uint64_t b, bool add) {
+    if constexpr (COLS == 256)
+        WGMMA("256", REGISTERS_128, "%128", "%129", "%130", SUMS_112, SUMS_16(112));
+    else if constexpr (COLS == 224)
+        WGMMA("224", REGISTERS_112, "%112", "%113", "%114", SUMS_112);
+    else if constexpr (COLS == 160)
+        WGMMA("160", REGISTERS_80, "%80", "%81", "%82", SUMS_64, SUMS_16(64));
+    else
+        WGMMA("128", REGISTERS_64, "%64", "%65", "%66", SUMS_64);
+}
+
+// the high parts in the place of a window, the low ones behind it
+static __device__ void split_window(float* window, int size) {
+#pragma unroll 2
+    for (int i = threadIdx.x % WARPGROUP * 4; i < size; i += SPLITTERS * 4) {
+        float4* at = reinterpret_cast<float4*>(window + i);
+        float4 four = *at;
+        float x[4] = {four.x, four.y, four.z, four.w}, low[4];
+        for (int e = 0; e < 4; e++) split(x[e], x[e], low[e]);
+        *at = {x[0], x[1], x[2], x[3]};
+        at[size / 4] = {low[0], low[1], low[2], low[3]};
+    }
+}
+
+// A row of a window: `pitch` pixels, DEPTH channels from c on; zeros outside of inp
+static __device__ void copy_row(float* to, const CUtensorMap& map, Barrier& brought,
+                                int c, int group, int x, int y, int n) {
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier"
+                 "::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6, %7}], [%2];"
+                 :: "r"(shared_at(to)), "l"(&map), "r"(shared_at(&brought)), "r"(c),
+                 "r"(group), "r"(x), "r"(y), "r"(n) : "memory");
+}
+
+// The filters of each tile, tap by tap, as soon as a stage is empty: one thread
+template <int COLS, int PARTS>
+__device__ void bring_weight(const Stages& at, const float* weight, const Shape& s,
+                             const Line& l) {
+    using W = Way<COLS, PARTS>;
+    int taps = s.kH * s.kW, slabs = cdiv(s.C, W::DEPTH), across = cdiv(s.C_out, ROWS);
+    Turn turn;
+    for (int i = blockIdx.x; i < l.count; i += gridDim.x) {
+        Tile tile = find_tile(s, l, i, W::TILE);
+        int64_t first = (tile.group * across + tile.filter / ROWS) * slabs * taps;
+        for (int k = 0; k < slabs * taps; k++, turn.next(WEIGHT_STAGES)) {
+            int step = l.border ? k : k % slabs * taps + k / slabs;
+            at.weight_empty[turn.stage].wait(turn.phase ^ 1);
+            at.weight_full[turn.stage].arrive_and_expect(W::STEP * 4);
+            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier"
+                         "::complete_tx::bytes [%0], [%1], %2, [%3];"
+                         :: "r"(shared_at(at.weights + turn.stage * W::STEP)),
+                         "l"(weight + (first + step) * W::STEP), "n"(W::STEP * 4),
+                         "r"(shared_at(at.weight_full + turn.stage)) : "memory");
+        }
+    }
+}
+
+// Windows, as soon as one is empty: a warp copies their rows, each lane some. In three
+// products it and two more warps split what was brought.
+template <int COLS, int PARTS>
+__device__ void bring_windows(const Stages& at, const CUtensorMap& map, const Shape& s,
+                              const Line& l) {
+    using W = Way<COLS, PARTS>;
+    int slabs = cdiv(s.C, W::DEPTH), size = l.size(W::DEPTH), behind = 0;
+    int count = l.border ? slabs : slabs * s.kH * s.kW;
+    int lane = threadIdx.x % 32;
+    bool copies = threadIdx.x % WARPGROUP < 32;
+    Turn turn, done;
+    auto finish = [&] {
+        at.brought[done.stage].wait(done.phase);
+        split_window(at.windows + done.stage * PARTS * size, size);
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        at.full[done.stage].arrive();
+        done.next(l.ring), behind--;
+    };
+    for (int i = blockIdx.x; i < l.count; i += gridDim.x) {
+        Tile tile = find_tile(s, l, i, W::TILE);
+        int first = l.by_pitch.divide(tile.first);
+        for (int e = 0; e < count; e++, turn.next(l.ring)) {
+            int slab = l.border ? e : e % slabs, tap = l.border ? 0 : e / slabs;
+            int kh = tap / s.kW * s.dilation_h, kw = tap % s.kW * s.dilation_w;
+            int x = tile.x0 * s.stride_w + kw - s.padding_w;
+            if (copies) {
+                at.empty[turn.stage].wait(turn.phase ^ 1);
+                if (lane == 0)
+                    at.brought[turn.stage].arrive_and_expect(l.rows * l.pitch *
+                                                          W::DEPTH * 4);
+                __syncwarp();  // all bytes are expected before one comes
+            }
+            float* to = at.windows + turn.stage * PARTS * size;
+            for (int r = lane; copies && r < l.rows; r += 32) {
+                int n = l.by_height.divide(first + r), y = first + r - n * l.height;
+                copy_row(to + r * l.pitch * W::DEPTH, map, at.brought[turn.stage],
+                         slab * W::DEPTH, tile.group, x,
+                         y * s.stride_h + kh - s.padding_h, n);
+            }
+            // a window is split when the next ones are on their way
+            if (PARTS == 2 && ++behind > l.ring - 2) finish();
+        }
+    }
+    while (PARTS == 2 && behind > 0) finish();
+}
+
+// where the pixels of a warpgroup's places are in out; -1: not in out
+template <int COLS>
+__device__ void find_spots(int64_t* spots, const Shape& s, const Line& l,
+                           const Tile& tile, int first, bool channels_last) {
+    int64_t channels = int64_t(s.groups) * s.C_out, plane = int64_t(s.H_out) * s.W_out;
+    for (int p = threadIdx.x % WARPGROUP; p < COLS; p += WARPGROUP) {
+        int row = l.by_pitch.divide(first + p), n = l.by_height.divide(row);
+        int y = row - n * l.height, right = first + p - row * l.pitch;
+        int x = tile.x0 + right;
+        int64_t pixel = int64_t(y) * s.W_out + x;
+        bool inside = n < s.N && y < s.H_out && right < l.width && x < s.W_out;
+        spots[p] = inside ? n * plane * channels +
+                            pixel * (channels_last ? channels : 1) : -1;
+    }
+}
+
+// Out, and bias if there is one. A lane's element 4 j + 2 h + e is place 8 j +
+// lane % 4 * 2 + e of channel lane / 4 * 2 + h of its warp's 16: see line_row_of
+template <int COLS>
+__device__ void write_sums(float* out, const float (&sums)[COLS / 2],
+                           const int64_t* spots, const float* bias, const Shape& s,
+                           const Tile& tile, bool channels_last) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x % WARPGROUP / 32;
+    int c = tile.filter + warp * 16 + lane / 4 * 2, left = s.C_out - c;
+    int64_t plane = int64_t(s.H_out) * s.W_out, across = channels_last ? 1 : plane;
+    c += tile.group * s.C_out;
+    float first = bias && left > 0 ? bias[c] : 0, next = bias && left > 1 ? bias[c + 1]
+                                                                          : 0;
+    bool even = channels_last ? s.C_out % 2 == 0 : plane % 2 == 0;
+    out += c * across;
+    auto store = [&](int64_t at, float x, float y) {  // two neighbours
+        *reinterpret_cast<float2*>(out + at) = {x, y};
+    };
+#pragma unroll
+    for (int j = 0; j < COLS / 8; j++) {
+        auto two = *reinterpret_cast<const longlong2*>(spots + 8 * j + lane % 4 * 2);
+        int64_t at[2] = {two.x, two.y};
+        float a[2] = {sums[4 * j] + first, sums[4 * j + 1] + first};
+        float b[2] = {sums[4 * j + 2] + next, sums[4 * j + 3] + next};
+        if (!channels_last && even && at[0] >= 0 && at[0] % 2 == 0 &&
+            at[1] == at[0] + 1) {
+            if (left > 0) store(at[0], a[0], a[1]);
+            if (left > 1) store(at[0] + plane, b[0], b[1]);
+            continue;
+        }
+        for (int e = 0; e < 2; e++) {
+            if (at[e] < 0 || left <= 0) continue;
+            if (channels_last && even) store(at[e], a[e], b[e]);
+            else {
+                out[at[e]] = a[e];
+                if (left > 1) out[at[e] + across] = b[e];
+            }
+        }
+    }
+}
+
+// d (+)= filters of one tap times COLS places of a window, in PARTS
+template <int COLS, int PARTS>
+__device__ void multiply_tap(float (&d)[COLS / 2], unsigned weight, unsigned window,
+                             int size, bool add) {
+    using W = Way<COLS, PARTS>;
+#pragma unroll
+    for (int product = PARTS == 2 ? 0 : 2; product < 3; product++)  // low ones first
+#pragma unroll
+        for (int k = 0; k < W::DEPTH / 8; k++) {
+            unsigned a = weight + (product == 1 ? ROWS * W::DEPTH * 4 : 0) +
+                         k * ROWS * 32;
+            unsigned b = window + (product == 0 ? size * 4 : 0) + k * 32;
+            bool first = product + k == (PARTS == 2 ? 0 : 2);
+            wgmma<COLS>(d, describe_weight(a), describe_window<W::DEPTH>(b),
+                        add || !first);
+        }
+}
+
+// sums = the filters times a warpgroup's places of a tile, from `place` in its windows
+// on. Tensor cores round down: in three products, others add up what they multiply.
+template <int COLS, int PARTS>
+__device__ void multiply_tile(float (&d)[COLS / 2],
+                              float (&sums)[PARTS == 2 ? COLS / 2 : 1],
+                              const Stages& at, Turn& turn, Turn& weight, int place,
+                              const Shape& s, const Line& l) {
+    using W = Way<COLS, PARTS>;
+    int slabs = cdiv(s.C, W::DEPTH), size = l.size(W::DEPTH), read = -1, held = 0;
+    int taps = l.border ? s.kH * s.kW : 1, count = slabs * s.kH * s.kW / taps;
+    bool tells = threadIdx.x % WARPGROUP == 0;
+    Turn oldest = weight;  // stage that is held
+    auto release = [&](int left) {
+        for (; held > left; held--, oldest.next(WEIGHT_STAGES))
+            if (tells) at.weight_empty[oldest.stage].arrive();
+        if (tells && read >= 0) at.empty[read].arrive();
+        read = -1;
+    };
+    for (int e = 0; e < count; e++, turn.next(l.ring)) {
+        at.full[turn.stage].wait(turn.phase);
+        unsigned window = shared_at(at.windows + turn.stage * PARTS * size);
+        for (int tap = 0; tap < taps; tap++, weight.next(WEIGHT_STAGES)) {
+            int down = tap / s.kW * s.dilation_h, right = tap % s.kW * s.dilation_w;
+            at.weight_full[weight.stage].wait(weight.phase);
+            unsigned a = shared_at(at.weights + weight.stage * W::STEP);
+            unsigned b = window + (place + down * l.pitch + right) * W::DEPTH * 4;
+            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+            bool add = PARTS == 1 ? e + tap > 0 : tap % TAPS > 0;
+            multiply_tap<COLS, PARTS>(d, a, b, size, add);
+            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+            held++;
+            if constexpr (PARTS == 1) {
+                asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+                release(1);  // what has been multiplied
+            } else {
+                if ((tap + 1) % TAPS > 0 && tap + 1 < taps) continue;
+                asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+                release(0);
+#pragma unroll
+                for (int i = 0; i < COLS / 2; i++) sums[i] += d[i];
+            }
+        }
+        read = turn.stage;
+        if (PARTS == 2) release(0);
+    }
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    release(0);
+}
+
+// A warpgroup: multiplies and stores its places of each tile.
+template <int COLS, int PARTS>
+__device__ void consume(float* out, const Stages& at, int64_t* spots, const float* bias,
+                        bool channels_last, const Shape& s, const Line& l) {
+    int group = threadIdx.x / WARPGROUP;
+    Turn turn, weight;
+    for (int i = blockIdx.x; i < l.count; i += gridDim.x) {
+        Tile tile = find_tile(s, l, i, CONSUMERS * COLS);
+        int place = tile.first + group * COLS;
+        warpgroup_sync();  // the spots of the tile before have been read
+        find_spots<COLS>(spots, s, l, tile, place, channels_last);
+        place -= l.by_pitch.divide(tile.first) * l.pitch;
+        float d[COLS / 2], sums[PARTS == 2 ? COLS / 2 : 1] = {};
+        multiply_tile<COLS, PARTS>(d, sums, at, turn, weight, place, s, l);
+        warpgroup_sync();  // the spots are known
+        if constexpr (PARTS == 1)
+            write_sums<COLS>(out, d, spots, bias, s, tile, channels_last);
+        else write_sums<COLS>(out, sums, spots, bias, s, tile, channels_last);
+    }
+}
+
+template <int COLS, int PARTS>
+__global__ void __launch_bounds__((CONSUMERS + 1) * WARPGROUP, 1)
+conv2d_wgmma_kernel(float* out, const __grid_constant__ CUtensorMap map,
+                    const float* weight, const float* bias, bool channels_last,
+                    const __grid_constant__ Shape s, const __grid_constant__ Line l) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    using W = Way<COLS, PARTS>;
+    __shared__ Barrier brought[MOST_WINDOWS], ready[MOST_WINDOWS], empty[MOST_WINDOWS];
+    __shared__ Barrier weight_full[WEIGHT_STAGES], weight_empty[WEIGHT_STAGES];
+    extern __shared__ unsigned char memory[];
+    auto begin = memory + (1024 - shared_at(memory) % 1024) % 1024;
+    float* windows = reinterpret_cast<float*>(begin);
+    float* weights = windows + l.ring * PARTS * l.size(W::DEPTH);
+    auto spots = reinterpret_cast<int64_t*>(weights + WEIGHT_STAGES * W::STEP);
+    Stages at = {windows, weights, brought, PARTS == 2 ? ready : brought, empty,
+                 weight_full, weight_empty};
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < MOST_WINDOWS; i++)
+            brought[i].init(1), ready[i].init(SPLITTERS), empty[i].init(CONSUMERS);
+        for (int i = 0; i < WEIGHT_STAGES; i++)
+            weight_full[i].init(1), weight_empty[i].init(CONSUMERS);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();  // all barriers are there before one is used
+    int group = threadIdx.x / WARPGROUP, thread = threadIdx.x % WARPGROUP;
+    if (group < CONSUMERS) {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
+        consume<COLS, PARTS>(out, at, spots + group * COLS, bias, channels_last, s, l);
+    } else {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 88;");
+        if (thread < (PARTS == 2 ? SPLITTERS : 32))
+            bring_windows<COLS, PARTS>(at, map, s, l);
+        else if (thread == SPLITTERS) bring_weight<COLS, PARTS>(at, weight, s, l);
+    }
+#endif
+}
+
+// out (N, pixels, groups, C padded to width) = inp, of which pixels and channels are so
+// far apart. A block: 32 x 8 threads for 32 pixels and channels
+static __global__ void conv2d_copy_kernel(float* out, const float* inp, int C,
+                                          int width, int groups, int pixels,
+                                          int64_t pixel_step, int64_t c_step) {
+    __shared__ float tile[32][33];
+    int across = cdiv(pixels, 32), down = cdiv(width, 32), rest = blockIdx.x;
+    int p0 = rest % across * 32, c0 = rest / across % down * 32;
+    int64_t image = rest / across / down;  // and group
+    inp += image / groups * groups * C * pixels + image % groups * C * c_step;
+#pragma unroll
+    for (int i = 0; i < 32; i += 8) {
+        int c = c0 + threadIdx.y + i, p = p0 + threadIdx.x;
+        float& to = tile[threadIdx.y + i][threadIdx.x];
+        to = c < C && p < pixels ? inp[c * c_step + p * pixel_step] : 0.0f;
+    }
+    __syncthreads();  // the tile is complete
+    out += (image / groups * pixels * groups + image % groups) * width;
+#pragma unroll
+    for (int i = 0; i < 32; i += 8) {
+        int c = c0 + threadIdx.x, p = p0 + threadIdx.y + i;
+        float from = tile[threadIdx.x][threadIdx.y + i];
+        if (c < width && p < pixels) out[int64_t(p) * groups * width + c] = from;
+    }
+}
+
+// TMA's view of images (N, H, W, groups, C padded to width), in boxes of a window's row
+static CUtensorMap map_of(const float* images, int width, const Shape& s, const Line& l,
+                          int depth) {
+    static auto encode = [] {
+        void* found = nullptr;
+        cudaDriverEntryPointQueryResult state;
+#if CUDART_VERSION >= 12050
+        C10_CUDA_CHECK(cudaGetDriverEntryPointByVersion(
+            "cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &state));
+#else
+        C10_CUDA_CHECK(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found,
+                                               cudaEnableDefault, &state));
+#endif
+        return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
+    }();
+    using Size = cuuint64_t;
+    CUtensorMap map;
+    Size sizes[] = {Size(width), Size(s.groups), Size(s.W), Size(s.H), Size(s.N)};
+    Size strides[] = {4 * sizes[0], 0, 0, 0};  // bytes; a pixel, a row, an image
+    for (int i = 1; i < 4; i++) strides[i] = strides[i - 1] * sizes[i];
+    auto step = cuuint32_t(s.stride_w), box_width = cuuint32_t(l.pitch) * step;
+    cuuint32_t box[] = {cuuint32_t(depth), 1, box_width, 1, 1};
+    cuuint32_t steps[] = {1, 1, step, 1, 1};
+    auto swizzle = depth == 32 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B;
+    auto result = encode(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 5,
+                         const_cast<float*>(images), sizes, strides, box, steps,
+                         CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                         CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    TORCH_CHECK(result == CUDA_SUCCESS, "cuTensorMapEncodeTiled: error ", int(result));
+    return map;
+}
+
+// The fastest line for tiles of a way, by a rough count of clocks; < 0: none fits
+template <int COLS, int PARTS>
+static double find_line(const Shape& s, const Tensor& x, Line& best) {
+    using W = Way<COLS, PARTS>;
+    int64_t blocks = attribute(cudaDevAttrMultiProcessorCount, x);
+    int64_t bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, x) - 1024;
+    int64_t taps = s.kH * s.kW, slabs = cdiv(s.C, W::DEPTH);
+    double best_cost = -1;
+    auto consider = [&](int64_t width, int64_t pitch, int64_t height, bool border) {
+        if (W::DEPTH == 16) pitch += pitch % 2;  // rows begin at multiples of 128 bytes
+        int64_t span = border ? (s.window_h() - 1) * pitch + s.window_w() - 1 : 0;
+        int64_t common = W::TILE, rest = pitch;  // common: their greatest divisor
+        while (rest > 0) std::swap(common %= rest, rest);
+        // a tile begins up to pitch - common places behind the begin of a row
+        int64_t rows = cdiv(W::TILE + span + pitch - common, pitch);
+        int64_t places = s.N * height * pitch, tiles = cdiv(places, W::TILE);
+        int64_t strips = cdiv(s.W_out, width);
+        int64_t count = tiles * strips * s.groups * cdiv(s.C_out, ROWS);
+        if (pitch * s.stride_w > 256 || rows * pitch > 2048 ||
+            std::max(places + 4096, count + blocks * 2) > INT_MAX) return;
+        Line l = {int(width), int(strips), int(pitch), int(height), border, int(rows),
+                  0, int(tiles), int(count)};
+        l.ring = std::min<int64_t>((bytes - W::BYTES) / (l.size(W::DEPTH) * 4 * PARTS),
+                                   MOST_WINDOWS);
+        if (l.ring < 2) return;
+        // in clocks; copies take one for 14 bytes, and 24 for a row
+        double multiplies = W::TILE * taps * W::DEPTH / 16 * (PARTS == 2 ? 3.5 : 1.1);
+        double copies = W::STEP * 4 * taps / 14.0 + (border ? 1 : taps) *
+                        (l.size(W::DEPTH) * 4 / 14.0 + rows * 24);
+        double cost = cdiv(count, blocks) * (slabs * std::max(multiplies, copies) +
+                                             4000);
+        if (best_cost < 0 || cost < best_cost) best_cost = cost, best = l;
+    };
+    if (s.stride_h == 1 && s.stride_w == 1) {
+        // zeros behind a row or an image are those before the next one, too
+        int above = std::max(s.padding_h, 0), left = std::max(s.padding_w, 0);
+        int height = std::max({s.H_out, s.H + above,
+                               s.H_out + s.window_h() - 1 - above});
+        consider(s.W_out, std::max({s.W_out, s.W + left,
+                                    s.W_out + s.window_w() - 1 - left}), height, true);
+        for (int strips = 2; strips <= std::min(s.W_out, 64); strips++) {
+            int width = cdiv(s.W_out, strips);
+            consider(width, width + s.window_w() - 1, height, true);
+        }
+    }
+    for (int strips = 1; strips <= std::min(s.W_out, 64); strips++) {
+        int width = cdiv(s.W_out, strips);
+        consider(width, width, s.H_out, false);
+    }
+    best.by_pitch = divisor_by(best.pitch), best.by_height = divisor_by(best.height);
+    return best_cost;
+}
+
+template <int COLS, int PARTS>
+static void launch_wgmma(Tensor out, View inp, Tensor weight, Order order,
+                         const float* bias, Shape s, Line l) {
+    using W = Way<COLS, PARTS>;
+    auto stream = getCurrentCUDAStream();
+    Tensor ordered =
+        put_in_order<ROWS, PARTS, W::DEPTH, true>(weight, order, s, true);
+    Tensor copy;
+    int width = cdiv(s.C, 4) * 4, pixels = s.H * s.W;
+    if (!inp.quads) {
+        copy = torch::empty({int64_t(s.N) * pixels * s.groups * width}, out.options());
+        int64_t grid = int64_t(s.N) * s.groups * cdiv(width, 32) * cdiv(pixels, 32);
+        int64_t pixel_step = inp.channels_last ? inp.C : 1;
+        conv2d_copy_kernel<<<grid, dim3(32, 8), 0, stream>>>(
+            copy.data_ptr<float>(), inp.data, s.C, width, s.groups, pixels, pixel_step,
+            inp.channels_last ? 1 : pixels);
+        C10_CUDA_KERNEL_LAUNCH_CHECK();
+        inp.data = copy.data_ptr<float>();
+    }
+    int64_t bytes = W::BYTES + 4 * PARTS * l.ring * l.size(W::DEPTH);
+    auto kernel = conv2d_wgmma_kernel<COLS, PARTS>;
+    C10_CUDA_CHECK(cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    int grid = std::min(l.count, attribute(cudaDevAttrMultiProcessorCount, out));
+    kernel<<<grid, (CONSUMERS + 1) * WARPGROUP, bytes, stream>>>(
+        out.data_ptr<float>(), map_of(inp.data, width, s, l, W::DEPTH),
+        ordered.data_ptr<float>(), bias, inp.channels_last, s, l);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+// Whether it did, in the fastest of ways with so many COLS: in a build with wgmma, with
+// enough tiles, without zeros between the pixels of inp, and without a copy of inp for
+// one tap
+template <int PARTS, int... COLS>
+static bool convolve_wgmma(Tensor out, View inp, Tensor weight, Order order,
+                           const float* bias, Shape s) {
+    cudaFuncAttributes built;
+    C10_CUDA_CHECK(cudaFuncGetAttributes(&built, conv2d_wgmma_kernel<160, PARTS>));
+    bool spread = inp.spread_h > 1 || inp.spread_w > 1;
+    bool pays = inp.quads || s.kH * s.kW > 1;
+    if (built.sharedSizeBytes == 0 || spread || s.stride_w > 8 || s.C == 0 || !pays)
+        return false;
+    double best_cost = -1;
+    decltype(&launch_wgmma<160, PARTS>) best = nullptr;
+    Line line;
+    auto consider = [&](double cost, const Line& l, decltype(best) way) {
+        if (cost >= 0 && (!best || cost < best_cost))
+            best_cost = cost, best = way, line = l;
+    };
+    Line l;
+    (consider(find_line<COLS, PARTS>(s, out, l), l, launch_wgmma<COLS, PARTS>), ...);
+    if (!best || line.count * 2 < attribute(cudaDevAttrMultiProcessorCount, out))
+        return false;
+    best(out, inp, weight, order, bias, s, line);
+    return true;
+}
+#endif
 
 // out: the convolution of inp with weight, of which order says where it has what
 static void convolve(Tensor out, View inp, Tensor weight, Order order,
                      const float* bias, Shape s, bool tf32) {
     bool wide = s.C_out > 32;
     bool once = tf32 || attribute(cudaDevAttrComputeCapabilityMajor, out) < 8;
+#ifdef __CUDACC_VER_MAJOR__
+    if (once ? convolve_wgmma<1, 160, 224, 256>(out, inp, weight, order, bias, s)
+             : convolve_wgmma<2, 128, 160>(out, inp, weight, order, bias, s)) return;
+#endif
     auto kernel = once ? wide ? launch<32, 64, 1> : launch<32, 32, 1>
                        : wide ? launch<32, 64, 2> : launch<32, 32, 2>;
     kernel(out, inp, weight, order, bias, s);

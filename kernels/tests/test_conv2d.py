@@ -6,7 +6,7 @@ from torch.nn.functional import conv2d as conv2d_ref
 from torch.nn.grad import conv2d_input, conv2d_weight
 
 from helpers.checks import check_close
-from helpers.device import DEVICE
+from helpers.device import BACKEND, DEVICE
 from kernels.tests.contract import Case, floats, wrong
 
 LAST = torch.channels_last
@@ -175,6 +175,68 @@ def test_conv2d_is_exact_for_integers_of_11_bits(conv2d, tf32):
     assert torch.equal(
         dinp.double(), conv2d_input(inp.shape, weight.double(), (out // 2**7).double(), padding=1)
     )
+
+
+SM_90 = BACKEND == "cuda" and torch.cuda.get_device_capability() == (9, 0)
+LARGE = [  # enough tiles for wgmma; as SIZES
+    (40, 19, 61, 57, 70, 3, 3, *PLAIN),  # channels that fill no slab and no tile
+    (300, 32, 14, 15, 65, 3, 3, *PLAIN),  # tiles across many images
+    (200, 16, 29, 31, 300, 1, 1, (1, 1), (0, 0), (1, 1), 1),
+    (30, 36, 61, 57, 130, 3, 2, (1, 1), (1, 2), (1, 2), 2),
+    (16, 8, 130, 300, 7, 5, 5, (1, 1), (2, 2), (1, 1), 1),  # strips
+    (60, 40, 33, 35, 1, 3, 3, (1, 1), (0, 4), (2, 3), 1),  # a border beyond the filter
+    (20, 6, 64, 65, 12, 2, 4, (1, 1), (1, 1), (1, 1), 3),
+    (64, 24, 40, 41, 32, 7, 7, (1, 1), (15, 15), (5, 5), 1),  # a window for each tap
+]
+STRIDED = [  # forward only
+    (40, 36, 61, 57, 130, 3, 2, (2, 1), (1, 2), (1, 2), 2),
+    (64, 64, 56, 56, 64, 2, 2, (2, 2), (0, 0), (1, 1), 1),
+    (130, 20, 100, 101, 40, 3, 3, (3, 8), (1, 1), (2, 1), 1),
+]
+
+
+@pytest.mark.skipif(not SM_90, reason="what this tests is sm_90's")
+@pytest.mark.parametrize("tf32", [False, True])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, LAST], ids=str)
+@pytest.mark.parametrize("size", LARGE + STRIDED, ids=str)
+def test_wgmma_at_awkward_sizes(conv2d, size, layout, tf32):
+    for case in CASES[: 2 if size in LARGE else 1]:
+        made = case.arguments(*size, tf32)
+        image = next(iter(made))  # inp or dout
+        made[image] = made[image].contiguous(memory_format=layout)
+        function = getattr(conv2d, case.function)
+        with torch.profiler.profile() as profiled:
+            out = function(*made.values())
+        ran = any("conv2d_wgmma_kernel" in event.key for event in profiled.key_averages())
+        copied = layout != LAST or made[image].shape[1] // size[-1] % 4 > 0
+        assert ran != (copied and size[5:7] == (1, 1))  # for one tap a copy costs too much
+        assert out.is_contiguous(memory_format=layout)
+        exact = [x.double() if torch.is_tensor(x) else x for x in made.values()]
+        check_close(out, case.ref(*exact), **tolerance(*size, tf32))
+
+
+@pytest.mark.skipif(not SM_90, reason="what this tests is sm_90's")
+@pytest.mark.parametrize("tf32", [False, True])
+def test_wgmma_of_infinities_and_nan(conv2d, tf32):
+    """They spread as far as the filter, an infinity as itself."""
+    how = *map(list, PLAIN[:3]), 1, tf32
+    inp, weight = torch.rand(40, 16, 56, 56, device=DEVICE), floats(8, 16, 3, 3).abs() + 1
+    inp[3, 5, 20, 0], inp[7, 0, 55, 55], inp[9, 15, 0, 30] = torch.inf, torch.nan, -torch.inf
+    out = conv2d.conv2d_forward(inp, weight, inp.new_empty(0), *how)
+    want = conv2d_ref(inp.double(), weight.double(), padding=1)
+    assert torch.equal(out.isnan(), want.isnan())
+    assert torch.equal(out.isposinf(), want.isposinf())
+    assert torch.equal(out.isneginf(), want.isneginf())
+
+
+@pytest.mark.skipif(not SM_90, reason="what this tests is sm_90's")
+@pytest.mark.parametrize("tf32", [False, True])
+def test_wgmma_is_exact_for_integers_of_11_bits(conv2d, tf32):
+    inp = torch.randint(-2047, 2048, (64, 20, 39, 38), device=DEVICE).float()
+    weight = torch.randint(-3, 4, (9, 20, 3, 3), device=DEVICE).float()
+    how = *map(list, PLAIN[:3]), 1, tf32
+    out = conv2d.conv2d_forward(inp, weight, inp.new_empty(0), *how)
+    assert torch.equal(out.double(), conv2d_ref(inp.double(), weight.double(), padding=1))
 
 
 def test_conv2d_refuses_images_that_are_too_large(conv2d):
