@@ -525,7 +525,7 @@ fft_columns_kernel(float2* out, const float2* inp, int64_t inner, int period,
     for (int r = 0; r < Tile::V; r++) v[r] = inside ? inp[order[r]] : float2{};
     Tile::transform(v, fft_shared, lane, lane);
     if (!inside) return;
-    int turns = int(column);
+    int turns = period ? int(column) : 0;
     float angle = period ? (inverse ? 2.0f : -2.0f) / period : 0.0f;
 #pragma unroll
     for (int r = 0; r < Tile::V; r++) {
@@ -623,8 +623,8 @@ struct Side {
 // that are to be written as columns.
 struct Mixed {
     int n, width;
-    int64_t columns, tiles;  // of a row of tiles
-    int64_t rows = 1, outer = 1;
+    int64_t columns;
+    int tiles, rows = 1, outer = 1;  // tiles of a row of tiles, rows ...
     Side from, to;
     bool inverse, contiguous = false;  // contiguous: tile behind tile
     float scale, inverse_width;
@@ -738,19 +738,20 @@ fft_mixed_kernel(float2* out, const float2* inp, const __grid_constant__ Mixed x
     float2 *src = dst + x.values(), *roots = src + x.values();
     for (int p = 1; p < x.stages; p++)
         stage_roots(roots + x.stage[p].roots, x.stage[p]);
-    int64_t a_row = x.tiles * x.rows, all = a_row * x.outer;
+    int a_row = x.tiles * x.rows, all = a_row * x.outer;
     bool one_row = all == x.tiles;
     constexpr Radices ANY;
-    for (int64_t b = blockIdx.x; b < all; b += gridDim.x) {
-        int64_t row = one_row ? 0 : b / x.tiles, outer = one_row ? 0 : b / a_row;
-        int64_t tile = b - row * x.tiles, column = tile * x.width;
+    for (int b = blockIdx.x; b < all; b += gridDim.x) {
+        int row = one_row ? 0 : b / x.tiles, outer = one_row ? 0 : b / a_row;
+        int tile = b - row * x.tiles;
+        int64_t column = int64_t(tile) * x.width;
         row -= outer * x.rows;
         Corner corner = {
             inp + tile * x.from.tile + row * x.from.row + outer * x.from.outer,
             out + tile * x.to.tile + row * x.to.row + outer * x.to.outer, int(column),
             int(min(int64_t(x.width), x.columns - column))};
         stage_of<FIRST>(ANY, x, x.stage[0], corner, dst, src, roots);
-        if (x.contiguous && b + gridDim.x < all) {
+        if (x.contiguous && b + int(gridDim.x) < all) {
             int64_t ahead = gridDim.x * x.from.tile, left = (x.columns - column) * x.n;
             prefetch(corner.inp + ahead, min(x.from.tile, left - ahead));
         }
@@ -1039,8 +1040,8 @@ static void launch_mixed(float2* out, const float2* inp, const Mixed& x) {
         if (cost < least) least = cost, threads = t, blocks = held;
     }
     blocks *= attribute(cudaDevAttrMultiProcessorCount);
-    launch(fft_mixed_kernel, std::min(blocks, x.tiles * x.rows * x.outer), threads,
-           x.bytes(), out, inp, x);
+    int64_t tiles = int64_t(x.tiles) * x.rows * x.outer;
+    launch(fft_mixed_kernel, std::min(blocks, tiles), threads, x.bytes(), out, inp, x);
 }
 
 // Rows, if shared memory holds them
