@@ -3,12 +3,12 @@
 // Discrete Fourier transforms, X[k] = sum over j of x[j] exp(-2 pi i j k / n), of any
 // length: of rows (..., n) and images (..., H, W), complex64, contiguous; the inverse
 // ones divide by n. Of real rows, float32, the n / 2 + 1 first values; irfft is given
-// those and n. Sizes below 2^31. Powers of 2 are fast; other products of 2, 3, 5 and 7
-// take one pass if a row fits into shared memory twice, and else one a factor; any
-// other length is computed by three transforms of a power of 2 (Bluestein).
+// those and n. Sizes below 2^31. Powers of 2 are fastest. Other products of 2, 3, 5, 7
+// and 11 take one pass if shared memory holds a row twice, and else two or three; any
+// other length is computed by three transforms of a longer one (Bluestein).
 // Moves 16 bytes a complex value up to n = 8192, and at 16384 where a block may have
-// 218 KB of shared memory; 32 up to 2^20 and for images, 48 up to 2^27. rfft: half of
-// that up to n = 8192.
+// 210 KB of shared memory; 32 up to 2^20 and for images, else 48. rfft: half of that up
+// to n = 8192.
 // Scratch memory: as much as the result, where there is more than one pass; with
 // Bluestein, and for real rows that take more than one, 128 MB or two rows.
 // Notebook: 11c_fast_fft. Own code; Stockham's order as in Govindaraju et al.,
@@ -28,6 +28,8 @@
 #include <cuda_pipeline_primitives.h>
 #include <torch/types.h>
 #include <algorithm>
+#include <cmath>
+#include <utility>
 using c10::cuda::CUDAGuard, c10::cuda::getCurrentCUDAStream, torch::Tensor;
 
 static __host__ __device__ constexpr int64_t cdiv(int64_t a, int64_t b) {
@@ -47,50 +49,65 @@ static __device__ float2 operator*(float2 a, float2 b) {
 }
 static __device__ float2 conj(float2 a) { return {a.x, -a.y}; }
 
-// a exp(-2 pi i x / 32); a constant x costs nothing to look up
-static __device__ __forceinline__ float2 turned(float2 a, int x) {
-    const float COS[] = {1.0f, 0.980785280f, 0.923879533f, 0.831469612f, 0.707106781f,
-                         0.555570233f, 0.382683432f, 0.195090322f, 0.0f};
-    if (x & 16) a = {-a.x, -a.y}, x -= 16;
-    if (x & 8) a = {a.y, -a.x}, x -= 8;
-    return x == 0 ? a : a * float2{COS[x], -COS[8 - x]};
+// exp(-2 pi i j / R), computed by the compiler
+template <int R> struct Circle {
+    float x[R] = {}, y[R] = {};
+    __host__ __device__ constexpr Circle() {
+        for (int j = 0; j < R; j++) {
+            double angle = 6.283185307179586 * (2 * j > R ? j - R : j) / R;
+            double term = 1, even = 0, odd = 0;  // Taylor's series
+            for (int d = 1; d < 40; term *= angle / d, d++)
+                (d % 2 ? even : odd) += (d - 1) % 4 < 2 ? term : -term;
+            x[j] = float(even), y[j] = float(-odd);
+        }
+    }
+};
+
+// a exp(-2 pi i j / R); a constant j costs nothing to look up
+template <int R> static __device__ __forceinline__ float2 turned(float2 a, int j) {
+    constexpr Circle<R> circle;
+    if (4 * j % R == 0) {
+        if (8 * j / R & 4) a = {-a.x, -a.y};
+        return 8 * j / R & 2 ? float2{a.y, -a.x} : a;
+    }
+    return a * float2{circle.x[j], circle.y[j]};
 }
 
-// The transform of R = 3, 5, 7 values
-template <int R> static __device__ __forceinline__ void odd_butterfly(float2* v) {
-    const float COS[][4] = {{1, -0.5f},
-                            {1, 0.309016994f, -0.809016994f},
-                            {1, 0.623489802f, -0.222520934f, -0.900968868f}};
-    const float SIN[][4] = {{0, 0.866025404f},
-                            {0, 0.951056516f, 0.587785252f},
-                            {0, 0.781831482f, 0.974927912f, 0.433883739f}};
+// The transform of R values S apart, R = 3, 5, 7, 11, 13
+template <int R, int S>
+static __device__ __forceinline__ void odd_butterfly(float2* v) {
+    constexpr Circle<R> circle;
     float2 out[R] = {v[0]};
 #pragma unroll
-    for (int j = 1; j <= R / 2; j++) out[0] = out[0] + v[j] + v[R - j];
+    for (int j = 1; j <= R / 2; j++) {
+        float2 a = v[j * S], b = v[(R - j) * S];
+        v[j * S] = a + b, v[(R - j) * S] = a - b;
+        out[0] = out[0] + v[j * S];
+    }
 #pragma unroll
     for (int k = 1; k <= R / 2; k++) {  // k and R - k: the same cosines, opposite sines
         float2 even = v[0], odd = {0, 0};
 #pragma unroll
         for (int j = 1; j <= R / 2; j++) {
-            int x = j * k % R, way = x <= R / 2 ? x : R - x;
-            float sine = x <= R / 2 ? SIN[R / 2 - 1][way] : -SIN[R / 2 - 1][way];
-            even = even + COS[R / 2 - 1][way] * (v[j] + v[R - j]);
-            odd = odd + sine * (v[j] - v[R - j]);
+            even = even + circle.x[j * k % R] * v[j * S];
+            odd = odd + -circle.y[j * k % R] * v[(R - j) * S];
         }
         out[k] = {even.x + odd.y, even.y - odd.x};
         out[R - k] = {even.x - odd.y, even.y + odd.x};
     }
 #pragma unroll
-    for (int k = 0; k < R; k++) v[k] = out[k];
+    for (int k = 0; k < R; k++) v[k * S] = out[k];
 }
 
-// The transform of v[0], v[S], ... v[(R - 1) S], in their place. From 8 on: R = R1 * 4,
-// columns of R1 values, turns, rows of 4; what comes out transposed is renamed.
+static __host__ __device__ constexpr int last_factor(int R) {
+    return R % 4 == 0 ? 4 : R % 2 == 0 ? 2 : R % 3 == 0 ? 3 : R % 5 == 0 ? 5 : R;
+}
+
+// The transform of v[0], v[S], ... v[(R - 1) S], in their place. R = R1 * R2: columns
+// of R1 values, turns, rows of R2; what comes out transposed is renamed.
 template <int R, int S> static __device__ __forceinline__ void butterfly(float2* v) {
-    if constexpr (R % 2 == 1) {
-        static_assert(S == 1);
-        if constexpr (R > 1) odd_butterfly<R>(v);
-    } else if constexpr (R == 2) {
+    constexpr int R2 = last_factor(R), R1 = R / R2;
+    if constexpr (R == 2) {
         float2 a = v[0];
         v[0] = a + v[S], v[S] = a - v[S];
     } else if constexpr (R == 4) {
@@ -98,24 +115,42 @@ template <int R, int S> static __device__ __forceinline__ void butterfly(float2*
         float2 c = v[S] + v[3 * S], d = v[S] - v[3 * S];
         v[0] = a + c, v[2 * S] = a - c;
         v[S] = {b.x + d.y, b.y - d.x}, v[3 * S] = {b.x - d.y, b.y + d.x};
+    } else if constexpr (R1 == 1) {
+        if constexpr (R > 1) odd_butterfly<R, S>(v);
     } else {
-        constexpr int R1 = R / 4;
         float2 out[R];
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-            butterfly<R1, 4 * S>(v + j * S);
+        for (int j = 0; j < R2; j++) {
+            butterfly<R1, R2 * S>(v + j * S);
 #pragma unroll
             for (int k = 1; k < R1; k++)
-                v[(j + 4 * k) * S] = turned(v[(j + 4 * k) * S], j * k * 32 / R);
+                v[(j + R2 * k) * S] = turned<R>(v[(j + R2 * k) * S], j * k);
         }
 #pragma unroll
         for (int k = 0; k < R1; k++) {
-            butterfly<4, S>(v + 4 * k * S);
+            butterfly<R2, S>(v + R2 * k * S);
 #pragma unroll
-            for (int j = 0; j < 4; j++) out[k + R1 * j] = v[(4 * k + j) * S];
+            for (int j = 0; j < R2; j++) out[k + R1 * j] = v[(R2 * k + j) * S];
         }
 #pragma unroll
         for (int k = 0; k < R; k++) v[k * S] = out[k];
+    }
+}
+
+// v[s] times w^s, where w[0], w[1], w[2] are w, w^4, w^16
+template <int R>
+static __device__ __forceinline__ void times_powers(float2* v, const float2* w) {
+    float2 low[4], high[8];  // of s % 4, of s / 4
+    low[1] = w[0], low[2] = low[1] * low[1], low[3] = low[2] * low[1];
+    if constexpr (R > 4) high[1] = w[1];
+    if constexpr (R > 8) high[2] = high[1] * high[1], high[3] = high[2] * high[1];
+    if constexpr (R > 16) high[4] = w[2];
+#pragma unroll
+    for (int a = 5; a < cdiv(R, 4); a++) high[a] = high[4] * high[a - 4];
+#pragma unroll
+    for (int s = 1; s < R; s++) {
+        float2 root = s < 4 ? low[s] : high[s / 4];
+        v[s] = v[s] * (s < 4 || s % 4 == 0 ? root : root * low[s % 4]);
     }
 }
 
@@ -213,21 +248,11 @@ struct Tile {
     // those of s = 1, 4, 16, and the others are products.
     template <int M>
     static __device__ __forceinline__ void twiddle(float2* v, float* buffer, int k) {
-        float2 w[3], low[4], high[8];  // of s % 4, of s / 4
+        float2 w[3];
         if constexpr (KEPT)
             for (int i = 0; i < 3; i++) w[i] = kept<M>(buffer, i);
         else roots<M>(w, k);
-        low[1] = w[0], low[2] = low[1] * low[1], low[3] = low[2] * low[1];
-        if constexpr (V > 4) high[1] = w[1];
-        if constexpr (V > 8) high[2] = high[1] * high[1], high[3] = high[2] * high[1];
-        if constexpr (V > 16) high[4] = w[2];
-#pragma unroll
-        for (int a = 5; a < V / 4; a++) high[a] = high[4] * high[a - 4];
-#pragma unroll
-        for (int s = 1; s < V; s++) {
-            float2 root = s < 4 ? low[s] : high[s / 4];
-            v[s] = v[s] * (s < 4 || s % 4 == 0 ? root : root * low[s % 4]);
-        }
+        times_powers<V>(v, w);
     }
 
     // The stages after those of product M; the last one's results are for lane `to`
@@ -319,7 +344,7 @@ fft_real_rows_kernel(float2* out, const float2* inp, int64_t rows) {
         int k = t + r * Tile::LANES;
         float2 mirrored = conj(Z[Tile::pad((N - k) % N)]);
         float2 even = 0.5f * (v[r] + mirrored), odd = 0.5f * (v[r] - mirrored);
-        odd = turned(w, r * 16 / V) * float2{odd.y, -odd.x};
+        odd = turned<32>(w, r * 16 / V) * float2{odd.y, -odd.x};
         out[k] = even + odd;
         if (k == 0) out[N] = even - odd;
     }
@@ -359,34 +384,98 @@ fft_long_rows_kernel(float2* out, const float2* inp, int64_t rows, bool inverse,
         inp += gridDim.x * int64_t(Tile::N);
         fetch<Tile::N, Tile::THREADS>(next, inp, row + gridDim.x < rows);
         Tile::transform(v, buffer, lane, lane);
+        if (inverse)
+#pragma unroll
+            for (int r = 0; r < Tile::V; r++) v[r] = scale * v[r];
 #pragma unroll
         for (int r = 0; r < Tile::V; r++)
-            out[row * Tile::N + lane.t + r * Tile::LANES] =
-                inverse ? scale * v[r] : v[r];
+            out[row * Tile::N + lane.t + r * Tile::LANES] = v[r];
     }
 }
 
-// The end of images (N, H, W) whose columns are transformed but for their last radix Q:
-// inp (groups, Q, W) are Q values of W columns each, M = H / Q groups an image; the
-// columns' values k of group g are out's rows g + M k. Fetched ahead as above; a thread
-// first holds values of all Q rows, then Tile::V of one.
-template <typename Tile>
+// Large images, of rows of W values, in two kernels. The first one transforms columns
+// but for their last radix Q, the second one rows, and that radix. In between, chunks
+// of columns lie together, so that neither kernel has to reach far:
+// (images, Q W / CHUNK, M, CHUNK), column q W + w for row q of group k of M.
+constexpr int CHUNK = 512;
+
+// Columns of inp (images, N, inner = Q W) to such chunks, T at a time, fetched ahead as
+// above. Result k of row q is then turned by q k / (Q N), as the last radix asks for.
+template <typename Tile, int Q, int W>
 __global__ void __launch_bounds__(Tile::THREADS)
-fft_last_rows_kernel(float2* out, const float2* inp, int64_t groups, int M,
+fft_long_columns_kernel(float2* out, const float2* inp, int64_t tiles, bool inverse) {
+    constexpr int N = Tile::N, T = Tile::T, PAIRS = T / 2, PER_IMAGE = Q * W / T;
+    extern __shared__ __align__(16) float fft_shared[];
+    float2* next = reinterpret_cast<float2*>(fft_shared);  // (N, T)
+    float* buffer = fft_shared + 2 * N * T;
+    Lane lane{int(threadIdx.x) / T, int(threadIdx.x) % T, 0};
+    Order<Tile, int> order(lane.t, T, inverse);
+    Tile::template keep_roots<Tile::FIRST>(buffer, lane.t);
+    float2* turns = reinterpret_cast<float2*>(buffer + Tile::BYTES / 4);
+    for (int i = threadIdx.x; i < (Q - 1) * N; i += Tile::THREADS)
+        sincospif(float(i) * ((inverse ? 2.0f : -2.0f) / (Q * N)), &turns[i].y,
+                  &turns[i].x);
+    auto fetch_tile = [&](int64_t tile) {
+        const float2* from = inp + tile / PER_IMAGE * N * Q * W + tile % PER_IMAGE * T;
+        from += threadIdx.x / PAIRS * Q * W + threadIdx.x % PAIRS * 2;
+#pragma unroll
+        for (int i = threadIdx.x; i < N * PAIRS; i += Tile::THREADS) {
+            if (tile < tiles) __pipeline_memcpy_async(next + 2 * i, from, 16);
+            from += Tile::THREADS / PAIRS * Q * W;
+        }
+        __pipeline_commit();
+    };
+    fetch_tile(blockIdx.x);
+    for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        __pipeline_wait_prior(0);
+        __syncthreads();  // what all threads have fetched is there
+        float2 v[Tile::V];
+#pragma unroll
+        for (int r = 0; r < Tile::V; r++) v[r] = next[order[r] + lane.column];
+        __syncthreads();  // all has been read, and may be overwritten
+        fetch_tile(tile + gridDim.x);
+        Tile::transform(v, buffer, lane, lane);
+        int column = tile % PER_IMAGE * T + lane.column;
+        if (int q = column / W)
+#pragma unroll
+            for (int r = 0; r < Tile::V; r++)
+                v[r] = v[r] * turns[q * (lane.t + r * Tile::LANES)];
+        float2* to = out + (tile / PER_IMAGE * Q * W + column / CHUNK * CHUNK) * N;
+        to += lane.t * CHUNK + column % CHUNK;
+#pragma unroll
+        for (int r = 0; r < Tile::V; r++) to[r * Tile::LANES * CHUNK] = v[r];
+    }
+}
+
+// The columns' values k of group g are out's rows g + M k. A thread first holds values
+// of all Q rows, then Tile::V of one. Begins with what was written last: some of it is
+// in the L2 cache still.
+template <typename Tile, int M>
+__global__ void __launch_bounds__(Tile::THREADS)
+fft_last_rows_kernel(float2* out, const float2* inp, int64_t groups,
                      bool inverse) {
     constexpr int Q = Tile::ROWS, W = Tile::N, V = Tile::V, R = Tile::FIRST;
     constexpr int C = V / Q, STEP = Tile::THREADS;  // a thread's values of a row
     extern __shared__ __align__(16) float fft_shared[];
     float2* next = reinterpret_cast<float2*>(fft_shared);  // (Q, W)
     float* buffer = fft_shared + 2 * Q * W;
-    int u = threadIdx.x;
+    int u = threadIdx.x, way = inverse ? -1 : 1;  // backwards both ways, as in Order
     Lane lane{u % Tile::LANES, 0, u / Tile::LANES};
-    int way = inverse ? -1 : 1;  // backwards along both dimensions, as in Order
     int start = inverse ? W - u : u, first = u == 0 ? 0 : start;
     Tile::template keep_roots<R>(buffer, lane.t);
-    inp += blockIdx.x * int64_t(Q * W);
-    fetch<Q * W, STEP>(next, inp, true);
-    for (int64_t group = blockIdx.x; group < groups; group += gridDim.x) {
+    auto fetch_group = [&](int64_t group) {
+        const float2* from = inp + (group / M * M * Q * W + group % M * CHUNK);
+        from += 2 * u / CHUNK * M * CHUNK + 2 * u % CHUNK;
+        static_assert(2 * STEP % CHUNK == 0);
+#pragma unroll
+        for (int i = 0; i < Q * W; i += 2 * STEP)
+            if (group >= 0)
+                __pipeline_memcpy_async(next + i + 2 * u, from + i * int64_t(M), 16);
+        __pipeline_commit();
+    };
+    int64_t group = groups - 1 - blockIdx.x;
+    fetch_group(group);
+    for (; group >= 0; group -= gridDim.x) {
         __pipeline_wait_prior(0);
         __syncthreads();  // what all threads have fetched is there
         float2 v[V];
@@ -396,8 +485,7 @@ fft_last_rows_kernel(float2* out, const float2* inp, int64_t groups, int M,
             v[r] = next[q * W + (c == 0 ? first : start + way * STEP * c)];
         }
         __syncthreads();  // all has been read, and may be overwritten
-        inp += gridDim.x * int64_t(Q * W);
-        fetch<Q * W, STEP>(next, inp, group + gridDim.x < groups);
+        fetch_group(group - gridDim.x);
 #pragma unroll
         for (int c = 0; c < C; c++) butterfly<Q, C>(v + c);
 #pragma unroll
@@ -409,18 +497,20 @@ fft_last_rows_kernel(float2* out, const float2* inp, int64_t groups, int M,
         };
         Tile::exchange_by(v, buffer, Tile::pad(u * R), place, lane);
         Tile::template after_exchange<R>(v, buffer, lane, lane);
+        if (inverse)
+#pragma unroll
+            for (int r = 0; r < V; r++) v[r] = (1.0f / (Q * M * W)) * v[r];
         float2* row = out + (group / M * M * Q + group % M + int64_t(lane.row) * M) * W;
 #pragma unroll
-        for (int r = 0; r < V; r++)
-            row[lane.t + r * Tile::LANES] = inverse ? (1.0f / (Q * W)) * v[r] : v[r];
+        for (int r = 0; r < V; r++) row[lane.t + r * Tile::LANES] = v[r];
     }
 }
 
 // out, inp: (outer, N, inner), transformed along N. If `period` is not 0, result k of
-// column c is then turned by k (c / width) / period.
+// column c is then turned by k c / period.
 template <typename Tile, int BLOCKS>
 __global__ void __launch_bounds__(Tile::THREADS, BLOCKS)
-fft_columns_kernel(float2* out, const float2* inp, int64_t inner, int width, int period,
+fft_columns_kernel(float2* out, const float2* inp, int64_t inner, int period,
                    bool inverse) {
     extern __shared__ __align__(16) float fft_shared[];
     int64_t tiles = cdiv(inner, Tile::T), outer = blockIdx.x / tiles;
@@ -435,7 +525,7 @@ fft_columns_kernel(float2* out, const float2* inp, int64_t inner, int width, int
     for (int r = 0; r < Tile::V; r++) v[r] = inside ? inp[order[r]] : float2{};
     Tile::transform(v, fft_shared, lane, lane);
     if (!inside) return;
-    int turns = period ? int(column) / width : 0;
+    int turns = period ? int(column) : 0;
     float angle = period ? (inverse ? 2.0f : -2.0f) / period : 0.0f;
 #pragma unroll
     for (int r = 0; r < Tile::V; r++) {
@@ -474,89 +564,209 @@ fft_turned_rows_kernel(float2* out, const float2* inp, int M, int P, bool invers
     }
 }
 
-// exp(-2 pi i x / period), exact to 1e-7 for any period: of a turn's quarters the
-// nearest, and sine and cosine of what is left, an eighth of a turn at most
+// exp(-2 pi i x / period), exact to 1e-7 for any period, 0 <= x < period: of a turn's
+// quarters one that is near, and sine and cosine of what is left, a whole number. It is
+// small: that the terms of its difference overflow an unsigned Int does no harm.
 template <typename Int> static __device__ float2 root_of_one(Int x, Int period) {
-    int quarters = int((8 * x / period + 1) / 2);  // x below the period, it below 2^60
+    float inverse = 1.0f / float(period);
+    Int quarters = Int(4.0f * float(x) * inverse + 0.5f);
+    float rest = float(std::make_signed_t<Int>(4 * x - quarters * period));
     float2 w;
-    sincospif(-0.5f * (float(4 * x - quarters * period) / float(period)), &w.y, &w.x);
+    sincospif(-0.5f * inverse * rest, &w.y, &w.x);
     if (quarters & 1) w = {w.y, -w.x};
     return quarters & 2 ? float2{-w.x, -w.y} : w;
 }
 
-// Butterfly i of a stage of radix R, m the product of the radices before it; reads
-// backwards for the inverse transform
-template <int R, typename Int>
-static __device__ __forceinline__ void stage(
-    float2* dst, const float2* src, Int i, Int n, Int m, bool backwards, float scale) {
-    Int k = i % m;
-    float2 v[R];
-#pragma unroll
-    for (int s = 0; s < R; s++) {
-        Int j = i + s * (n / R);
-        v[s] = src[backwards && j > 0 ? n - j : j];
-        if (m > 1 && s > 0) v[s] = v[s] * root_of_one<Int>(k * s, m * R);
-    }
-    butterfly<R, 1>(v);
-#pragma unroll
-    for (int s = 0; s < R; s++) dst[(i - k) * R + k + s * m] = scale * v[s];
+// How many roots times_powers needs
+static __host__ __device__ constexpr int roots_of(int R) {
+    return R > 16 ? 3 : R > 4 ? 2 : 1;
 }
 
-// A stage of a row in shared memory
-template <int R>
-static __device__ void row_stage(float2* dst, const float2* src, int n, int m) {
-    for (int i = threadIdx.x; i < n / R; i += blockDim.x)
-        stage<R, int>(dst, src, i, n, m, false, 1.0f);
+// Results i, i + step, ... of column c turned by k c / period
+template <int R> static __device__ __forceinline__ void turn_results(
+    float2* v, int i, int step, int c, int period, bool inverse) {
+    auto root = [&](int k) {
+        float2 w = root_of_one<unsigned>(k * c, period);
+        return inverse ? conj(w) : w;
+    };
+    float2 w[3], first = root(i);
+#pragma unroll
+    for (int a = 0; a < roots_of(R); a++) w[a] = root(step << 2 * a);
+    times_powers<R>(v, w);
+#pragma unroll
+    for (int s = 0; s < R; s++) v[s] = first * v[s];
+}
+
+// The radices of lengths that are no powers of 2
+using Radices = std::integer_sequence<int, 25, 16, 15, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3,
+                                      2, 1>;
+constexpr int MAX_RADIX = 25, TURN_RADIX = 16, MAX_STAGES = 6;
+constexpr int TILE_VALUES = 2048, MIXED_THREADS = 768;
+
+// A stage of radix R. Those before it, of product m, have left blocks of m values that
+// are `pitch` apart; it makes blocks of m R values, `to_pitch` apart.
+struct Stage {
+    int radix, m, pitch, to_pitch;
+    int rest;   // n / (m R)
+    int roots;  // where its roots begin
+    float inverse_m, inverse_lanes;
+};
+
+// Where value i of column c of a tile lies: at i * step + c * column, behind `tile` for
+// each tile of its row of tiles before it, `row` for each such row, and `outer`
+struct Side {
+    int64_t tile, row, outer;
+    int step, column;
+};
+
+// Tiles of `width` columns of n values. They may be rows of memory, or columns, or rows
+// that are to be written as columns.
+struct Mixed {
+    int n, width;
+    int64_t columns;
+    int tiles, rows = 1, outer = 1;  // tiles of a row of tiles, rows ...
+    Side from, to;
+    bool inverse, contiguous = false;  // contiguous: tile behind tile
+    float scale, inverse_width;
+    int period = 0;  // or else result k of column c is turned by k c / period
+    int pitch = 1;   // from a column to the next in shared memory
+    int roots = 0, stages = 0;
+    Stage stage[MAX_STAGES];
+    __host__ __device__ int values() const { return pitch * width; }  // of a buffer
+    int bytes() const { return 8 * (2 * values() + roots); }
+};
+
+// A block's tile: where it begins in memory, its first column, how many columns it has
+struct Corner {
+    const float2* inp;
+    float2* out;
+    int column, columns;
+};
+
+// x / d, exact for x below 2^20, from about 1 / d
+static __device__ int quotient(int x, float inverse) {
+    return int((float(x) + 0.5f) * inverse);
+}
+
+// Tells the L2 cache to fetch `values` values from `from` on, soon to be read
+static __device__ void prefetch(const float2* from, int64_t values) {
+#if defined(__CUDA_ARCH__)
+    for (int64_t i = 16 * threadIdx.x; i < values; i += 16 * blockDim.x)  // 128 bytes
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(from + i));
+#endif
+}
+
+enum Kind { FIRST, MIDDLE, LAST };
+
+// A stage, from `src` to `dst` in shared memory; but the first one reads memory, and
+// the last one writes it
+template <int R, Kind KIND> static __device__ __forceinline__ void mixed_stage(
+    const Mixed& x, const Stage& at, const Corner& tile, float2* dst, const float2* src,
+    const float2* roots) {
+    bool columns = x.from.column == 1;  // side by side, in shared memory as well
+    int i_step = columns ? x.width : 1, c_step = columns ? 1 : x.pitch;
+    bool across = (KIND == FIRST ? x.from : x.to).column == 1;  // in memory
+    int m = at.m, lanes = x.n / R, line = across ? x.width : lanes;
+    float inverse_line = across ? x.inverse_width : at.inverse_lanes;
+    for (int g = threadIdx.x; g < lanes * x.width; g += blockDim.x) {
+        int q = quotient(g, inverse_line), rest = g - q * line;
+        int i = across ? q : rest, c = across ? rest : q;
+        if (c >= tile.columns) continue;
+        int block = KIND == FIRST ? i : KIND == LAST ? 0 : quotient(i, at.inverse_m);
+        int k = i - block * m;
+        float2 v[R];
+        if constexpr (KIND == FIRST) {  // backwards for the inverse transform
+            const float2* from = tile.inp + c * x.from.column;
+            int start = x.inverse ? x.n - i : i, step = x.inverse ? -lanes : lanes;
+            v[0] = from[i == 0 ? 0 : start * x.from.step];
+#pragma unroll
+            for (int s = 1; s < R; s++) v[s] = from[(start + s * step) * x.from.step];
+        } else {
+            const float2* from = src + (block * at.pitch + k) * i_step + c * c_step;
+            int step = at.rest * at.pitch * i_step;
+#pragma unroll
+            for (int s = 0; s < R; s++) v[s] = from[s * step];
+            float2 w[3];
+#pragma unroll
+            for (int a = 0; a < roots_of(R); a++) w[a] = roots[at.roots + a * m + k];
+            times_powers<R>(v, w);
+        }
+        butterfly<R, 1>(v);
+        if constexpr (KIND == LAST) {
+            if (R <= TURN_RADIX && x.period)
+                turn_results<R>(v, i, m, tile.column + c, x.period, x.inverse);
+            if (x.inverse)
+#pragma unroll
+                for (int s = 0; s < R; s++) v[s] = x.scale * v[s];
+            float2* to = tile.out + c * x.to.column;
+#pragma unroll
+            for (int s = 0; s < R; s++) to[(i + s * m) * x.to.step] = v[s];
+        } else {
+            float2* to = dst + (block * at.to_pitch + k) * i_step + c * c_step;
+#pragma unroll
+            for (int s = 0; s < R; s++) to[s * m * i_step] = v[s];
+        }
+    }
+}
+
+// The stage of a radix that is known at run time
+template <Kind KIND, int... R, typename... Args>
+static __device__ __forceinline__ void stage_of(
+    std::integer_sequence<int, R...>, const Mixed& x, const Stage& at, Args... args) {
+    ((at.radix == R && (mixed_stage<R, KIND>(x, at, args...), true)) || ...);
+}
+
+// roots[a m + k] = exp(-2 pi i k 4^a / (m R)); what the angle's rounding leaves out is
+// made good
+static __device__ void stage_roots(float2* roots, const Stage& at) {
+    float angle = -2.0f / (at.m * at.radix);
+    float left = fmaf(-angle, float(at.m * at.radix), -2.0f) / (at.m * at.radix);
+    for (int i = threadIdx.x; i < at.m * roots_of(at.radix); i += blockDim.x) {
+        float k = float(i % at.m << 2 * (i / at.m)), turns = k * angle;
+        float rest = 3.14159265f * (fmaf(k, angle, -turns) + k * left);
+        float2 w;
+        sincospif(turns, &w.y, &w.x);
+        roots[i] = w + rest * float2{-w.y, w.x};
+    }
+}
+
+// A block goes through many tiles: their roots are the same
+__global__ void __launch_bounds__(MIXED_THREADS)
+fft_mixed_kernel(float2* out, const float2* inp, const __grid_constant__ Mixed x) {
+    extern __shared__ __align__(16) float fft_shared[];
+    float2* dst = reinterpret_cast<float2*>(fft_shared);
+    float2 *src = dst + x.values(), *roots = src + x.values();
+    for (int p = 1; p < x.stages; p++)
+        stage_roots(roots + x.stage[p].roots, x.stage[p]);
+    int a_row = x.tiles * x.rows, all = a_row * x.outer;
+    bool one_row = all == x.tiles;
+    constexpr Radices ANY;
+    for (int b = blockIdx.x; b < all; b += gridDim.x) {
+        int row = one_row ? 0 : b / x.tiles, outer = one_row ? 0 : b / a_row;
+        int tile = b - row * x.tiles;
+        int64_t column = int64_t(tile) * x.width;
+        row -= outer * x.rows;
+        Corner corner = {
+            inp + tile * x.from.tile + row * x.from.row + outer * x.from.outer,
+            out + tile * x.to.tile + row * x.to.row + outer * x.to.outer, int(column),
+            int(min(int64_t(x.width), x.columns - column))};
+        stage_of<FIRST>(ANY, x, x.stage[0], corner, dst, src, roots);
+        if (x.contiguous && b + int(gridDim.x) < all) {
+            int64_t ahead = gridDim.x * x.from.tile, left = (x.columns - column) * x.n;
+            prefetch(corner.inp + ahead, min(x.from.tile, left - ahead));
+        }
+        for (int p = 1; p < x.stages; p++) {
+            float2* free = src;
+            src = dst, dst = free;
+            __syncthreads();  // stage p - 1 has written, and p - 2 read
+            if (p < x.stages - 1)
+                stage_of<MIDDLE>(ANY, x, x.stage[p], corner, dst, src, roots);
+            else stage_of<LAST>(ANY, x, x.stage[p], corner, dst, src, roots);
+        }
+    }
 }
 
 constexpr int64_t AT_ONCE = 1 << 24;  // values, 128 MB, of an intermediate result
-constexpr int MAX_STAGES = 32;
-
-struct Radices {
-    int count = 0, at[MAX_STAGES];
-};
-
-// out, inp: (rows, n), n a product of the radices; blockDim.y rows a block, each in two
-// buffers of shared memory, from one to the other at every stage
-__global__ void fft_mixed_kernel(float2* out, const float2* inp, int64_t rows, int n,
-                                 Radices radices, bool inverse, float scale) {
-    extern __shared__ __align__(16) float fft_shared[];
-    float2* src = reinterpret_cast<float2*>(fft_shared) + threadIdx.y * 2 * n;
-    float2* dst = src + n;
-    int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
-    bool inside = row < rows;
-    out += row * n, inp += row * n;
-
-    for (int i = threadIdx.x; i < n; i += blockDim.x)
-        src[i] = inside ? inp[inverse && i > 0 ? n - i : i] : float2{};
-    int m = 1;
-    for (int p = 0; p < radices.count; p++) {
-        __syncthreads();  // the values of the stage before are written
-        switch (radices.at[p]) {
-            case 2: row_stage<2>(dst, src, n, m); break;
-            case 3: row_stage<3>(dst, src, n, m); break;
-            case 4: row_stage<4>(dst, src, n, m); break;
-            case 5: row_stage<5>(dst, src, n, m); break;
-            case 7: row_stage<7>(dst, src, n, m); break;
-            default: row_stage<8>(dst, src, n, m);
-        }
-        m *= radices.at[p];
-        float2* free = src;
-        src = dst, dst = free;
-    }
-    __syncthreads();  // the last values are written
-    for (int i = threadIdx.x; i < n && inside; i += blockDim.x)
-        out[i] = inverse ? scale * src[i] : src[i];
-}
-
-// One stage of longer rows, from memory to memory: (rows, n), a thread a butterfly
-template <int R>
-__global__ void fft_stage_kernel(float2* out, const float2* inp, int64_t rows,
-                                 int64_t n, int64_t m, bool backwards, float scale) {
-    int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, row = i / (n / R);
-    if (row >= rows) return;
-    stage<R>(out + row * n, inp + row * n, i % (n / R), n, m, backwards, scale);
-}
 
 // Bluestein: as j k = (j^2 + k^2 - (k - j)^2) / 2, with c[j] = exp(-pi i j^2 / n)
 // X[k] = c[k] sum over j of (x[j] c[j]) conj(c[k - j]): a convolution, so a product of
@@ -695,15 +905,15 @@ static void long_rows(const Rows& x) {
 
 template <int N, int V, int T_, int BLOCKS>
 static void columns(float2* out, const float2* inp, int64_t outer, int64_t inner,
-                    int width, int period, bool inverse) {
+                    int period, bool inverse) {
     using T = Tile<N, V, T_, 1>;
     launch(fft_columns_kernel<T, BLOCKS>, outer * cdiv(inner, T_), T::THREADS, T::BYTES,
-           out, inp, inner, width, period, inverse);
+           out, inp, inner, period, inverse);
 }
 
 // The transform of columns (outer, N, inner) for N = 64 to 4096, a power of 2
 static void columns_of(int64_t N, float2* out, const float2* inp, int64_t outer,
-                       int64_t inner, int width, int period, bool inverse) {
+                       int64_t inner, int period, bool inverse) {
     auto run = N == 64     ? columns<64, 16, 64, 4>
                : N == 128  ? columns<128, 16, 32, 4>
                : N == 256  ? columns<256, 16, 16, 4>
@@ -711,7 +921,7 @@ static void columns_of(int64_t N, float2* out, const float2* inp, int64_t outer,
                : N == 1024 ? columns<1024, 32, 8, 3>
                : N == 2048 ? columns<2048, 32, 4, 2>
                            : columns<4096, 16, 4, 1>;
-    run(out, inp, outer, inner, width, period, inverse);
+    run(out, inp, outer, inner, period, inverse);
 }
 
 template <int N, int V, int ROWS, int BLOCKS>
@@ -728,7 +938,7 @@ static void two_passes(const Rows& x) {
     int64_t N2 = x.n <= 1 << 18 ? 256 : 1024, N1 = x.n / N2;
     auto second = N2 == 256 ? turned_rows<256, 16, 16, 4> : turned_rows<1024, 32, 8, 3>;
     Tensor between = torch::empty({x.rows, x.n}, x.options);
-    columns_of(N1, values(between), x.inp, x.rows, N2, 1, x.n, x.inverse);
+    columns_of(N1, values(between), x.inp, x.rows, N2, x.n, x.inverse);
     second(x.out, values(between), x.rows, N1, 1, x.inverse);
 }
 
@@ -737,72 +947,171 @@ static void three_passes(const Rows& x) {
     int64_t N3 = 256, N2 = x.n < 1 << 23 ? 128 : 256, N1 = x.n / N2 / N3;
     Tensor between = torch::empty({x.rows, x.n}, x.options);
     float2* half = values(between);
-    columns_of(N1, half, x.inp, x.rows, N2 * N3, 1, x.n, x.inverse);
-    columns_of(N2, half, half, x.rows * N1, N3, 1, N2 * N3, x.inverse);
+    columns_of(N1, half, x.inp, x.rows, N2 * N3, x.n, x.inverse);
+    columns_of(N2, half, half, x.rows * N1, N3, N2 * N3, x.inverse);
     turned_rows<256, 16, 16, 4>(x.out, half, x.rows, N1, N2, x.inverse);
 }
 
 using LastTile = Tile<4096, 32, 1, 4, false, true>;
+using LongColumns = Tile<1024, 32, 16, 1, false, true>;
 constexpr int LAST_BYTES = 8 * 16384 + LastTile::BYTES;
+constexpr int LARGE_BYTES = 8 * 16384 + LongColumns::BYTES + 8 * 3 * LongColumns::N;
 
 // Images of 4096 * 4096. Tiles of whole columns would be four wide; these, of all but
-// the last radix, are eight wide, and the rows' tiles do that radix as well.
+// the last radix, are sixteen wide, and the rows' tiles do that radix as well.
 static void large_images(float2* out, const float2* inp, int64_t images, bool inverse,
                          const torch::TensorOptions& options) {
-    constexpr int Q = LastTile::ROWS, W = LastTile::N, M = 4096 / Q;
-    Tensor between = torch::empty({images, 4096, W}, options);
-    columns_of(M, values(between), inp, images, Q * W, W, 4096, inverse);
+    constexpr int Q = LastTile::ROWS, W = LastTile::N, M = LongColumns::N;
+    Tensor between = torch::empty({images, Q * M, W}, options);
     int64_t blocks = attribute(cudaDevAttrMultiProcessorCount);
-    launch(fft_last_rows_kernel<LastTile>, std::min(blocks, M * images),
-           LastTile::THREADS, LAST_BYTES, out, values(between), M * images, M, inverse);
+    int64_t tiles = images * Q * W / LongColumns::T, groups = images * M;
+    launch(fft_long_columns_kernel<LongColumns, Q, W>, std::min(blocks, tiles),
+           LongColumns::THREADS, LARGE_BYTES, values(between), inp, tiles, inverse);
+    launch(fft_last_rows_kernel<LastTile, M>, std::min(blocks, groups),
+           LastTile::THREADS, LAST_BYTES, out, values(between), groups, inverse);
 }
 
-// The factors 3, 5, 7, 8, 4, 2 of n; none if it has others
-static Radices radices_of(int64_t n) {
-    Radices radices;
-    for (int radix : {3, 5, 7, 8, 4, 2})
-        for (; n % radix == 0; n /= radix) radices.at[radices.count++] = radix;
-    if (n > 1) radices.count = 0;
-    return radices;
+static bool smooth(int64_t n) {  // a product of 2, 3, 5, 7 and 11
+    for (int prime : {2, 3, 5, 7, 11})
+        while (n % prime == 0) n /= prime;
+    return n == 1;
 }
 
-// A factor a pass, back and forth between `out` and scratch memory
-static void many_passes(const Rows& x, const Radices& radices) {
-    Tensor scratch = torch::empty({x.rows, x.n}, x.options);
-    const float2* src = x.inp;
-    int64_t m = 1;
-    for (int p = 0; p < radices.count; p++) {
-        bool last = p == radices.count - 1;
-        float2* dst = (radices.count - p) % 2 == 1 ? x.out : values(scratch);
-        int radix = radices.at[p];
-        auto kernel = radix == 2 ? fft_stage_kernel<2>
-                      : radix == 3 ? fft_stage_kernel<3>
-                      : radix == 4 ? fft_stage_kernel<4>
-                      : radix == 5 ? fft_stage_kernel<5>
-                      : radix == 7 ? fft_stage_kernel<7>
-                                   : fft_stage_kernel<8>;
-        for_each(x.rows * (x.n / radix), kernel, dst, src, x.rows, x.n, m,
-                 x.inverse && p == 0, last ? x.scale() : 1.0f);
-        src = dst, m *= radices.at[p];
+template <int... R> static std::vector<int> list(std::integer_sequence<int, R...>) {
+    return {R...};
+}
+
+static const std::vector<int> RADICES = list(Radices());  // the largest first
+
+// Puts n down as `count` radices of at most `limit`, or says that this cannot be
+static bool split(int64_t n, int count, int limit, int* radices) {
+    if (count == 0) return n == 1;
+    for (int R : RADICES) {
+        *radices = R;
+        if (R <= limit && n % R == 0 && split(n / R, count - 1, R, radices + 1))
+            return true;
     }
+    return false;
 }
 
-static void mixed(const Rows& x, const Radices& radices) {
-    int64_t row_bytes = 16 * x.n;
-    if (row_bytes > attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin))
-        return many_passes(x, radices);
-    int lanes = 1;
-    while (lanes < 256 && lanes * 8 < x.n) lanes *= 2;
-    int rows = std::max<int64_t>(1, std::min<int64_t>(256 / lanes, 49152 / row_bytes));
-    launch(fft_mixed_kernel, cdiv(x.rows, rows), dim3(lanes, rows), rows * row_bytes,
-           x.out, x.inp, x.rows, int(x.n), radices, x.inverse, x.scale());
+// As few radices as possible, two at least, and none larger than it has to be; 0 if
+// there would be too many
+static int radices_of(int64_t n, int largest, int* radices) {
+    for (int count = 2; count <= MAX_STAGES; count++)
+        for (int limit = 2; limit <= largest; limit++)
+            if (std::pow(limit, count) >= n && split(n, count, limit, radices))
+                return count;
+    return 0;
+}
+
+// Plans the stages, and tiles as wide as shared memory allows, up to `width`; false if
+// it holds none
+static bool plan(Mixed& x, int64_t width) {
+    int radices[MAX_STAGES], m = 1, pitch = 1;
+    x.stages = radices_of(x.n, x.period ? TURN_RADIX : MAX_RADIX, radices);
+    for (int p = 0; p < x.stages; p++) {
+        int R = radices[p];
+        // blocks are so far apart that writing them meets no bank twice
+        int to_pitch = m * R + (m == 1 ? 1 - R % 2 : 15 & (m - m * R));
+        x.stage[p] = {R, m, pitch, to_pitch, x.n / R / m, x.roots, 1.0f / m,
+                      float(R) / x.n};
+        if (p > 0) x.roots += m * roots_of(R);
+        m *= R, pitch = to_pitch;
+        if (p < x.stages - 1) x.pitch = std::max(x.pitch, x.n / m * pitch);
+    }
+    x.pitch |= 1;  // columns then meet different banks
+    int most = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    for (x.width = width; x.width > 1 && x.bytes() > most;) x.width /= 2;
+    x.tiles = cdiv(x.columns, x.width), x.inverse_width = 1.0f / x.width;
+    return x.stages > 0 && x.bytes() <= most;
+}
+
+// Chooses a block's threads. A round of butterflies waits about as long as a thousand
+// threads compute, and that is shared by the blocks that a multiprocessor holds.
+static void launch_mixed(float2* out, const float2* inp, const Mixed& x) {
+    int room = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+    int most = std::max(1, room / (x.bytes() + 1024));
+    int64_t threads = 0, blocks = 0, least = INT64_MAX;
+    for (int t = 128; t <= MIXED_THREADS; t += 32) {
+        int64_t rounds = 0, held = std::min(MIXED_THREADS / t, most);
+        for (int p = 0; p < x.stages; p++)
+            rounds += cdiv(int64_t(x.n / x.stage[p].radix) * x.width, t);
+        int64_t cost = rounds * (1000 / held + t);
+        if (cost < least) least = cost, threads = t, blocks = held;
+    }
+    blocks *= attribute(cudaDevAttrMultiProcessorCount);
+    int64_t tiles = int64_t(x.tiles) * x.rows * x.outer;
+    launch(fft_mixed_kernel, std::min(blocks, tiles), threads, x.bytes(), out, inp, x);
+}
+
+// Rows, if shared memory holds them
+static bool mixed_rows(const Rows& x) {
+    if (x.n > 1 << 14) return false;
+    Mixed tiles{int(x.n)};
+    tiles.columns = x.rows, tiles.inverse = x.inverse, tiles.scale = x.scale();
+    if (!plan(tiles, std::max<int64_t>(1, TILE_VALUES / x.n))) return false;
+    tiles.from = tiles.to = {tiles.width * x.n, 0, 0, 1, tiles.n};
+    tiles.contiguous = true;
+    launch_mixed(x.out, x.inp, tiles);
+    return true;
+}
+
+// As `columns` and `turned_rows`, for any smooth N
+static void mixed_columns(int N, float2* out, const float2* inp, int64_t outer,
+                          int inner, int period, bool inverse) {
+    Mixed tiles{N};
+    tiles.columns = inner, tiles.rows = outer, tiles.period = period;
+    tiles.inverse = inverse, tiles.scale = inverse ? 1.0f / N : 1.0f;
+    TORCH_CHECK(plan(tiles, 16), "fft: no shared memory for columns of ", N);
+    tiles.from = tiles.to = {tiles.width, int64_t(N) * inner, 0, inner, 1};
+    launch_mixed(out, inp, tiles);
+}
+
+static void mixed_turned_rows(int N, float2* out, const float2* inp, int64_t outer,
+                              int M, int P, bool inverse) {
+    Mixed tiles{N};
+    tiles.columns = M, tiles.rows = P, tiles.outer = outer;
+    tiles.inverse = inverse, tiles.scale = inverse ? 1.0f / N : 1.0f;
+    TORCH_CHECK(plan(tiles, 16), "fft: no shared memory for rows of ", N);
+    int64_t all = int64_t(N) * M * P, width = tiles.width;
+    tiles.from = {width * P * N, N, all, 1, P * N};
+    tiles.to = {width, M, all, P * M, 1};
+    launch_mixed(out, inp, tiles);
+}
+
+// The largest divisor of n that is not above `most`
+static int64_t divisor(int64_t n, double most) {
+    int64_t d = most;
+    while (n % d) d--;
+    return d;
+}
+
+// Other products of small primes, in two passes or three
+static void mixed_passes(const Rows& x) {
+    Tensor between = torch::empty({x.rows, x.n}, x.options);
+    float2* half = values(between);
+    double parts = x.n <= 1 << 20 ? 2 : 3;
+    int64_t N1 = divisor(x.n, std::pow(x.n, 1 / parts)), P = 1, N3 = x.n / N1;
+    mixed_columns(N1, half, x.inp, x.rows, N3, x.n, x.inverse);
+    if (parts == 3) {
+        P = divisor(N3, std::sqrt(N3)), N3 /= P;
+        mixed_columns(P, half, half, x.rows * N1, N3, P * N3, x.inverse);
+    }
+    mixed_turned_rows(N3, x.out, half, x.rows, N1, P, x.inverse);
 }
 
 static void transform(const Rows& x);
 
+// A length of at least n: the next power of 2, or a product that saves a third of it
+static int64_t padded_length(int64_t n) {
+    int64_t power = 1, m = cdiv(n, 16) * 16;
+    while (power < n) power *= 2;
+    while (m < power && !smooth(m)) m += 16;
+    return 3 * m <= 2 * power ? m : power;
+}
+
 static void bluestein(const Rows& x) {
-    int64_t m = 1;
-    while (m < 2 * x.n - 1) m *= 2;
+    int64_t m = padded_length(2 * x.n - 1);
     int64_t at_once = std::min(x.rows, std::max<int64_t>(1, AT_ONCE / m));
     Tensor scratch = torch::empty({at_once + 1, m}, x.options);
     float2* spectra = values(scratch);
@@ -818,7 +1127,7 @@ static void bluestein(const Rows& x) {
     }
 }
 
-// Powers of 2 also in their place
+// Also in its place
 static void transform(const Rows& x) {
     auto short_kernel = x.n == 2 ? short_rows<2, 2, 256, 4>
                         : x.n == 4 ? short_rows<4, 4, 256, 4>
@@ -835,7 +1144,6 @@ static void transform(const Rows& x) {
                         : x.n == 8192 ? short_rows<8192, 32, 1, 3>
                                       : nullptr;
     bool power_of_2 = (x.n & (x.n - 1)) == 0;
-    Radices radices = radices_of(x.n);
     if (x.n == 1) {
         C10_CUDA_CHECK(cudaMemcpyAsync(x.out, x.inp, 8 * x.rows,
                                        cudaMemcpyDeviceToDevice,
@@ -850,10 +1158,10 @@ static void transform(const Rows& x) {
         two_passes(x);
     } else if (power_of_2 && x.n <= 1 << 27) {
         three_passes(x);
-    } else if (radices.count > 0) {
-        mixed(x, radices);
-    } else {
+    } else if (!smooth(x.n)) {
         bluestein(x);
+    } else if (!mixed_rows(x)) {
+        mixed_passes(x);
     }
 }
 
@@ -969,7 +1277,7 @@ static Tensor images(Tensor inp, bool inverse) {
     CUDAGuard guard(inp.device());
     int64_t H = inp.size(-2), W = inp.size(-1), N = inp.numel() / (H * W);
     int shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-    if (N > 0 && H == 4096 && W == LastTile::N && shared_bytes >= LAST_BYTES) {
+    if (N > 0 && H == 4096 && W == LastTile::N && shared_bytes >= LARGE_BYTES) {
         inp = inp.resolve_conj();
         Tensor out = torch::empty_like(inp);
         large_images(values(out), values(inp), N, inverse, inp.options());
@@ -979,7 +1287,10 @@ static Tensor images(Tensor inp, bool inverse) {
     Tensor out = complex_rows(inp, inverse);
     int64_t tallest = shared_bytes < 70 * 1024 ? 2048 : 4096;
     if (N > 0 && H >= 64 && H <= tallest && (H & (H - 1)) == 0) {
-        columns_of(H, values(out), values(out), N, W, 1, 0, inverse);
+        columns_of(H, values(out), values(out), N, W, 0, inverse);
+        C10_CUDA_KERNEL_LAUNCH_CHECK();
+    } else if (N > 0 && H > 1 && H <= 1024 && smooth(H)) {
+        mixed_columns(H, values(out), values(out), N, W, 0, inverse);
         C10_CUDA_KERNEL_LAUNCH_CHECK();
     } else if (N > 0) {
         Tensor turned = complex_rows(out.transpose(-2, -1).contiguous(), inverse);

@@ -11,11 +11,12 @@ from kernels.tests.contract import Case, complexes, floats, wrong
 ROWS = [(6, 8), (1,), (5, 1), (2,), (3, 4), (33, 16), (70, 32), (33, 64), (2, 17, 128), (17, 256)]
 ROWS += [(9, 512), (5, 1024), (3, 2048), (2, 4096), (1, 8192), (2, 16384)]
 ROWS += [(300, 3), (9, 5), (7, 7), (11, 12), (5, 45), (3, 7, 49), (40, 60), (3, 360), (2, 6000)]
+ROWS += [(170, 30), (5, 66), (3, 1000), (2, 1155), (2, 2187), (2, 2401), (2, 3125), (1, 7200)]
 ROWS += [(5, 11), (3, 97), (2, 143), (0, 5)]
-LONG = [(2, 2**15), (1, 2**16), (1, 2**17), (1, 30_000), (2, 10_007)]
+LONG = [(2, 2**15), (1, 2**16), (1, 2**17), (1, 30_000), (2, 20_160), (1, 1_058_400), (2, 10_007)]
 REAL = [(6, 8), (1,), (2,), (3, 3), (5, 4), (2, 3, 30), (5, 75), (9, 512), (2, 1823), (1, 32768)]
 IMAGES = [(2, 4, 6), (1, 1), (64, 5), (3, 128, 9), (256, 17), (512, 3), (1024, 10), (2048, 5)]
-IMAGES += [(4096, 3), (7, 9), (100, 64), (2, 0, 3, 4)]
+IMAGES += [(4096, 3), (7, 9), (100, 64), (2, 30, 45), (1029, 4), (2, 0, 3, 4)]
 
 
 def empty_too(ref):
@@ -67,7 +68,9 @@ def error(got, exact):
     return ((got - exact).norm() / exact.norm()).item()
 
 
-@pytest.mark.parametrize("n", [64, 512, 1024, 4096, 8192, 16384, 2**16, 6000, 10_007])
+@pytest.mark.parametrize(
+    "n", [64, 512, 1024, 4096, 8192, 16384, 2**16, 360, 3125, 6000, 20_160, 10_007]
+)
 def test_the_error_grows_no_faster_than_the_logarithm(fft, n):
     """A rounding a stage; PyTorch's is about 0.12 of a unit times the root of log2 n and more."""
     x = complexes(4, n)
@@ -78,7 +81,7 @@ def test_the_error_grows_no_faster_than_the_logarithm(fft, n):
     assert error(fft.fft_inverse(fft.fft_forward(x)), x.to(torch.complex128)) < 2 * limit
 
 
-@pytest.mark.parametrize("n", [8, 30, 128, 1024, 2**15, 11])
+@pytest.mark.parametrize("n", [8, 30, 128, 1000, 1024, 2**15, 11, 19])
 def test_exact_where_a_number_stands_alone(fft, n):
     """The transform of one 1 at place j is a turning pointer; of a pointer, one n."""
     j = torch.arange(n, dtype=torch.float64, device=DEVICE)
@@ -99,7 +102,7 @@ def test_a_lazy_conjugate_is_one(fft):
 
 
 def test_nan_stays_in_its_row(fft):
-    for n in (8, 12, 11, 256, 4096, 16384):
+    for n in (8, 12, 17, 256, 1000, 4096, 16384):
         x = complexes(3, n)
         x[1, n // 3] = torch.nan
         nan = fft.fft_forward(x).isnan().all(1) | fft.fft_forward(x).isnan().any(1)
