@@ -9,7 +9,7 @@ from helpers.base.machine import ROOT
 from helpers.checks import poisoned
 from helpers.compiler import compile_cuda, device_code
 from helpers.device import BACKEND, DEVICE
-from helpers.trace import trace
+from helpers.trace.from_cpu_backend import record
 from kernels.tests.contract import Case, equal_bits
 from kernels.tests.test_kernels import needs_nvcc
 
@@ -201,6 +201,6 @@ def test_the_instructions_are_there(arch):
 @pytest.mark.skipif(BACKEND == "cuda", reason="counted by the CPU backend")
 def test_requests_for_shared_memory_have_no_conflict(matmul):
     one = torch.ones((), device=DEVICE)
-    report = trace(matmul, numbers(128, 256), numbers(128, 256), one, one, False)
-    accesses = [a for a in report.accesses if a.space == "shared"]
+    _, [launch] = record(matmul, numbers(128, 256), numbers(128, 256), one, one, False)
+    accesses = [a for a in launch.accesses if a.space == "shared"]
     assert accesses and all(a.bank_conflicts == 0 for a in accesses)
