@@ -30,7 +30,6 @@ from kernels.tests import contract
 MEASURED = Path(__file__).with_name("counts.csv")
 SMALL = 30_000  # elements: as many as a trace counts in a moment
 SEED = 0
-UNMEASURED = {"conv2d", "depthwise_conv2d", "fft"}  # no GPU has counted these files yet
 
 # operation → Nsight Compute's names; ld: asynchronous copies to shared memory as well
 OPERATIONS = {"load": ("ld",), "store": ("st",), "atomic": ("atom", "red")}
@@ -94,8 +93,6 @@ def by_cpu_backend() -> dict[str, dict[str, int]]:
     """Return the counts of each call that was measured, by its label."""
     counts = {}
     for path, function, size, arguments in calls():
-        if path.stem in UNMEASURED:
-            continue
         _, launches = record(getattr(compile_cuda(path), function), *arguments)
         counts[label(function, size)] = {
             f"{operation} {what}": sum(
