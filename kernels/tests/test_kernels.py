@@ -231,7 +231,7 @@ def chosen(request):
 
 
 @every_kernel_file
-@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90a"])
 @needs_nvcc
 def test_nvcc_keeps_everything_in_registers(chosen, path, arch):
     usage = device_code.resources_in(by_nvcc(chosen, arch).with_suffix(".log").read_text())
