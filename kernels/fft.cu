@@ -64,7 +64,7 @@ template <int R> struct Circle {
 };
 
 // a exp(-2 pi i j / R); a constant j costs nothing to look up
-template <int R> static __device__ __forceinline__ float2 turned(float2 a, int j) {
+template <int R> static __device__ float2 turned(float2 a, int j) {
     constexpr Circle<R> circle;
     if (4 * j % R == 0) {
         if (8 * j / R & 4) a = {-a.x, -a.y};
@@ -75,7 +75,7 @@ template <int R> static __device__ __forceinline__ float2 turned(float2 a, int j
 
 // The transform of R values S apart, R = 3, 5, 7, 11, 13
 template <int R, int S>
-static __device__ __forceinline__ void odd_butterfly(float2* v) {
+static __device__ void odd_butterfly(float2* v) {
     constexpr Circle<R> circle;
     float2 out[R] = {v[0]};
 #pragma unroll
@@ -105,7 +105,7 @@ static __host__ __device__ constexpr int last_factor(int R) {
 
 // The transform of v[0], v[S], ... v[(R - 1) S], in their place. R = R1 * R2: columns
 // of R1 values, turns, rows of R2; what comes out transposed is renamed.
-template <int R, int S> static __device__ __forceinline__ void butterfly(float2* v) {
+template <int R, int S> static __device__ void butterfly(float2* v) {
     constexpr int R2 = last_factor(R), R1 = R / R2;
     if constexpr (R == 2) {
         float2 a = v[0];
@@ -139,7 +139,7 @@ template <int R, int S> static __device__ __forceinline__ void butterfly(float2*
 
 // v[s] times w^s, where w[0], w[1], w[2] are w, w^4, w^16
 template <int R>
-static __device__ __forceinline__ void times_powers(float2* v, const float2* w) {
+static __device__ void times_powers(float2* v, const float2* w) {
     float2 low[4], high[8];  // of s % 4, of s / 4
     low[1] = w[0], low[2] = low[1] * low[1], low[3] = low[2] * low[1];
     if constexpr (R > 4) high[1] = w[1];
@@ -192,7 +192,7 @@ struct Tile {
     }
 
     // v[r] goes to `write + place(r)`; what comes are t, t + LANES ... of lane `to`
-    template <typename Place> static __device__ __forceinline__ void exchange_by(
+    template <typename Place> static __device__ void exchange_by(
         float2* v, float* buffer, int write, Place place, Lane to) {
         int read = pad(to.t * T + to.column) + to.row * PITCH;
         auto exchange_part = [&](auto* buffer, auto part) {
@@ -213,7 +213,7 @@ struct Tile {
     }
 
     // After a stage of radix R, with M the product of those before it
-    template <int R, int M> static __device__ __forceinline__ void exchange(
+    template <int R, int M> static __device__ void exchange(
         float2* v, float* buffer, Lane from, Lane to) {
         int k = from.t % M;
         int write = pad(((from.t - k) * R + k) * T + from.column) + from.row * PITCH;
@@ -225,7 +225,7 @@ struct Tile {
     }
 
     // w[i] = w^(s k) for s = 1, 4, 16, w = exp(-2 pi i / (M V))
-    template <int M> static __device__ __forceinline__ void roots(float2* w, int k) {
+    template <int M> static __device__ void roots(float2* w, int k) {
 #pragma unroll
         for (int i = 0, s = 1; s < V && i < 3; i++, s *= 4)  // the quotient is exact
             sincospif(float(s * k) * (-2.0f / (M * V)), &w[i].y, &w[i].x);
@@ -247,7 +247,7 @@ struct Tile {
     // v[s] times w^(s k). Sine and cosine cost as much as six products: `roots` has
     // those of s = 1, 4, 16, and the others are products.
     template <int M>
-    static __device__ __forceinline__ void twiddle(float2* v, float* buffer, int k) {
+    static __device__ void twiddle(float2* v, float* buffer, int k) {
         float2 w[3];
         if constexpr (KEPT)
             for (int i = 0; i < 3; i++) w[i] = kept<M>(buffer, i);
@@ -256,21 +256,21 @@ struct Tile {
     }
 
     // The stages after those of product M; the last one's results are for lane `to`
-    template <int M> static __device__ __forceinline__ void stages(
+    template <int M> static __device__ void stages(
         float2* v, float* buffer, Lane from, Lane to) {
         Lane next = M == LANES ? to : from;
         exchange<(M == FIRST ? M : V), (M == FIRST ? 1 : M / V)>(v, buffer, from, next);
         after_exchange<M>(v, buffer, next, to);
     }
 
-    template <int M> static __device__ __forceinline__ void after_exchange(
+    template <int M> static __device__ void after_exchange(
         float2* v, float* buffer, Lane me, Lane to) {
         twiddle<M>(v, buffer, me.t % M);
         butterfly<V, 1>(v);
         if constexpr (M < LANES) stages<M * V>(v, buffer, me, to);
     }
 
-    static __device__ __forceinline__ void transform(
+    static __device__ void transform(
         float2* v, float* buffer, Lane from, Lane to) {
 #pragma unroll
         for (int q = 0; q < V / FIRST; q++) butterfly<FIRST, V / FIRST>(v + q);
@@ -352,7 +352,7 @@ fft_real_rows_kernel(float2* out, const float2* inp, int64_t rows) {
 
 // Begins to copy VALUES values to shared memory, 16 bytes at a time, if they exist
 template <int VALUES, int THREADS>
-static __device__ __forceinline__ void fetch(float2* next, const float2* from,
+static __device__ void fetch(float2* next, const float2* from,
                                              bool exists) {
 #pragma unroll
     for (int i = 2 * threadIdx.x; i < VALUES; i += 2 * THREADS)
@@ -583,7 +583,7 @@ static __host__ __device__ constexpr int roots_of(int R) {
 }
 
 // Results i, i + step, ... of column c turned by k c / period
-template <int R> static __device__ __forceinline__ void turn_results(
+template <int R> static __device__ void turn_results(
     float2* v, int i, int step, int c, int period, bool inverse) {
     auto root = [&](int k) {
         float2 w = root_of_one<unsigned>(k * c, period);
@@ -660,7 +660,7 @@ enum Kind { FIRST, MIDDLE, LAST };
 
 // A stage, from `src` to `dst` in shared memory; but the first one reads memory, and
 // the last one writes it
-template <int R, Kind KIND> static __device__ __forceinline__ void mixed_stage(
+template <int R, Kind KIND> static __device__ void mixed_stage(
     const Mixed& x, const Stage& at, const Corner& tile, float2* dst, const float2* src,
     const float2* roots) {
     bool columns = x.from.column == 1;  // side by side, in shared memory as well
@@ -711,7 +711,7 @@ template <int R, Kind KIND> static __device__ __forceinline__ void mixed_stage(
 
 // The stage of a radix that is known at run time
 template <Kind KIND, int... R, typename... Args>
-static __device__ __forceinline__ void stage_of(
+static __device__ void stage_of(
     std::integer_sequence<int, R...>, const Mixed& x, const Stage& at, Args... args) {
     ((at.radix == R && (mixed_stage<R, KIND>(x, at, args...), true)) || ...);
 }
