@@ -183,8 +183,15 @@ struct Tile {
     static constexpr int SHIFT = ROWS < BANKS ? BANKS / ROWS : 1;
     static constexpr int PITCH = TURNED ? cdiv(pad(N), 32) * 32 + SHIFT : pad(N * T);
     static constexpr int FLOATS = N == V ? 0 : PITCH * ROWS * (HALVES ? 1 : 2);
-    // KEPT: behind the values stand the roots of both stages, three a thread
-    static constexpr int BYTES = 4 * FLOATS + (KEPT ? 2 * 3 * 8 * THREADS : 0);
+    // KEPT: behind the values stand the stages' roots, all of them if they are few, and
+    // else three a thread
+    static __host__ __device__ constexpr bool all_kept(int M) { return M * V <= 4096; }
+    static __host__ __device__ constexpr int roots_kept(int M) {  // by stages before M
+        if (M <= FIRST) return 0;
+        int last = all_kept(M / V) ? M / V * (V - 1) : 3 * THREADS;
+        return roots_kept(M / V) + last;
+    }
+    static constexpr int BYTES = 4 * FLOATS + (KEPT ? 8 * roots_kept(N) : 0);
 
     static __device__ void sync() {  // of the threads of a transform
         if constexpr (LANES <= 32 && T == 1 && !TURNED) __syncwarp();
@@ -231,28 +238,39 @@ struct Tile {
             sincospif(float(s * k) * (-2.0f / (M * V)), &w[i].y, &w[i].x);
     }
 
-    // The place of this thread's kept roots; i from 0 to 2
-    template <int M> static __device__ float2& kept(float* buffer, int i) {
-        static_assert(M == FIRST || M == FIRST * V);
-        int place = (3 * (M > FIRST) + i) * THREADS + threadIdx.x;
-        return reinterpret_cast<float2*>(buffer + FLOATS)[place];
+    // Where the kept roots of a stage are; a thread's own are THREADS apart
+    template <int M> static __device__ float2* kept(float* buffer) {
+        float2* place = reinterpret_cast<float2*>(buffer + FLOATS) + roots_kept(M);
+        return all_kept(M) ? place : place + threadIdx.x;
     }
     template <int M> static __device__ void keep_roots(float* buffer, int t) {
-        float2 w[3];
-        roots<M>(w, t % M);
-        for (int i = 0; i < 3; i++) kept<M>(buffer, i) = w[i];
+        float2* place = kept<M>(buffer);
+        if constexpr (all_kept(M)) {  // w^(s k) at (s - 1) M + k
+            for (int i = threadIdx.x; i < M * (V - 1); i += THREADS)
+                sincospif(float((i / M + 1) * (i % M)) * (-2.0f / (M * V)), &place[i].y,
+                          &place[i].x);
+        } else {
+            float2 w[3];
+            roots<M>(w, t % M);
+            for (int i = 0; i < 3; i++) place[i * THREADS] = w[i];
+        }
         if constexpr (M < LANES) keep_roots<M * V>(buffer, t);
     }
 
     // v[s] times w^(s k). Sine and cosine cost as much as six products: `roots` has
     // those of s = 1, 4, 16, and the others are products.
-    template <int M>
-    static __device__ void twiddle(float2* v, float* buffer, int k) {
-        float2 w[3];
-        if constexpr (KEPT)
-            for (int i = 0; i < 3; i++) w[i] = kept<M>(buffer, i);
-        else roots<M>(w, k);
-        times_powers<V>(v, w);
+    template <int M> static __device__ void twiddle(float2* v, float* buffer, int k) {
+        if constexpr (KEPT && all_kept(M)) {
+            const float2* all = kept<M>(buffer) + k;
+#pragma unroll
+            for (int s = 1; s < V; s++) v[s] = v[s] * all[(s - 1) * M];
+        } else {
+            float2 w[3];
+            if constexpr (KEPT)
+                for (int i = 0; i < 3; i++) w[i] = kept<M>(buffer)[i * THREADS];
+            else roots<M>(w, k);
+            times_powers<V>(v, w);
+        }
     }
 
     // The stages after those of product M; the last one's results are for lane `to`
@@ -350,46 +368,70 @@ fft_real_rows_kernel(float2* out, const float2* inp, int64_t rows) {
     }
 }
 
-// Begins to copy VALUES values to shared memory, 16 bytes at a time, if they exist
-template <int VALUES, int THREADS>
-static __device__ void fetch(float2* next, const float2* from,
-                                             bool exists) {
+// A block that stays fetches its next values into shared memory while it computes. Each
+// warp fetches those of its own threads, 32 neighbours for a v[r], and so waits for
+// nobody else. In one instruction, for v[r] and v[r + 1], a lane copies two neighbours:
+// values `pair` and pair + 1 of those that are v[r + odd].
+struct Fetcher {
+    int pair = int(threadIdx.x) / 32 * 32 + int(threadIdx.x) % 16 * 2;
+    int odd = int(threadIdx.x) % 32 / 16;
+};
+
+// Begins to copy the warp's values to `next`, if they exist; from(r): where the lane's
+// pair comes from
+template <int V, typename From>
+static __device__ void fetch(float2* next, bool exists, From from) {
+    float2* own = next + threadIdx.x / 32 * 32 * V + threadIdx.x % 32 * 2;
+    if (exists)
 #pragma unroll
-    for (int i = 2 * threadIdx.x; i < VALUES; i += 2 * THREADS)
-        if (exists) __pipeline_memcpy_async(next + i, from + i, 16);
+        for (int r = 0; r < V; r += 2)
+            __pipeline_memcpy_async(own + 32 * r, from(r), 16);
     __pipeline_commit();
 }
 
-// The same for rows so long that a multiprocessor holds one at a time. Its block goes
-// through many rows, and fetches the next one into shared memory while it computes.
+// Waits for what was fetched. The inverse transform of v is the conjugate of conj(v)'s.
+template <int V>
+static __device__ void take(float2* v, const float2* next, bool inverse) {
+    const float2* own = next + threadIdx.x / 32 * 32 * V + threadIdx.x % 32;
+    __pipeline_wait_prior(0);
+    __syncwarp();  // what all lanes have fetched is there
+#pragma unroll
+    for (int r = 0; r < V; r++) v[r] = own[32 * r];
+    __syncwarp();  // all has been read, and may be overwritten
+    if (inverse)
+#pragma unroll
+        for (int r = 0; r < V; r++) v[r] = conj(v[r]);
+}
+
+// Rows so long that a multiprocessor holds one at a time: its block goes through many
 template <typename Tile>
 __global__ void __launch_bounds__(Tile::THREADS)
-fft_long_rows_kernel(float2* out, const float2* inp, int64_t rows, bool inverse,
+fft_long_rows_kernel(float2* out, const float2* inp, int rows, bool inverse,
                      float scale) {
+    constexpr int N = Tile::N, V = Tile::V, LANES = Tile::LANES;
     extern __shared__ __align__(16) float fft_shared[];
     float2* next = reinterpret_cast<float2*>(fft_shared);  // (N)
-    float* buffer = fft_shared + 2 * Tile::N;
+    float* buffer = fft_shared + 2 * N;
     Lane lane{int(threadIdx.x), 0, 0};
-    Order<Tile, int> order(lane.t, 1, inverse);
+    Fetcher fetcher;
     Tile::template keep_roots<Tile::FIRST>(buffer, lane.t);
-    inp += blockIdx.x * int64_t(Tile::N);
-    fetch<Tile::N, Tile::THREADS>(next, inp, true);
-    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-        __pipeline_wait_prior(0);
-        __syncthreads();  // what all threads have fetched is there
-        float2 v[Tile::V];
-#pragma unroll
-        for (int r = 0; r < Tile::V; r++) v[r] = next[order[r]];
-        __syncthreads();  // all has been read, and may be overwritten
-        inp += gridDim.x * int64_t(Tile::N);
-        fetch<Tile::N, Tile::THREADS>(next, inp, row + gridDim.x < rows);
+    auto fetch_row = [&](int row) {
+        const float2* from = inp + int64_t(row) * N + fetcher.pair;
+        fetch<V>(next, row < rows,
+                 [&](int r) { return from + (r + fetcher.odd) * LANES; });
+    };
+    fetch_row(blockIdx.x);
+    for (int row = blockIdx.x; row < rows; row += gridDim.x) {
+        float2 v[V];
+        take<V>(v, next, inverse);
+        fetch_row(row + gridDim.x);
         Tile::transform(v, buffer, lane, lane);
         if (inverse)
 #pragma unroll
-            for (int r = 0; r < Tile::V; r++) v[r] = scale * v[r];
+            for (int r = 0; r < V; r++) v[r] = scale * conj(v[r]);
+        float2* to = out + int64_t(row) * N + lane.t;
 #pragma unroll
-        for (int r = 0; r < Tile::V; r++)
-            out[row * Tile::N + lane.t + r * Tile::LANES] = v[r];
+        for (int r = 0; r < V; r++) to[r * LANES] = v[r];
     }
 }
 
@@ -399,93 +441,71 @@ fft_long_rows_kernel(float2* out, const float2* inp, int64_t rows, bool inverse,
 // (images, Q W / CHUNK, M, CHUNK), column q W + w for row q of group k of M.
 constexpr int CHUNK = 512;
 
-// Columns of inp (images, N, inner = Q W) to such chunks, T at a time, fetched ahead as
-// above. Result k of row q is then turned by q k / (Q N), as the last radix asks for.
+// Columns of inp (images, N, inner = Q W) to such chunks, T at a time. Result k of row
+// q is then turned by q k / (Q N), as the last radix asks for.
 template <typename Tile, int Q, int W>
 __global__ void __launch_bounds__(Tile::THREADS)
-fft_long_columns_kernel(float2* out, const float2* inp, int64_t tiles, bool inverse) {
-    constexpr int N = Tile::N, T = Tile::T, PAIRS = T / 2, PER_IMAGE = Q * W / T;
+fft_long_columns_kernel(float2* out, const float2* inp, int tiles, bool inverse) {
+    constexpr int N = Tile::N, T = Tile::T, V = Tile::V, PER_IMAGE = Q * W / T;
     extern __shared__ __align__(16) float fft_shared[];
     float2* next = reinterpret_cast<float2*>(fft_shared);  // (N, T)
     float* buffer = fft_shared + 2 * N * T;
     Lane lane{int(threadIdx.x) / T, int(threadIdx.x) % T, 0};
-    Order<Tile, int> order(lane.t, T, inverse);
+    Fetcher fetcher;
     Tile::template keep_roots<Tile::FIRST>(buffer, lane.t);
     float2* turns = reinterpret_cast<float2*>(buffer + Tile::BYTES / 4);
     for (int i = threadIdx.x; i < (Q - 1) * N; i += Tile::THREADS)
-        sincospif(float(i) * ((inverse ? 2.0f : -2.0f) / (Q * N)), &turns[i].y,
-                  &turns[i].x);
-    auto fetch_tile = [&](int64_t tile) {
-        const float2* from = inp + tile / PER_IMAGE * N * Q * W + tile % PER_IMAGE * T;
-        from += threadIdx.x / PAIRS * Q * W + threadIdx.x % PAIRS * 2;
-#pragma unroll
-        for (int i = threadIdx.x; i < N * PAIRS; i += Tile::THREADS) {
-            if (tile < tiles) __pipeline_memcpy_async(next + 2 * i, from, 16);
-            from += Tile::THREADS / PAIRS * Q * W;
-        }
-        __pipeline_commit();
+        sincospif(float(i) * (-2.0f / (Q * N)), &turns[i].y, &turns[i].x);
+    auto fetch_tile = [&](int tile) {
+        const float2* from = inp + int64_t(tile / PER_IMAGE) * N * Q * W;
+        from += tile % PER_IMAGE * T + fetcher.pair % T;
+        from += (fetcher.pair / T + fetcher.odd * Tile::LANES) * (Q * W);
+        fetch<V>(next, tile < tiles,
+                 [&](int r) { return from + r * (Tile::LANES * Q * W); });
     };
     fetch_tile(blockIdx.x);
-    for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        __pipeline_wait_prior(0);
-        __syncthreads();  // what all threads have fetched is there
-        float2 v[Tile::V];
-#pragma unroll
-        for (int r = 0; r < Tile::V; r++) v[r] = next[order[r] + lane.column];
-        __syncthreads();  // all has been read, and may be overwritten
+    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        float2 v[V];
+        take<V>(v, next, inverse);
         fetch_tile(tile + gridDim.x);
         Tile::transform(v, buffer, lane, lane);
         int column = tile % PER_IMAGE * T + lane.column;
         if (int q = column / W)
 #pragma unroll
-            for (int r = 0; r < Tile::V; r++)
+            for (int r = 0; r < V; r++)
                 v[r] = v[r] * turns[q * (lane.t + r * Tile::LANES)];
-        float2* to = out + (tile / PER_IMAGE * Q * W + column / CHUNK * CHUNK) * N;
-        to += lane.t * CHUNK + column % CHUNK;
+        float2* to = out + int64_t(tile / PER_IMAGE) * N * Q * W;
+        to += column / CHUNK * CHUNK * N + lane.t * CHUNK + column % CHUNK;
 #pragma unroll
-        for (int r = 0; r < Tile::V; r++) to[r * Tile::LANES * CHUNK] = v[r];
+        for (int r = 0; r < V; r++) to[r * Tile::LANES * CHUNK] = v[r];
     }
 }
 
 // The columns' values k of group g are out's rows g + M k. A thread first holds values
-// of all Q rows, then Tile::V of one. Begins with what was written last: some of it is
-// in the L2 cache still.
+// of all Q rows, then Tile::V of one.
 template <typename Tile, int M>
 __global__ void __launch_bounds__(Tile::THREADS)
-fft_last_rows_kernel(float2* out, const float2* inp, int64_t groups,
-                     bool inverse) {
+fft_last_rows_kernel(float2* out, const float2* inp, int groups, bool inverse) {
     constexpr int Q = Tile::ROWS, W = Tile::N, V = Tile::V, R = Tile::FIRST;
     constexpr int C = V / Q, STEP = Tile::THREADS;  // a thread's values of a row
+    static_assert(STEP == CHUNK);
     extern __shared__ __align__(16) float fft_shared[];
     float2* next = reinterpret_cast<float2*>(fft_shared);  // (Q, W)
     float* buffer = fft_shared + 2 * Q * W;
-    int u = threadIdx.x, way = inverse ? -1 : 1;  // backwards both ways, as in Order
+    int u = threadIdx.x;
     Lane lane{u % Tile::LANES, 0, u / Tile::LANES};
-    int start = inverse ? W - u : u, first = u == 0 ? 0 : start;
+    Fetcher fetcher;
     Tile::template keep_roots<R>(buffer, lane.t);
-    auto fetch_group = [&](int64_t group) {
-        const float2* from = inp + (group / M * M * Q * W + group % M * CHUNK);
-        from += 2 * u / CHUNK * M * CHUNK + 2 * u % CHUNK;
-        static_assert(2 * STEP % CHUNK == 0);
-#pragma unroll
-        for (int i = 0; i < Q * W; i += 2 * STEP)
-            if (group >= 0)
-                __pipeline_memcpy_async(next + i + 2 * u, from + i * int64_t(M), 16);
-        __pipeline_commit();
+    auto fetch_group = [&](int group) {
+        const float2* from = inp + int64_t(group / M) * M * Q * W + group % M * CHUNK;
+        from += fetcher.pair + fetcher.odd * (M * CHUNK);
+        fetch<V>(next, group < groups, [&](int r) { return from + r * (M * CHUNK); });
     };
-    int64_t group = groups - 1 - blockIdx.x;
-    fetch_group(group);
-    for (; group >= 0; group -= gridDim.x) {
-        __pipeline_wait_prior(0);
-        __syncthreads();  // what all threads have fetched is there
+    fetch_group(blockIdx.x);
+    for (int group = blockIdx.x; group < groups; group += gridDim.x) {
         float2 v[V];
-#pragma unroll
-        for (int r = 0; r < V; r++) {
-            int q = way * (r / C) & (Q - 1), c = r % C;
-            v[r] = next[q * W + (c == 0 ? first : start + way * STEP * c)];
-        }
-        __syncthreads();  // all has been read, and may be overwritten
-        fetch_group(group - gridDim.x);
+        take<V>(v, next, false);  // the columns' kernel has conjugated them
+        fetch_group(group + gridDim.x);
 #pragma unroll
         for (int c = 0; c < C; c++) butterfly<Q, C>(v + c);
 #pragma unroll
@@ -499,10 +519,11 @@ fft_last_rows_kernel(float2* out, const float2* inp, int64_t groups,
         Tile::template after_exchange<R>(v, buffer, lane, lane);
         if (inverse)
 #pragma unroll
-            for (int r = 0; r < V; r++) v[r] = (1.0f / (Q * M * W)) * v[r];
-        float2* row = out + (group / M * M * Q + group % M + int64_t(lane.row) * M) * W;
+            for (int r = 0; r < V; r++) v[r] = (1.0f / (Q * M * W)) * conj(v[r]);
+        float2* row = out + (int64_t(group / M) * M * Q + group % M) * W;
+        row += int64_t(lane.row) * M * W + lane.t;
 #pragma unroll
-        for (int r = 0; r < V; r++) row[lane.t + r * Tile::LANES] = v[r];
+        for (int r = 0; r < V; r++) row[r * Tile::LANES] = v[r];
     }
 }
 
@@ -900,7 +921,7 @@ constexpr int LONG_BYTES = 8 * LongTile::N + LongTile::BYTES;
 static void long_rows(const Rows& x) {
     int64_t blocks = attribute(cudaDevAttrMultiProcessorCount);
     launch(fft_long_rows_kernel<LongTile>, std::min(blocks, x.rows), LongTile::THREADS,
-           LONG_BYTES, x.out, x.inp, x.rows, x.inverse, x.scale());
+           LONG_BYTES, x.out, x.inp, int(x.rows), x.inverse, x.scale());
 }
 
 template <int N, int V, int T_, int BLOCKS>
@@ -956,6 +977,7 @@ using LastTile = Tile<4096, 32, 1, 4, false, true>;
 using LongColumns = Tile<1024, 32, 16, 1, false, true>;
 constexpr int LAST_BYTES = 8 * 16384 + LastTile::BYTES;
 constexpr int LARGE_BYTES = 8 * 16384 + LongColumns::BYTES + 8 * 3 * LongColumns::N;
+static_assert(std::max({LONG_BYTES, LAST_BYTES, LARGE_BYTES}) <= 227 * 1024);
 
 // Images of 4096 * 4096. Tiles of whole columns would be four wide; these, of all but
 // the last radix, are sixteen wide, and the rows' tiles do that radix as well.
@@ -963,11 +985,11 @@ static void large_images(float2* out, const float2* inp, int64_t images, bool in
                          const torch::TensorOptions& options) {
     constexpr int Q = LastTile::ROWS, W = LastTile::N, M = LongColumns::N;
     Tensor between = torch::empty({images, Q * M, W}, options);
+    int tiles = images * Q * W / LongColumns::T, groups = images * M;
     int64_t blocks = attribute(cudaDevAttrMultiProcessorCount);
-    int64_t tiles = images * Q * W / LongColumns::T, groups = images * M;
-    launch(fft_long_columns_kernel<LongColumns, Q, W>, std::min(blocks, tiles),
+    launch(fft_long_columns_kernel<LongColumns, Q, W>, std::min<int64_t>(blocks, tiles),
            LongColumns::THREADS, LARGE_BYTES, values(between), inp, tiles, inverse);
-    launch(fft_last_rows_kernel<LastTile, M>, std::min(blocks, groups),
+    launch(fft_last_rows_kernel<LastTile, M>, std::min<int64_t>(blocks, groups),
            LastTile::THREADS, LAST_BYTES, out, values(between), groups, inverse);
 }
 
@@ -1277,7 +1299,8 @@ static Tensor images(Tensor inp, bool inverse) {
     CUDAGuard guard(inp.device());
     int64_t H = inp.size(-2), W = inp.size(-1), N = inp.numel() / (H * W);
     int shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-    if (N > 0 && H == 4096 && W == LastTile::N && shared_bytes >= LARGE_BYTES) {
+    if (N > 0 && H == 4096 && W == LastTile::N && shared_bytes >= LARGE_BYTES &&
+        reinterpret_cast<uintptr_t>(inp.data_ptr()) % 16 == 0) {
         inp = inp.resolve_conj();
         Tensor out = torch::empty_like(inp);
         large_images(values(out), values(inp), N, inverse, inp.options());
