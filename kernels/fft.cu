@@ -63,20 +63,20 @@ template <int R> struct Circle {
     }
 };
 
+template <int R> static __device__ const Circle<R> CIRCLE;
+
 // a exp(-2 pi i j / R); a constant j costs nothing to look up
 template <int R> static __device__ float2 turned(float2 a, int j) {
-    constexpr Circle<R> circle;
     if (4 * j % R == 0) {
         if (8 * j / R & 4) a = {-a.x, -a.y};
         return 8 * j / R & 2 ? float2{a.y, -a.x} : a;
     }
-    return a * float2{circle.x[j], circle.y[j]};
+    return a * float2{CIRCLE<R>.x[j], CIRCLE<R>.y[j]};
 }
 
 // The transform of R values S apart, R = 3, 5, 7, 11, 13
 template <int R, int S>
 static __device__ void odd_butterfly(float2* v) {
-    constexpr Circle<R> circle;
     float2 out[R] = {v[0]};
 #pragma unroll
     for (int j = 1; j <= R / 2; j++) {
@@ -89,8 +89,8 @@ static __device__ void odd_butterfly(float2* v) {
         float2 even = v[0], odd = {0, 0};
 #pragma unroll
         for (int j = 1; j <= R / 2; j++) {
-            even = even + circle.x[j * k % R] * v[j * S];
-            odd = odd + -circle.y[j * k % R] * v[(R - j) * S];
+            even = even + CIRCLE<R>.x[j * k % R] * v[j * S];
+            odd = odd + -CIRCLE<R>.y[j * k % R] * v[(R - j) * S];
         }
         out[k] = {even.x + odd.y, even.y - odd.x};
         out[R - k] = {even.x - odd.y, even.y + odd.x};
@@ -308,16 +308,44 @@ template <typename Tile, typename Int> struct Order {
     __device__ Int operator[](int r) const { return r == 0 ? first : start + r * step; }
 };
 
-// out, inp: (rows, N); a block takes Tile::ROWS of them
+// Of the transform Z of N values, even places + i odd places of a real row of 2 N, the
+// places k and N - k make up X[k]. row: (N + 1); w = exp(-pi i t / N)
+template <typename Tile>
+static __device__ void store_real(float2* row, const float2* v, float* buffer,
+                                  Lane me, bool inside) {
+    constexpr int N = Tile::N, V = Tile::V;
+    static_assert(!Tile::HALVES && 16 % V == 0);
+    float2* Z = reinterpret_cast<float2*>(buffer) + me.row * Tile::PITCH;
+    Tile::sync();  // what the buffer held has been read
+#pragma unroll
+    for (int r = 0; r < V; r++) Z[Tile::pad(me.t + r * Tile::LANES)] = v[r];
+    Tile::sync();  // Z is written
+    if (!inside) return;
+    float2 w;
+    sincospif(float(me.t) * (-1.0f / N), &w.y, &w.x);
+#pragma unroll
+    for (int r = 0; r < V; r++) {
+        int k = me.t + r * Tile::LANES;
+        float2 mirrored = conj(Z[Tile::pad((N - k) % N)]);
+        float2 even = 0.5f * (v[r] + mirrored), odd = 0.5f * (v[r] - mirrored);
+        odd = turned<32>(w, r * 16 / V) * float2{odd.y, -odd.x};
+        row[k] = even + odd;
+        if (k == 0) row[N] = even - odd;
+    }
+}
+
+// out, inp: (rows, N); a block takes Tile::ROWS of them. If `real`, rows of inp are 2 N
+// real numbers, and those of out N + 1 values.
 template <typename Tile, int BLOCKS>
 __global__ void __launch_bounds__(Tile::THREADS, BLOCKS)
-fft_rows_kernel(float2* out, const float2* inp, int64_t rows, bool inverse,
+fft_rows_kernel(float2* out, const float2* inp, int64_t rows, bool real, bool inverse,
                 float scale) {
     extern __shared__ __align__(16) float fft_shared[];
     int t = threadIdx.x % Tile::LANES, row_in_block = threadIdx.x / Tile::LANES;
     int64_t row = int64_t(blockIdx.x) * Tile::ROWS + row_in_block;
     bool inside = row < rows;  // the others go along, for the barriers
-    out += row * Tile::N, inp += row * Tile::N;
+    constexpr bool MAY_BE_REAL = Tile::N >= 256 && !Tile::HALVES;
+    out += row * (Tile::N + (MAY_BE_REAL && real)), inp += row * Tile::N;
 
     Order<Tile, int> order(t, 1, inverse);
     float2 v[Tile::V];
@@ -325,47 +353,12 @@ fft_rows_kernel(float2* out, const float2* inp, int64_t rows, bool inverse,
     for (int r = 0; r < Tile::V; r++) v[r] = inside ? inp[order[r]] : float2{};
     Lane lane{t, 0, row_in_block};
     Tile::transform(v, fft_shared, lane, lane);
+    if constexpr (MAY_BE_REAL)
+        if (real) return store_real<Tile>(out, v, fft_shared, lane, inside);
     if (!inside) return;
 #pragma unroll
     for (int r = 0; r < Tile::V; r++)
         out[t + r * Tile::LANES] = inverse ? scale * v[r] : v[r];
-}
-
-// Rows of 2 N real numbers, taken for N complex ones, even places + i odd places; out:
-// (rows, N + 1). Of the transform Z, the places k and N - k make up X[k].
-template <typename Tile, int BLOCKS>
-__global__ void __launch_bounds__(Tile::THREADS, BLOCKS)
-fft_real_rows_kernel(float2* out, const float2* inp, int64_t rows) {
-    constexpr int N = Tile::N, V = Tile::V;
-    extern __shared__ __align__(16) float fft_shared[];
-    int t = threadIdx.x % Tile::LANES, row_in_block = threadIdx.x / Tile::LANES;
-    int64_t row = int64_t(blockIdx.x) * Tile::ROWS + row_in_block;
-    bool inside = row < rows;
-    out += row * (N + 1), inp += row * N;
-
-    float2 v[V], w;
-#pragma unroll
-    for (int r = 0; r < V; r++) v[r] = inside ? inp[t + r * Tile::LANES] : float2{};
-    Lane lane{t, 0, row_in_block};
-    Tile::transform(v, fft_shared, lane, lane);
-
-    static_assert(!Tile::HALVES && 16 % V == 0);
-    float2* Z = reinterpret_cast<float2*>(fft_shared) + row_in_block * Tile::PITCH;
-    Tile::sync();  // what the buffer held has been read
-#pragma unroll
-    for (int r = 0; r < V; r++) Z[Tile::pad(t + r * Tile::LANES)] = v[r];
-    Tile::sync();  // Z is written
-    if (!inside) return;
-    sincospif(float(t) * (-1.0f / N), &w.y, &w.x);
-#pragma unroll
-    for (int r = 0; r < V; r++) {
-        int k = t + r * Tile::LANES;
-        float2 mirrored = conj(Z[Tile::pad((N - k) % N)]);
-        float2 even = 0.5f * (v[r] + mirrored), odd = 0.5f * (v[r] - mirrored);
-        odd = turned<32>(w, r * 16 / V) * float2{odd.y, -odd.x};
-        out[k] = even + odd;
-        if (k == 0) out[N] = even - odd;
-    }
 }
 
 // A block that stays fetches its next values into shared memory while it computes. Each
@@ -677,26 +670,28 @@ static __device__ void prefetch(const float2* from, int64_t values) {
 #endif
 }
 
-enum Kind { FIRST, MIDDLE, LAST };
-
-// A stage, from `src` to `dst` in shared memory; but the first one reads memory, and
+// Stage p, from `src` to `dst` in shared memory; but the first one reads memory, and
 // the last one writes it
-template <int R, Kind KIND> static __device__ void mixed_stage(
-    const Mixed& x, const Stage& at, const Corner& tile, float2* dst, const float2* src,
+template <int R> static __device__ void mixed_stage(
+    const Mixed& x, int p, const Corner& tile, float2* dst, const float2* src,
     const float2* roots) {
+    Stage at = x.stage[p];
+    bool first = p == 0, last = p == x.stages - 1;
     bool columns = x.from.column == 1;  // side by side, in shared memory as well
     int i_step = columns ? x.width : 1, c_step = columns ? 1 : x.pitch;
-    bool across = (KIND == FIRST ? x.from : x.to).column == 1;  // in memory
+    bool across = (first ? x.from : x.to).column == 1;  // in memory
     int m = at.m, lanes = x.n / R, line = across ? x.width : lanes;
     float inverse_line = across ? x.inverse_width : at.inverse_lanes;
     for (int g = threadIdx.x; g < lanes * x.width; g += blockDim.x) {
         int q = quotient(g, inverse_line), rest = g - q * line;
         int i = across ? q : rest, c = across ? rest : q;
         if (c >= tile.columns) continue;
-        int block = KIND == FIRST ? i : KIND == LAST ? 0 : quotient(i, at.inverse_m);
-        int k = i - block * m;
+        int block = first ? i : last ? 0 : quotient(i, at.inverse_m), k = i - block * m;
+        int to = last ? i * x.to.step + c * x.to.column
+                      : (block * at.to_pitch + k) * i_step + c * c_step;
+        int to_step = m * (last ? x.to.step : i_step);
         float2 v[R];
-        if constexpr (KIND == FIRST) {  // backwards for the inverse transform
+        if (first) {  // backwards for the inverse transform
             const float2* from = tile.inp + c * x.from.column;
             int start = x.inverse ? x.n - i : i, step = x.inverse ? -lanes : lanes;
             v[0] = from[i == 0 ? 0 : start * x.from.step];
@@ -713,28 +708,27 @@ template <int R, Kind KIND> static __device__ void mixed_stage(
             times_powers<R>(v, w);
         }
         butterfly<R, 1>(v);
-        if constexpr (KIND == LAST) {
+        if (last) {
             if (R <= TURN_RADIX && x.period)
                 turn_results<R>(v, i, m, tile.column + c, x.period, x.inverse);
             if (x.inverse)
 #pragma unroll
                 for (int s = 0; s < R; s++) v[s] = x.scale * v[s];
-            float2* to = tile.out + c * x.to.column;
 #pragma unroll
-            for (int s = 0; s < R; s++) to[(i + s * m) * x.to.step] = v[s];
+            for (int s = 0; s < R; s++) tile.out[to + s * to_step] = v[s];
         } else {
-            float2* to = dst + (block * at.to_pitch + k) * i_step + c * c_step;
 #pragma unroll
-            for (int s = 0; s < R; s++) to[s * m * i_step] = v[s];
+            for (int s = 0; s < R; s++) dst[to + s * to_step] = v[s];
         }
     }
 }
 
-// The stage of a radix that is known at run time
-template <Kind KIND, int... R, typename... Args>
-static __device__ void stage_of(
-    std::integer_sequence<int, R...>, const Mixed& x, const Stage& at, Args... args) {
-    ((at.radix == R && (mixed_stage<R, KIND>(x, at, args...), true)) || ...);
+// The same for a radix that is known at run time
+template <int... R, typename... Args>
+static __device__ void stage_of(std::integer_sequence<int, R...>, const Mixed& x, int p,
+                                Args... args) {
+    int radix = x.stage[p].radix;
+    ((radix == R && (mixed_stage<R>(x, p, args...), true)) || ...);
 }
 
 // roots[a m + k] = exp(-2 pi i k 4^a / (m R)); what the angle's rounding leaves out is
@@ -761,7 +755,6 @@ fft_mixed_kernel(float2* out, const float2* inp, const __grid_constant__ Mixed x
         stage_roots(roots + x.stage[p].roots, x.stage[p]);
     int a_row = x.tiles * x.rows, all = a_row * x.outer;
     bool one_row = all == x.tiles;
-    constexpr Radices ANY;
     for (int b = blockIdx.x; b < all; b += gridDim.x) {
         int row = one_row ? 0 : b / x.tiles, outer = one_row ? 0 : b / a_row;
         int tile = b - row * x.tiles;
@@ -771,18 +764,17 @@ fft_mixed_kernel(float2* out, const float2* inp, const __grid_constant__ Mixed x
             inp + tile * x.from.tile + row * x.from.row + outer * x.from.outer,
             out + tile * x.to.tile + row * x.to.row + outer * x.to.outer, int(column),
             int(min(int64_t(x.width), x.columns - column))};
-        stage_of<FIRST>(ANY, x, x.stage[0], corner, dst, src, roots);
-        if (x.contiguous && b + int(gridDim.x) < all) {
-            int64_t ahead = gridDim.x * x.from.tile, left = (x.columns - column) * x.n;
-            prefetch(corner.inp + ahead, min(x.from.tile, left - ahead));
-        }
-        for (int p = 1; p < x.stages; p++) {
+        for (int p = 0; p < x.stages; p++) {
+            stage_of(Radices(), x, p, corner, dst, src, roots);
+            if (p == 0 && x.contiguous && b + int(gridDim.x) < all) {
+                int64_t ahead = gridDim.x * x.from.tile;
+                int64_t left = (x.columns - column) * x.n;
+                prefetch(corner.inp + ahead, min(x.from.tile, left - ahead));
+            }
+            if (p == x.stages - 1) break;
+            __syncthreads();  // stage p has written, and p - 1 read
             float2* free = src;
             src = dst, dst = free;
-            __syncthreads();  // stage p - 1 has written, and p - 2 read
-            if (p < x.stages - 1)
-                stage_of<MIDDLE>(ANY, x, x.stage[p], corner, dst, src, roots);
-            else stage_of<LAST>(ANY, x, x.stage[p], corner, dst, src, roots);
         }
     }
 }
@@ -875,6 +867,7 @@ struct Rows {
     int64_t rows, n;
     bool inverse;
     torch::TensorOptions options;  // complex64 on their GPU, for scratch memory
+    bool real = false;  // inp: real rows of 2 n, of which out has (rows, n + 1)
     float scale() const { return inverse ? 1.0f / n : 1.0f; }
 };
 
@@ -905,14 +898,25 @@ static void launch(void (*kernel)(Params...), int64_t blocks, dim3 block, int by
 template <int N, int V, int ROWS, int BLOCKS> static void short_rows(const Rows& x) {
     using T = Tile<N, V, 1, ROWS>;
     launch(fft_rows_kernel<T, BLOCKS>, cdiv(x.rows, ROWS), T::THREADS, T::BYTES,
-           x.out, x.inp, x.rows, x.inverse, x.scale());
+           x.out, x.inp, x.rows, x.real, x.inverse, x.scale());
 }
 
-template <int N, int ROWS>
-static void real_rows(float2* out, const float2* inp, int64_t rows) {
-    using T = Tile<N, 16, 1, ROWS>;
-    launch(fft_real_rows_kernel<T, 4>, cdiv(rows, ROWS), T::THREADS, T::BYTES, out, inp,
-           rows);
+// The kernel for rows of n, a power of 2 up to 8192, or null
+static auto short_rows_of(int64_t n) {
+    return n == 2      ? short_rows<2, 2, 256, 4>
+           : n == 4    ? short_rows<4, 4, 256, 4>
+           : n == 8    ? short_rows<8, 8, 128, 4>
+           : n == 16   ? short_rows<16, 4, 64, 4>
+           : n == 32   ? short_rows<32, 8, 64, 4>
+           : n == 64   ? short_rows<64, 8, 16, 8>
+           : n == 128  ? short_rows<128, 16, 32, 4>
+           : n == 256  ? short_rows<256, 16, 16, 4>
+           : n == 512  ? short_rows<512, 16, 8, 4>
+           : n == 1024 ? short_rows<1024, 16, 4, 4>
+           : n == 2048 ? short_rows<2048, 16, 2, 4>
+           : n == 4096 ? short_rows<4096, 16, 1, 4>
+           : n == 8192 ? short_rows<8192, 32, 1, 3>
+                       : nullptr;
 }
 
 using LongTile = Tile<16384, 32, 1, 1, false, true>;
@@ -1151,20 +1155,7 @@ static void bluestein(const Rows& x) {
 
 // Also in its place
 static void transform(const Rows& x) {
-    auto short_kernel = x.n == 2 ? short_rows<2, 2, 256, 4>
-                        : x.n == 4 ? short_rows<4, 4, 256, 4>
-                        : x.n == 8 ? short_rows<8, 8, 128, 4>
-                        : x.n == 16 ? short_rows<16, 4, 64, 4>
-                        : x.n == 32 ? short_rows<32, 8, 64, 4>
-                        : x.n == 64 ? short_rows<64, 8, 16, 8>
-                        : x.n == 128 ? short_rows<128, 16, 32, 4>
-                        : x.n == 256 ? short_rows<256, 16, 16, 4>
-                        : x.n == 512 ? short_rows<512, 16, 8, 4>
-                        : x.n == 1024 ? short_rows<1024, 16, 4, 4>
-                        : x.n == 2048 ? short_rows<2048, 16, 2, 4>
-                        : x.n == 4096 ? short_rows<4096, 16, 1, 4>
-                        : x.n == 8192 ? short_rows<8192, 32, 1, 3>
-                                      : nullptr;
+    auto short_kernel = short_rows_of(x.n);
     bool power_of_2 = (x.n & (x.n - 1)) == 0;
     if (x.n == 1) {
         C10_CUDA_CHECK(cudaMemcpyAsync(x.out, x.inp, 8 * x.rows,
@@ -1237,14 +1228,8 @@ Tensor rfft(Tensor inp) {
         return out;
     }
     auto* inp_pairs = static_cast<const float2*>(inp.data_ptr());
-    auto in_one_pass = n == 512    ? real_rows<256, 16>
-                       : n == 1024 ? real_rows<512, 8>
-                       : n == 2048 ? real_rows<1024, 4>
-                       : n == 4096 ? real_rows<2048, 2>
-                       : n == 8192 ? real_rows<4096, 1>
-                                   : nullptr;
-    if (in_one_pass) {
-        in_one_pass(values(out), inp_pairs, rows);
+    if (auto kernel = h >= 256 && h <= 4096 ? short_rows_of(h) : nullptr) {
+        kernel({values(out), inp_pairs, rows, h, false, options, true});
         C10_CUDA_KERNEL_LAUNCH_CHECK();
         return out;
     }
