@@ -63,20 +63,20 @@ template <int R> struct Circle {
     }
 };
 
+template <int R> static __device__ const Circle<R> CIRCLE;
+
 // a exp(-2 pi i j / R); a constant j costs nothing to look up
-template <int R> static __device__ __forceinline__ float2 turned(float2 a, int j) {
-    constexpr Circle<R> circle;
+template <int R> static __device__ float2 turned(float2 a, int j) {
     if (4 * j % R == 0) {
         if (8 * j / R & 4) a = {-a.x, -a.y};
         return 8 * j / R & 2 ? float2{a.y, -a.x} : a;
     }
-    return a * float2{circle.x[j], circle.y[j]};
+    return a * float2{CIRCLE<R>.x[j], CIRCLE<R>.y[j]};
 }
 
 // The transform of R values S apart, R = 3, 5, 7, 11, 13
 template <int R, int S>
-static __device__ __forceinline__ void odd_butterfly(float2* v) {
-    constexpr Circle<R> circle;
+static __device__ void odd_butterfly(float2* v) {
     float2 out[R] = {v[0]};
 #pragma unroll
     for (int j = 1; j <= R / 2; j++) {
@@ -89,8 +89,8 @@ static __device__ __forceinline__ void odd_butterfly(float2* v) {
         float2 even = v[0], odd = {0, 0};
 #pragma unroll
         for (int j = 1; j <= R / 2; j++) {
-            even = even + circle.x[j * k % R] * v[j * S];
-            odd = odd + -circle.y[j * k % R] * v[(R - j) * S];
+            even = even + CIRCLE<R>.x[j * k % R] * v[j * S];
+            odd = odd + -CIRCLE<R>.y[j * k % R] * v[(R - j) * S];
         }
         out[k] = {even.x + odd.y, even.y - odd.x};
         out[R - k] = {even.x - odd.y, even.y + odd.x};
@@ -105,7 +105,7 @@ static __host__ __device__ constexpr int last_factor(int R) {
 
 // The transform of v[0], v[S], ... v[(R - 1) S], in their place. R = R1 * R2: columns
 // of R1 values, turns, rows of R2; what comes out transposed is renamed.
-template <int R, int S> static __device__ __forceinline__ void butterfly(float2* v) {
+template <int R, int S> static __device__ void butterfly(float2* v) {
     constexpr int R2 = last_factor(R), R1 = R / R2;
     if constexpr (R == 2) {
         float2 a = v[0];
@@ -139,7 +139,7 @@ template <int R, int S> static __device__ __forceinline__ void butterfly(float2*
 
 // v[s] times w^s, where w[0], w[1], w[2] are w, w^4, w^16
 template <int R>
-static __device__ __forceinline__ void times_powers(float2* v, const float2* w) {
+static __device__ void times_powers(float2* v, const float2* w) {
     float2 low[4], high[8];  // of s % 4, of s / 4
     low[1] = w[0], low[2] = low[1] * low[1], low[3] = low[2] * low[1];
     if constexpr (R > 4) high[1] = w[1];
@@ -183,8 +183,15 @@ struct Tile {
     static constexpr int SHIFT = ROWS < BANKS ? BANKS / ROWS : 1;
     static constexpr int PITCH = TURNED ? cdiv(pad(N), 32) * 32 + SHIFT : pad(N * T);
     static constexpr int FLOATS = N == V ? 0 : PITCH * ROWS * (HALVES ? 1 : 2);
-    // KEPT: behind the values stand the roots of both stages, three a thread
-    static constexpr int BYTES = 4 * FLOATS + (KEPT ? 2 * 3 * 8 * THREADS : 0);
+    // KEPT: behind the values stand the stages' roots, all of them if they are few, and
+    // else three a thread
+    static __host__ __device__ constexpr bool all_kept(int M) { return M * V <= 4096; }
+    static __host__ __device__ constexpr int roots_kept(int M) {  // by stages before M
+        if (M <= FIRST) return 0;
+        int last = all_kept(M / V) ? M / V * (V - 1) : 3 * THREADS;
+        return roots_kept(M / V) + last;
+    }
+    static constexpr int BYTES = 4 * FLOATS + (KEPT ? 8 * roots_kept(N) : 0);
 
     static __device__ void sync() {  // of the threads of a transform
         if constexpr (LANES <= 32 && T == 1 && !TURNED) __syncwarp();
@@ -192,7 +199,7 @@ struct Tile {
     }
 
     // v[r] goes to `write + place(r)`; what comes are t, t + LANES ... of lane `to`
-    template <typename Place> static __device__ __forceinline__ void exchange_by(
+    template <typename Place> static __device__ void exchange_by(
         float2* v, float* buffer, int write, Place place, Lane to) {
         int read = pad(to.t * T + to.column) + to.row * PITCH;
         auto exchange_part = [&](auto* buffer, auto part) {
@@ -213,7 +220,7 @@ struct Tile {
     }
 
     // After a stage of radix R, with M the product of those before it
-    template <int R, int M> static __device__ __forceinline__ void exchange(
+    template <int R, int M> static __device__ void exchange(
         float2* v, float* buffer, Lane from, Lane to) {
         int k = from.t % M;
         int write = pad(((from.t - k) * R + k) * T + from.column) + from.row * PITCH;
@@ -225,52 +232,63 @@ struct Tile {
     }
 
     // w[i] = w^(s k) for s = 1, 4, 16, w = exp(-2 pi i / (M V))
-    template <int M> static __device__ __forceinline__ void roots(float2* w, int k) {
+    template <int M> static __device__ void roots(float2* w, int k) {
 #pragma unroll
         for (int i = 0, s = 1; s < V && i < 3; i++, s *= 4)  // the quotient is exact
             sincospif(float(s * k) * (-2.0f / (M * V)), &w[i].y, &w[i].x);
     }
 
-    // The place of this thread's kept roots; i from 0 to 2
-    template <int M> static __device__ float2& kept(float* buffer, int i) {
-        static_assert(M == FIRST || M == FIRST * V);
-        int place = (3 * (M > FIRST) + i) * THREADS + threadIdx.x;
-        return reinterpret_cast<float2*>(buffer + FLOATS)[place];
+    // Where the kept roots of a stage are; a thread's own are THREADS apart
+    template <int M> static __device__ float2* kept(float* buffer) {
+        float2* place = reinterpret_cast<float2*>(buffer + FLOATS) + roots_kept(M);
+        return all_kept(M) ? place : place + threadIdx.x;
     }
     template <int M> static __device__ void keep_roots(float* buffer, int t) {
-        float2 w[3];
-        roots<M>(w, t % M);
-        for (int i = 0; i < 3; i++) kept<M>(buffer, i) = w[i];
+        float2* place = kept<M>(buffer);
+        if constexpr (all_kept(M)) {  // w^(s k) at (s - 1) M + k
+            for (int i = threadIdx.x; i < M * (V - 1); i += THREADS)
+                sincospif(float((i / M + 1) * (i % M)) * (-2.0f / (M * V)), &place[i].y,
+                          &place[i].x);
+        } else {
+            float2 w[3];
+            roots<M>(w, t % M);
+            for (int i = 0; i < 3; i++) place[i * THREADS] = w[i];
+        }
         if constexpr (M < LANES) keep_roots<M * V>(buffer, t);
     }
 
     // v[s] times w^(s k). Sine and cosine cost as much as six products: `roots` has
     // those of s = 1, 4, 16, and the others are products.
-    template <int M>
-    static __device__ __forceinline__ void twiddle(float2* v, float* buffer, int k) {
-        float2 w[3];
-        if constexpr (KEPT)
-            for (int i = 0; i < 3; i++) w[i] = kept<M>(buffer, i);
-        else roots<M>(w, k);
-        times_powers<V>(v, w);
+    template <int M> static __device__ void twiddle(float2* v, float* buffer, int k) {
+        if constexpr (KEPT && all_kept(M)) {
+            const float2* all = kept<M>(buffer) + k;
+#pragma unroll
+            for (int s = 1; s < V; s++) v[s] = v[s] * all[(s - 1) * M];
+        } else {
+            float2 w[3];
+            if constexpr (KEPT)
+                for (int i = 0; i < 3; i++) w[i] = kept<M>(buffer)[i * THREADS];
+            else roots<M>(w, k);
+            times_powers<V>(v, w);
+        }
     }
 
     // The stages after those of product M; the last one's results are for lane `to`
-    template <int M> static __device__ __forceinline__ void stages(
+    template <int M> static __device__ void stages(
         float2* v, float* buffer, Lane from, Lane to) {
         Lane next = M == LANES ? to : from;
         exchange<(M == FIRST ? M : V), (M == FIRST ? 1 : M / V)>(v, buffer, from, next);
         after_exchange<M>(v, buffer, next, to);
     }
 
-    template <int M> static __device__ __forceinline__ void after_exchange(
+    template <int M> static __device__ void after_exchange(
         float2* v, float* buffer, Lane me, Lane to) {
         twiddle<M>(v, buffer, me.t % M);
         butterfly<V, 1>(v);
         if constexpr (M < LANES) stages<M * V>(v, buffer, me, to);
     }
 
-    static __device__ __forceinline__ void transform(
+    static __device__ void transform(
         float2* v, float* buffer, Lane from, Lane to) {
 #pragma unroll
         for (int q = 0; q < V / FIRST; q++) butterfly<FIRST, V / FIRST>(v + q);
@@ -290,16 +308,44 @@ template <typename Tile, typename Int> struct Order {
     __device__ Int operator[](int r) const { return r == 0 ? first : start + r * step; }
 };
 
-// out, inp: (rows, N); a block takes Tile::ROWS of them
+// Of the transform Z of N values, even places + i odd places of a real row of 2 N, the
+// places k and N - k make up X[k]. row: (N + 1); w = exp(-pi i t / N)
+template <typename Tile>
+static __device__ void store_real(float2* row, const float2* v, float* buffer,
+                                  Lane me, bool inside) {
+    constexpr int N = Tile::N, V = Tile::V;
+    static_assert(!Tile::HALVES && 16 % V == 0);
+    float2* Z = reinterpret_cast<float2*>(buffer) + me.row * Tile::PITCH;
+    Tile::sync();  // what the buffer held has been read
+#pragma unroll
+    for (int r = 0; r < V; r++) Z[Tile::pad(me.t + r * Tile::LANES)] = v[r];
+    Tile::sync();  // Z is written
+    if (!inside) return;
+    float2 w;
+    sincospif(float(me.t) * (-1.0f / N), &w.y, &w.x);
+#pragma unroll
+    for (int r = 0; r < V; r++) {
+        int k = me.t + r * Tile::LANES;
+        float2 mirrored = conj(Z[Tile::pad((N - k) % N)]);
+        float2 even = 0.5f * (v[r] + mirrored), odd = 0.5f * (v[r] - mirrored);
+        odd = turned<32>(w, r * 16 / V) * float2{odd.y, -odd.x};
+        row[k] = even + odd;
+        if (k == 0) row[N] = even - odd;
+    }
+}
+
+// out, inp: (rows, N); a block takes Tile::ROWS of them. If `real`, rows of inp are 2 N
+// real numbers, and those of out N + 1 values.
 template <typename Tile, int BLOCKS>
 __global__ void __launch_bounds__(Tile::THREADS, BLOCKS)
-fft_rows_kernel(float2* out, const float2* inp, int64_t rows, bool inverse,
+fft_rows_kernel(float2* out, const float2* inp, int64_t rows, bool real, bool inverse,
                 float scale) {
     extern __shared__ __align__(16) float fft_shared[];
     int t = threadIdx.x % Tile::LANES, row_in_block = threadIdx.x / Tile::LANES;
     int64_t row = int64_t(blockIdx.x) * Tile::ROWS + row_in_block;
     bool inside = row < rows;  // the others go along, for the barriers
-    out += row * Tile::N, inp += row * Tile::N;
+    constexpr bool MAY_BE_REAL = Tile::N >= 256 && !Tile::HALVES;
+    out += row * (Tile::N + (MAY_BE_REAL && real)), inp += row * Tile::N;
 
     Order<Tile, int> order(t, 1, inverse);
     float2 v[Tile::V];
@@ -307,89 +353,78 @@ fft_rows_kernel(float2* out, const float2* inp, int64_t rows, bool inverse,
     for (int r = 0; r < Tile::V; r++) v[r] = inside ? inp[order[r]] : float2{};
     Lane lane{t, 0, row_in_block};
     Tile::transform(v, fft_shared, lane, lane);
+    if constexpr (MAY_BE_REAL)
+        if (real) return store_real<Tile>(out, v, fft_shared, lane, inside);
     if (!inside) return;
 #pragma unroll
     for (int r = 0; r < Tile::V; r++)
         out[t + r * Tile::LANES] = inverse ? scale * v[r] : v[r];
 }
 
-// Rows of 2 N real numbers, taken for N complex ones, even places + i odd places; out:
-// (rows, N + 1). Of the transform Z, the places k and N - k make up X[k].
-template <typename Tile, int BLOCKS>
-__global__ void __launch_bounds__(Tile::THREADS, BLOCKS)
-fft_real_rows_kernel(float2* out, const float2* inp, int64_t rows) {
-    constexpr int N = Tile::N, V = Tile::V;
-    extern __shared__ __align__(16) float fft_shared[];
-    int t = threadIdx.x % Tile::LANES, row_in_block = threadIdx.x / Tile::LANES;
-    int64_t row = int64_t(blockIdx.x) * Tile::ROWS + row_in_block;
-    bool inside = row < rows;
-    out += row * (N + 1), inp += row * N;
+// A block that stays fetches its next values into shared memory while it computes. Each
+// warp fetches those of its own threads, 32 neighbours for a v[r], and so waits for
+// nobody else. In one instruction, for v[r] and v[r + 1], a lane copies two neighbours:
+// values `pair` and pair + 1 of those that are v[r + odd].
+struct Fetcher {
+    int pair = int(threadIdx.x) / 32 * 32 + int(threadIdx.x) % 16 * 2;
+    int odd = int(threadIdx.x) % 32 / 16;
+};
 
-    float2 v[V], w;
+// Begins to copy the warp's values to `next`, if they exist; from(r): where the lane's
+// pair comes from
+template <int V, typename From>
+static __device__ void fetch(float2* next, bool exists, From from) {
+    float2* own = next + threadIdx.x / 32 * 32 * V + threadIdx.x % 32 * 2;
+    if (exists)
 #pragma unroll
-    for (int r = 0; r < V; r++) v[r] = inside ? inp[t + r * Tile::LANES] : float2{};
-    Lane lane{t, 0, row_in_block};
-    Tile::transform(v, fft_shared, lane, lane);
-
-    static_assert(!Tile::HALVES && 16 % V == 0);
-    float2* Z = reinterpret_cast<float2*>(fft_shared) + row_in_block * Tile::PITCH;
-    Tile::sync();  // what the buffer held has been read
-#pragma unroll
-    for (int r = 0; r < V; r++) Z[Tile::pad(t + r * Tile::LANES)] = v[r];
-    Tile::sync();  // Z is written
-    if (!inside) return;
-    sincospif(float(t) * (-1.0f / N), &w.y, &w.x);
-#pragma unroll
-    for (int r = 0; r < V; r++) {
-        int k = t + r * Tile::LANES;
-        float2 mirrored = conj(Z[Tile::pad((N - k) % N)]);
-        float2 even = 0.5f * (v[r] + mirrored), odd = 0.5f * (v[r] - mirrored);
-        odd = turned<32>(w, r * 16 / V) * float2{odd.y, -odd.x};
-        out[k] = even + odd;
-        if (k == 0) out[N] = even - odd;
-    }
-}
-
-// Begins to copy VALUES values to shared memory, 16 bytes at a time, if they exist
-template <int VALUES, int THREADS>
-static __device__ __forceinline__ void fetch(float2* next, const float2* from,
-                                             bool exists) {
-#pragma unroll
-    for (int i = 2 * threadIdx.x; i < VALUES; i += 2 * THREADS)
-        if (exists) __pipeline_memcpy_async(next + i, from + i, 16);
+        for (int r = 0; r < V; r += 2)
+            __pipeline_memcpy_async(own + 32 * r, from(r), 16);
     __pipeline_commit();
 }
 
-// The same for rows so long that a multiprocessor holds one at a time. Its block goes
-// through many rows, and fetches the next one into shared memory while it computes.
+// Waits for what was fetched. The inverse transform of v is the conjugate of conj(v)'s.
+template <int V>
+static __device__ void take(float2* v, const float2* next, bool inverse) {
+    const float2* own = next + threadIdx.x / 32 * 32 * V + threadIdx.x % 32;
+    __pipeline_wait_prior(0);
+    __syncwarp();  // what all lanes have fetched is there
+#pragma unroll
+    for (int r = 0; r < V; r++) v[r] = own[32 * r];
+    __syncwarp();  // all has been read, and may be overwritten
+    if (inverse)
+#pragma unroll
+        for (int r = 0; r < V; r++) v[r] = conj(v[r]);
+}
+
+// Rows so long that a multiprocessor holds one at a time: its block goes through many
 template <typename Tile>
 __global__ void __launch_bounds__(Tile::THREADS)
-fft_long_rows_kernel(float2* out, const float2* inp, int64_t rows, bool inverse,
+fft_long_rows_kernel(float2* out, const float2* inp, int rows, bool inverse,
                      float scale) {
+    constexpr int N = Tile::N, V = Tile::V, LANES = Tile::LANES;
     extern __shared__ __align__(16) float fft_shared[];
     float2* next = reinterpret_cast<float2*>(fft_shared);  // (N)
-    float* buffer = fft_shared + 2 * Tile::N;
+    float* buffer = fft_shared + 2 * N;
     Lane lane{int(threadIdx.x), 0, 0};
-    Order<Tile, int> order(lane.t, 1, inverse);
+    Fetcher fetcher;
     Tile::template keep_roots<Tile::FIRST>(buffer, lane.t);
-    inp += blockIdx.x * int64_t(Tile::N);
-    fetch<Tile::N, Tile::THREADS>(next, inp, true);
-    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-        __pipeline_wait_prior(0);
-        __syncthreads();  // what all threads have fetched is there
-        float2 v[Tile::V];
-#pragma unroll
-        for (int r = 0; r < Tile::V; r++) v[r] = next[order[r]];
-        __syncthreads();  // all has been read, and may be overwritten
-        inp += gridDim.x * int64_t(Tile::N);
-        fetch<Tile::N, Tile::THREADS>(next, inp, row + gridDim.x < rows);
+    auto fetch_row = [&](int row) {
+        const float2* from = inp + int64_t(row) * N + fetcher.pair;
+        fetch<V>(next, row < rows,
+                 [&](int r) { return from + (r + fetcher.odd) * LANES; });
+    };
+    fetch_row(blockIdx.x);
+    for (int row = blockIdx.x; row < rows; row += gridDim.x) {
+        float2 v[V];
+        take<V>(v, next, inverse);
+        fetch_row(row + gridDim.x);
         Tile::transform(v, buffer, lane, lane);
         if (inverse)
 #pragma unroll
-            for (int r = 0; r < Tile::V; r++) v[r] = scale * v[r];
+            for (int r = 0; r < V; r++) v[r] = scale * conj(v[r]);
+        float2* to = out + int64_t(row) * N + lane.t;
 #pragma unroll
-        for (int r = 0; r < Tile::V; r++)
-            out[row * Tile::N + lane.t + r * Tile::LANES] = v[r];
+        for (int r = 0; r < V; r++) to[r * LANES] = v[r];
     }
 }
 
@@ -399,93 +434,71 @@ fft_long_rows_kernel(float2* out, const float2* inp, int64_t rows, bool inverse,
 // (images, Q W / CHUNK, M, CHUNK), column q W + w for row q of group k of M.
 constexpr int CHUNK = 512;
 
-// Columns of inp (images, N, inner = Q W) to such chunks, T at a time, fetched ahead as
-// above. Result k of row q is then turned by q k / (Q N), as the last radix asks for.
+// Columns of inp (images, N, inner = Q W) to such chunks, T at a time. Result k of row
+// q is then turned by q k / (Q N), as the last radix asks for.
 template <typename Tile, int Q, int W>
 __global__ void __launch_bounds__(Tile::THREADS)
-fft_long_columns_kernel(float2* out, const float2* inp, int64_t tiles, bool inverse) {
-    constexpr int N = Tile::N, T = Tile::T, PAIRS = T / 2, PER_IMAGE = Q * W / T;
+fft_long_columns_kernel(float2* out, const float2* inp, int tiles, bool inverse) {
+    constexpr int N = Tile::N, T = Tile::T, V = Tile::V, PER_IMAGE = Q * W / T;
     extern __shared__ __align__(16) float fft_shared[];
     float2* next = reinterpret_cast<float2*>(fft_shared);  // (N, T)
     float* buffer = fft_shared + 2 * N * T;
     Lane lane{int(threadIdx.x) / T, int(threadIdx.x) % T, 0};
-    Order<Tile, int> order(lane.t, T, inverse);
+    Fetcher fetcher;
     Tile::template keep_roots<Tile::FIRST>(buffer, lane.t);
     float2* turns = reinterpret_cast<float2*>(buffer + Tile::BYTES / 4);
     for (int i = threadIdx.x; i < (Q - 1) * N; i += Tile::THREADS)
-        sincospif(float(i) * ((inverse ? 2.0f : -2.0f) / (Q * N)), &turns[i].y,
-                  &turns[i].x);
-    auto fetch_tile = [&](int64_t tile) {
-        const float2* from = inp + tile / PER_IMAGE * N * Q * W + tile % PER_IMAGE * T;
-        from += threadIdx.x / PAIRS * Q * W + threadIdx.x % PAIRS * 2;
-#pragma unroll
-        for (int i = threadIdx.x; i < N * PAIRS; i += Tile::THREADS) {
-            if (tile < tiles) __pipeline_memcpy_async(next + 2 * i, from, 16);
-            from += Tile::THREADS / PAIRS * Q * W;
-        }
-        __pipeline_commit();
+        sincospif(float(i) * (-2.0f / (Q * N)), &turns[i].y, &turns[i].x);
+    auto fetch_tile = [&](int tile) {
+        const float2* from = inp + int64_t(tile / PER_IMAGE) * N * Q * W;
+        from += tile % PER_IMAGE * T + fetcher.pair % T;
+        from += (fetcher.pair / T + fetcher.odd * Tile::LANES) * (Q * W);
+        fetch<V>(next, tile < tiles,
+                 [&](int r) { return from + r * (Tile::LANES * Q * W); });
     };
     fetch_tile(blockIdx.x);
-    for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        __pipeline_wait_prior(0);
-        __syncthreads();  // what all threads have fetched is there
-        float2 v[Tile::V];
-#pragma unroll
-        for (int r = 0; r < Tile::V; r++) v[r] = next[order[r] + lane.column];
-        __syncthreads();  // all has been read, and may be overwritten
+    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        float2 v[V];
+        take<V>(v, next, inverse);
         fetch_tile(tile + gridDim.x);
         Tile::transform(v, buffer, lane, lane);
         int column = tile % PER_IMAGE * T + lane.column;
         if (int q = column / W)
 #pragma unroll
-            for (int r = 0; r < Tile::V; r++)
+            for (int r = 0; r < V; r++)
                 v[r] = v[r] * turns[q * (lane.t + r * Tile::LANES)];
-        float2* to = out + (tile / PER_IMAGE * Q * W + column / CHUNK * CHUNK) * N;
-        to += lane.t * CHUNK + column % CHUNK;
+        float2* to = out + int64_t(tile / PER_IMAGE) * N * Q * W;
+        to += column / CHUNK * CHUNK * N + lane.t * CHUNK + column % CHUNK;
 #pragma unroll
-        for (int r = 0; r < Tile::V; r++) to[r * Tile::LANES * CHUNK] = v[r];
+        for (int r = 0; r < V; r++) to[r * Tile::LANES * CHUNK] = v[r];
     }
 }
 
 // The columns' values k of group g are out's rows g + M k. A thread first holds values
-// of all Q rows, then Tile::V of one. Begins with what was written last: some of it is
-// in the L2 cache still.
+// of all Q rows, then Tile::V of one.
 template <typename Tile, int M>
 __global__ void __launch_bounds__(Tile::THREADS)
-fft_last_rows_kernel(float2* out, const float2* inp, int64_t groups,
-                     bool inverse) {
+fft_last_rows_kernel(float2* out, const float2* inp, int groups, bool inverse) {
     constexpr int Q = Tile::ROWS, W = Tile::N, V = Tile::V, R = Tile::FIRST;
     constexpr int C = V / Q, STEP = Tile::THREADS;  // a thread's values of a row
+    static_assert(STEP == CHUNK);
     extern __shared__ __align__(16) float fft_shared[];
     float2* next = reinterpret_cast<float2*>(fft_shared);  // (Q, W)
     float* buffer = fft_shared + 2 * Q * W;
-    int u = threadIdx.x, way = inverse ? -1 : 1;  // backwards both ways, as in Order
+    int u = threadIdx.x;
     Lane lane{u % Tile::LANES, 0, u / Tile::LANES};
-    int start = inverse ? W - u : u, first = u == 0 ? 0 : start;
+    Fetcher fetcher;
     Tile::template keep_roots<R>(buffer, lane.t);
-    auto fetch_group = [&](int64_t group) {
-        const float2* from = inp + (group / M * M * Q * W + group % M * CHUNK);
-        from += 2 * u / CHUNK * M * CHUNK + 2 * u % CHUNK;
-        static_assert(2 * STEP % CHUNK == 0);
-#pragma unroll
-        for (int i = 0; i < Q * W; i += 2 * STEP)
-            if (group >= 0)
-                __pipeline_memcpy_async(next + i + 2 * u, from + i * int64_t(M), 16);
-        __pipeline_commit();
+    auto fetch_group = [&](int group) {
+        const float2* from = inp + int64_t(group / M) * M * Q * W + group % M * CHUNK;
+        from += fetcher.pair + fetcher.odd * (M * CHUNK);
+        fetch<V>(next, group < groups, [&](int r) { return from + r * (M * CHUNK); });
     };
-    int64_t group = groups - 1 - blockIdx.x;
-    fetch_group(group);
-    for (; group >= 0; group -= gridDim.x) {
-        __pipeline_wait_prior(0);
-        __syncthreads();  // what all threads have fetched is there
+    fetch_group(blockIdx.x);
+    for (int group = blockIdx.x; group < groups; group += gridDim.x) {
         float2 v[V];
-#pragma unroll
-        for (int r = 0; r < V; r++) {
-            int q = way * (r / C) & (Q - 1), c = r % C;
-            v[r] = next[q * W + (c == 0 ? first : start + way * STEP * c)];
-        }
-        __syncthreads();  // all has been read, and may be overwritten
-        fetch_group(group - gridDim.x);
+        take<V>(v, next, false);  // the columns' kernel has conjugated them
+        fetch_group(group + gridDim.x);
 #pragma unroll
         for (int c = 0; c < C; c++) butterfly<Q, C>(v + c);
 #pragma unroll
@@ -499,10 +512,11 @@ fft_last_rows_kernel(float2* out, const float2* inp, int64_t groups,
         Tile::template after_exchange<R>(v, buffer, lane, lane);
         if (inverse)
 #pragma unroll
-            for (int r = 0; r < V; r++) v[r] = (1.0f / (Q * M * W)) * v[r];
-        float2* row = out + (group / M * M * Q + group % M + int64_t(lane.row) * M) * W;
+            for (int r = 0; r < V; r++) v[r] = (1.0f / (Q * M * W)) * conj(v[r]);
+        float2* row = out + (int64_t(group / M) * M * Q + group % M) * W;
+        row += int64_t(lane.row) * M * W + lane.t;
 #pragma unroll
-        for (int r = 0; r < V; r++) row[lane.t + r * Tile::LANES] = v[r];
+        for (int r = 0; r < V; r++) row[r * Tile::LANES] = v[r];
     }
 }
 
@@ -583,7 +597,7 @@ static __host__ __device__ constexpr int roots_of(int R) {
 }
 
 // Results i, i + step, ... of column c turned by k c / period
-template <int R> static __device__ __forceinline__ void turn_results(
+template <int R> static __device__ void turn_results(
     float2* v, int i, int step, int c, int period, bool inverse) {
     auto root = [&](int k) {
         float2 w = root_of_one<unsigned>(k * c, period);
@@ -656,26 +670,28 @@ static __device__ void prefetch(const float2* from, int64_t values) {
 #endif
 }
 
-enum Kind { FIRST, MIDDLE, LAST };
-
-// A stage, from `src` to `dst` in shared memory; but the first one reads memory, and
+// Stage p, from `src` to `dst` in shared memory; but the first one reads memory, and
 // the last one writes it
-template <int R, Kind KIND> static __device__ __forceinline__ void mixed_stage(
-    const Mixed& x, const Stage& at, const Corner& tile, float2* dst, const float2* src,
+template <int R> static __device__ void mixed_stage(
+    const Mixed& x, int p, const Corner& tile, float2* dst, const float2* src,
     const float2* roots) {
+    Stage at = x.stage[p];
+    bool first = p == 0, last = p == x.stages - 1;
     bool columns = x.from.column == 1;  // side by side, in shared memory as well
     int i_step = columns ? x.width : 1, c_step = columns ? 1 : x.pitch;
-    bool across = (KIND == FIRST ? x.from : x.to).column == 1;  // in memory
+    bool across = (first ? x.from : x.to).column == 1;  // in memory
     int m = at.m, lanes = x.n / R, line = across ? x.width : lanes;
     float inverse_line = across ? x.inverse_width : at.inverse_lanes;
     for (int g = threadIdx.x; g < lanes * x.width; g += blockDim.x) {
         int q = quotient(g, inverse_line), rest = g - q * line;
         int i = across ? q : rest, c = across ? rest : q;
         if (c >= tile.columns) continue;
-        int block = KIND == FIRST ? i : KIND == LAST ? 0 : quotient(i, at.inverse_m);
-        int k = i - block * m;
+        int block = first ? i : last ? 0 : quotient(i, at.inverse_m), k = i - block * m;
+        int to = last ? i * x.to.step + c * x.to.column
+                      : (block * at.to_pitch + k) * i_step + c * c_step;
+        int to_step = m * (last ? x.to.step : i_step);
         float2 v[R];
-        if constexpr (KIND == FIRST) {  // backwards for the inverse transform
+        if (first) {  // backwards for the inverse transform
             const float2* from = tile.inp + c * x.from.column;
             int start = x.inverse ? x.n - i : i, step = x.inverse ? -lanes : lanes;
             v[0] = from[i == 0 ? 0 : start * x.from.step];
@@ -692,28 +708,27 @@ template <int R, Kind KIND> static __device__ __forceinline__ void mixed_stage(
             times_powers<R>(v, w);
         }
         butterfly<R, 1>(v);
-        if constexpr (KIND == LAST) {
+        if (last) {
             if (R <= TURN_RADIX && x.period)
                 turn_results<R>(v, i, m, tile.column + c, x.period, x.inverse);
             if (x.inverse)
 #pragma unroll
                 for (int s = 0; s < R; s++) v[s] = x.scale * v[s];
-            float2* to = tile.out + c * x.to.column;
 #pragma unroll
-            for (int s = 0; s < R; s++) to[(i + s * m) * x.to.step] = v[s];
+            for (int s = 0; s < R; s++) tile.out[to + s * to_step] = v[s];
         } else {
-            float2* to = dst + (block * at.to_pitch + k) * i_step + c * c_step;
 #pragma unroll
-            for (int s = 0; s < R; s++) to[s * m * i_step] = v[s];
+            for (int s = 0; s < R; s++) dst[to + s * to_step] = v[s];
         }
     }
 }
 
-// The stage of a radix that is known at run time
-template <Kind KIND, int... R, typename... Args>
-static __device__ __forceinline__ void stage_of(
-    std::integer_sequence<int, R...>, const Mixed& x, const Stage& at, Args... args) {
-    ((at.radix == R && (mixed_stage<R, KIND>(x, at, args...), true)) || ...);
+// The same for a radix that is known at run time
+template <int... R, typename... Args>
+static __device__ void stage_of(std::integer_sequence<int, R...>, const Mixed& x, int p,
+                                Args... args) {
+    int radix = x.stage[p].radix;
+    ((radix == R && (mixed_stage<R>(x, p, args...), true)) || ...);
 }
 
 // roots[a m + k] = exp(-2 pi i k 4^a / (m R)); what the angle's rounding leaves out is
@@ -740,7 +755,6 @@ fft_mixed_kernel(float2* out, const float2* inp, const __grid_constant__ Mixed x
         stage_roots(roots + x.stage[p].roots, x.stage[p]);
     int a_row = x.tiles * x.rows, all = a_row * x.outer;
     bool one_row = all == x.tiles;
-    constexpr Radices ANY;
     for (int b = blockIdx.x; b < all; b += gridDim.x) {
         int row = one_row ? 0 : b / x.tiles, outer = one_row ? 0 : b / a_row;
         int tile = b - row * x.tiles;
@@ -750,18 +764,17 @@ fft_mixed_kernel(float2* out, const float2* inp, const __grid_constant__ Mixed x
             inp + tile * x.from.tile + row * x.from.row + outer * x.from.outer,
             out + tile * x.to.tile + row * x.to.row + outer * x.to.outer, int(column),
             int(min(int64_t(x.width), x.columns - column))};
-        stage_of<FIRST>(ANY, x, x.stage[0], corner, dst, src, roots);
-        if (x.contiguous && b + int(gridDim.x) < all) {
-            int64_t ahead = gridDim.x * x.from.tile, left = (x.columns - column) * x.n;
-            prefetch(corner.inp + ahead, min(x.from.tile, left - ahead));
-        }
-        for (int p = 1; p < x.stages; p++) {
+        for (int p = 0; p < x.stages; p++) {
+            stage_of(Radices(), x, p, corner, dst, src, roots);
+            if (p == 0 && x.contiguous && b + int(gridDim.x) < all) {
+                int64_t ahead = gridDim.x * x.from.tile;
+                int64_t left = (x.columns - column) * x.n;
+                prefetch(corner.inp + ahead, min(x.from.tile, left - ahead));
+            }
+            if (p == x.stages - 1) break;
+            __syncthreads();  // stage p has written, and p - 1 read
             float2* free = src;
             src = dst, dst = free;
-            __syncthreads();  // stage p - 1 has written, and p - 2 read
-            if (p < x.stages - 1)
-                stage_of<MIDDLE>(ANY, x, x.stage[p], corner, dst, src, roots);
-            else stage_of<LAST>(ANY, x, x.stage[p], corner, dst, src, roots);
         }
     }
 }
@@ -854,6 +867,7 @@ struct Rows {
     int64_t rows, n;
     bool inverse;
     torch::TensorOptions options;  // complex64 on their GPU, for scratch memory
+    bool real = false;  // inp: real rows of 2 n, of which out has (rows, n + 1)
     float scale() const { return inverse ? 1.0f / n : 1.0f; }
 };
 
@@ -884,14 +898,25 @@ static void launch(void (*kernel)(Params...), int64_t blocks, dim3 block, int by
 template <int N, int V, int ROWS, int BLOCKS> static void short_rows(const Rows& x) {
     using T = Tile<N, V, 1, ROWS>;
     launch(fft_rows_kernel<T, BLOCKS>, cdiv(x.rows, ROWS), T::THREADS, T::BYTES,
-           x.out, x.inp, x.rows, x.inverse, x.scale());
+           x.out, x.inp, x.rows, x.real, x.inverse, x.scale());
 }
 
-template <int N, int ROWS>
-static void real_rows(float2* out, const float2* inp, int64_t rows) {
-    using T = Tile<N, 16, 1, ROWS>;
-    launch(fft_real_rows_kernel<T, 4>, cdiv(rows, ROWS), T::THREADS, T::BYTES, out, inp,
-           rows);
+// The kernel for rows of n, a power of 2 up to 8192, or null
+static auto short_rows_of(int64_t n) {
+    return n == 2      ? short_rows<2, 2, 256, 4>
+           : n == 4    ? short_rows<4, 4, 256, 4>
+           : n == 8    ? short_rows<8, 8, 128, 4>
+           : n == 16   ? short_rows<16, 4, 64, 4>
+           : n == 32   ? short_rows<32, 8, 64, 4>
+           : n == 64   ? short_rows<64, 8, 16, 8>
+           : n == 128  ? short_rows<128, 16, 32, 4>
+           : n == 256  ? short_rows<256, 16, 16, 4>
+           : n == 512  ? short_rows<512, 16, 8, 4>
+           : n == 1024 ? short_rows<1024, 16, 4, 4>
+           : n == 2048 ? short_rows<2048, 16, 2, 4>
+           : n == 4096 ? short_rows<4096, 16, 1, 4>
+           : n == 8192 ? short_rows<8192, 32, 1, 3>
+                       : nullptr;
 }
 
 using LongTile = Tile<16384, 32, 1, 1, false, true>;
@@ -900,7 +925,7 @@ constexpr int LONG_BYTES = 8 * LongTile::N + LongTile::BYTES;
 static void long_rows(const Rows& x) {
     int64_t blocks = attribute(cudaDevAttrMultiProcessorCount);
     launch(fft_long_rows_kernel<LongTile>, std::min(blocks, x.rows), LongTile::THREADS,
-           LONG_BYTES, x.out, x.inp, x.rows, x.inverse, x.scale());
+           LONG_BYTES, x.out, x.inp, int(x.rows), x.inverse, x.scale());
 }
 
 template <int N, int V, int T_, int BLOCKS>
@@ -956,6 +981,7 @@ using LastTile = Tile<4096, 32, 1, 4, false, true>;
 using LongColumns = Tile<1024, 32, 16, 1, false, true>;
 constexpr int LAST_BYTES = 8 * 16384 + LastTile::BYTES;
 constexpr int LARGE_BYTES = 8 * 16384 + LongColumns::BYTES + 8 * 3 * LongColumns::N;
+static_assert(std::max({LONG_BYTES, LAST_BYTES, LARGE_BYTES}) <= 227 * 1024);
 
 // Images of 4096 * 4096. Tiles of whole columns would be four wide; these, of all but
 // the last radix, are sixteen wide, and the rows' tiles do that radix as well.
@@ -963,11 +989,11 @@ static void large_images(float2* out, const float2* inp, int64_t images, bool in
                          const torch::TensorOptions& options) {
     constexpr int Q = LastTile::ROWS, W = LastTile::N, M = LongColumns::N;
     Tensor between = torch::empty({images, Q * M, W}, options);
+    int tiles = images * Q * W / LongColumns::T, groups = images * M;
     int64_t blocks = attribute(cudaDevAttrMultiProcessorCount);
-    int64_t tiles = images * Q * W / LongColumns::T, groups = images * M;
-    launch(fft_long_columns_kernel<LongColumns, Q, W>, std::min(blocks, tiles),
+    launch(fft_long_columns_kernel<LongColumns, Q, W>, std::min<int64_t>(blocks, tiles),
            LongColumns::THREADS, LARGE_BYTES, values(between), inp, tiles, inverse);
-    launch(fft_last_rows_kernel<LastTile, M>, std::min(blocks, groups),
+    launch(fft_last_rows_kernel<LastTile, M>, std::min<int64_t>(blocks, groups),
            LastTile::THREADS, LAST_BYTES, out, values(between), groups, inverse);
 }
 
@@ -1129,20 +1155,7 @@ static void bluestein(const Rows& x) {
 
 // Also in its place
 static void transform(const Rows& x) {
-    auto short_kernel = x.n == 2 ? short_rows<2, 2, 256, 4>
-                        : x.n == 4 ? short_rows<4, 4, 256, 4>
-                        : x.n == 8 ? short_rows<8, 8, 128, 4>
-                        : x.n == 16 ? short_rows<16, 4, 64, 4>
-                        : x.n == 32 ? short_rows<32, 8, 64, 4>
-                        : x.n == 64 ? short_rows<64, 8, 16, 8>
-                        : x.n == 128 ? short_rows<128, 16, 32, 4>
-                        : x.n == 256 ? short_rows<256, 16, 16, 4>
-                        : x.n == 512 ? short_rows<512, 16, 8, 4>
-                        : x.n == 1024 ? short_rows<1024, 16, 4, 4>
-                        : x.n == 2048 ? short_rows<2048, 16, 2, 4>
-                        : x.n == 4096 ? short_rows<4096, 16, 1, 4>
-                        : x.n == 8192 ? short_rows<8192, 32, 1, 3>
-                                      : nullptr;
+    auto short_kernel = short_rows_of(x.n);
     bool power_of_2 = (x.n & (x.n - 1)) == 0;
     if (x.n == 1) {
         C10_CUDA_CHECK(cudaMemcpyAsync(x.out, x.inp, 8 * x.rows,
@@ -1215,14 +1228,8 @@ Tensor rfft(Tensor inp) {
         return out;
     }
     auto* inp_pairs = static_cast<const float2*>(inp.data_ptr());
-    auto in_one_pass = n == 512    ? real_rows<256, 16>
-                       : n == 1024 ? real_rows<512, 8>
-                       : n == 2048 ? real_rows<1024, 4>
-                       : n == 4096 ? real_rows<2048, 2>
-                       : n == 8192 ? real_rows<4096, 1>
-                                   : nullptr;
-    if (in_one_pass) {
-        in_one_pass(values(out), inp_pairs, rows);
+    if (auto kernel = h >= 256 && h <= 4096 ? short_rows_of(h) : nullptr) {
+        kernel({values(out), inp_pairs, rows, h, false, options, true});
         C10_CUDA_KERNEL_LAUNCH_CHECK();
         return out;
     }
@@ -1277,7 +1284,8 @@ static Tensor images(Tensor inp, bool inverse) {
     CUDAGuard guard(inp.device());
     int64_t H = inp.size(-2), W = inp.size(-1), N = inp.numel() / (H * W);
     int shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-    if (N > 0 && H == 4096 && W == LastTile::N && shared_bytes >= LARGE_BYTES) {
+    if (N > 0 && H == 4096 && W == LastTile::N && shared_bytes >= LARGE_BYTES &&
+        reinterpret_cast<uintptr_t>(inp.data_ptr()) % 16 == 0) {
         inp = inp.resolve_conj();
         Tensor out = torch::empty_like(inp);
         large_images(values(out), values(inp), N, inverse, inp.options());
