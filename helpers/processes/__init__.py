@@ -42,6 +42,9 @@ STACK_S = 2  # for a process to write down at which line it is; milliseconds, as
 GRACE_S = {"result": math.inf, "lost": 2, "raised": 0.1, "died": 0.02}
 LOG_S = 20  # torchrun looks at its processes ten times a second, ends the others, then writes
 CLOSE_S = 5
+# A fork has PyTorch already. But torchrun looks for GPUs before it forks, and no fork may use one
+# after that; and macOS's own libraries must not be in use before a fork.
+START_METHOD = {"gloo": "spawn" if sys.platform == "darwin" else "fork", "nccl": "spawn"}
 GUARD, PROCESS = (Path(__file__).with_name(name) for name in ("guard.py", "process.py"))
 LOGGED = re.compile(r"[EIW]\d{4} ")
 NOISE = re.compile(r"\[Gloo\] Rank \d+ is connected to ")
@@ -208,13 +211,9 @@ class _Processes:
         self.listener.bind(str(self.directory / "socket"))
         self.listener.listen(self.ranks)
         self.listener.settimeout(0.1)
-        # A fork has PyTorch already. But torchrun looks for GPUs first, and no fork may use one
-        # after that; and macOS's own libraries must not be in use before a fork.
-        is_fork = backend == "gloo" and sys.platform != "darwin"
-        method = "fork" if is_fork else "spawn"
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
-        torchrun += [f"--nproc-per-node={self.ranks}", "--run-path", f"--start-method={method}"]
-        torchrun += [f"--log-dir={self.directory}"]
+        torchrun += [f"--nproc-per-node={self.ranks}", f"--log-dir={self.directory}"]
+        torchrun += ["--run-path", f"--start-method={START_METHOD[backend]}"]
         files = os.environ.get("TMPDIR", "")
         command = [sys.executable, *torchrun, str(PROCESS), str(self.directory), backend, files]
         with open(self.directory / "torchrun", "wb") as log:
