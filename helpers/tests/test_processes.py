@@ -172,12 +172,14 @@ def test_a_part_of_a_large_tensor_travels_alone():
 
 def test_what_cannot_travel_says_so(team):
     file = open(os.devnull)
-    with pytest.raises(PackError, match="reads needs something that cannot travel: .*TextIO"):
+    with pytest.raises(PackError, match="^reads uses file, which cannot travel .*: .*TextIO"):
 
         def reads(rank, ranks):
             return file.read()
 
         team(reads)
+    with pytest.raises(PackError, match="^recv_forever uses its argument 1, which .*: .*TextIO"):
+        team(recv_forever, 3, file)
     file.close()
     with pytest.raises(PackError, match="expected a function, got 3"):
         team(3)
