@@ -392,6 +392,7 @@ class _Processes:
             with contextlib.suppress(OSError):
                 for connection in self.connections:
                     connection.send_bytes(b"")
+            shutil.rmtree(self.directory, ignore_errors=True)  # if this process ends meanwhile
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.torchrun.wait(CLOSE_S)
         self.torchrun.stdin.close()  # the guard then ends all that is left

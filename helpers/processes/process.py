@@ -87,7 +87,7 @@ def _run(message: bytes, rank: int, ranks: int) -> bytes:
 
 
 def _keep_output(directory: Path, rank: int) -> None:
-    """Let what is printed, by C++ as well, go to a file, and the stack to one at SIGUSR1."""
+    """Let what is printed, by C++ as well, go to a file, and the stack to another if asked."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)  # not torchrun's, of which this is a fork
     file = os.open(directory / f"output{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -97,9 +97,9 @@ def _keep_output(directory: Path, rank: int) -> None:
     sys.stdout, sys.stderr = (
         open(stream, "w", buffering=1, encoding="utf-8", closefd=False) for stream in (1, 2)
     )
-    faulthandler.register(  # which keeps the file open
-        signal.SIGUSR1, file=open(directory / f"stack{rank}", "w"), all_threads=False
-    )
+    stack = open(directory / f"stack{rank}", "w")  # faulthandler keeps it open
+    for number in (signal.SIGUSR1, signal.SIGTERM):  # asked by the team, or ended by torchrun
+        faulthandler.register(number, stack, all_threads=False, chain=number == signal.SIGTERM)
 
 
 def _connect(directory: Path) -> Connection:
