@@ -9,6 +9,7 @@ What a notebook imports
     exercises   exercise: the gate of an exercise
     mnist       load_mnist: handwritten digits
     plots       one function per picture
+    processes   Team: several processes by torchrun, which run a notebook's functions
     profiling   profile_table, chrome_trace, ncu_report, sanitize
     recorded    what was measured on a GPU, for machines without one
     simulator   launch: Python kernels, thread by thread, with CUDA's names

@@ -187,7 +187,7 @@ def _first_result(functions: dict[str, Candidate], check: bool) -> Any:
     AssertionError: another one's differs.
     """
     (first_name, first_function), *others = functions.items()
-    first = _snapshot(first_function())
+    first = snapshot(first_function())
     if check and first is None:
         raise ValueError(
             f"{first_name!r} returns nothing that could be checked: let every candidate return "
@@ -210,7 +210,7 @@ def _measure(
         for name, fn in functions.items():
             complaint = f"after timing, {name!r} disagrees with {first_name!r} before"
             _must_agree(fn(), first, complaint, functions[first_name])
-    return _evaluate(names, samples, bytes, flops) | {"method": method}
+    return evaluate(names, samples, bytes, flops) | {"method": method}
 
 
 def _call(name: str, fn: Candidate) -> Any:
@@ -221,7 +221,7 @@ def _call(name: str, fn: Candidate) -> Any:
         raise
 
 
-def _evaluate(
+def evaluate(
     names: Sequence[str], samples: list[list[float]], bytes: int | None, flops: int | None
 ) -> dict:
     """Turn samples in milliseconds into rows; the last list is the first candidate once more."""
@@ -349,21 +349,21 @@ def _decimals(numbers: Sequence[float]) -> int:
     return min(max(4 - digits, 0), 3)
 
 
-def _snapshot(result: Any) -> Any:
+def snapshot(result: Any) -> Any:
     """Copy the tensors of a result, so that later calls cannot change them."""
     if isinstance(result, torch.Tensor):
         return result.detach().clone()
     if isinstance(result, np.ndarray):
         return torch.from_numpy(result.copy())
     if isinstance(result, tuple | list):
-        return tuple(_snapshot(part) for part in result)
+        return tuple(snapshot(part) for part in result)
     return result
 
 
 def _must_agree(result: Any, expected: Any, complaint: str, first: Candidate) -> None:
     """Raise AssertionError unless the result is what the first candidate returned at first."""
     try:
-        _assert_same(result, expected, "result")
+        assert_same(result, expected, "result")
     except AssertionError as error:
         hint = ""
         if not _is_like(first(), expected):
@@ -379,13 +379,13 @@ def _is_like(result: Any, expected: Any) -> bool:
     if isinstance(expected, tuple):
         return all(map(_is_like, result, expected))
     if isinstance(expected, torch.Tensor):
-        pair = [tensor.to(torch.complex128) for tensor in (_snapshot(result), expected)]
+        pair = [tensor.to(torch.complex128) for tensor in (snapshot(result), expected)]
         is_near = partial(torch.allclose, rtol=1e-3, atol=1e-3, equal_nan=True)
         return pair[0].shape == pair[1].shape and is_near(*pair)
     return result == expected
 
 
-def _assert_same(result: Any, expected: Any, name: str) -> None:
+def assert_same(result: Any, expected: Any, name: str) -> None:
     """Raise AssertionError unless a candidate's result agrees with the first candidate's."""
     if expected is None:
         assert result is None, f"{name}: expected None, got {type(result).__name__}"
@@ -393,7 +393,7 @@ def _assert_same(result: Any, expected: Any, name: str) -> None:
         count = len(result) if isinstance(result, tuple | list) else "no tuple"
         assert count == len(expected), f"{name}: expected {len(expected)} results, got {count}"
         for i, (part, expected_part) in enumerate(zip(result, expected, strict=True)):
-            _assert_same(part, expected_part, f"{name} {i}")
+            assert_same(part, expected_part, f"{name} {i}")
     elif not isinstance(expected, torch.Tensor | int | float | complex):
         kinds = "a tensor, a number, None or a tuple of them"
         raise TypeError(f"{name}: expected {kinds} to check, got {type(expected).__name__}")

@@ -221,7 +221,7 @@ def test_short_calls_are_timed_several_at_once():
 def test_figures_follow_from_the_samples():
     slow = [2.0 + i / 100 for i in range(-50, 51)]
     fast = [t / 4 for t in slow]
-    value = timing._evaluate(["slow", "fast"], [slow, fast, slow], 8_000_000, 10**9)
+    value = timing.evaluate(["slow", "fast"], [slow, fast, slow], 8_000_000, 10**9)
     first, second = value["rows"]
     assert first["median_ms"] == pytest.approx(2.0)
     assert first["low_ms"] == pytest.approx(1.6) and first["high_ms"] == pytest.approx(2.4)

@@ -1,0 +1,83 @@
+"""How long something takes that several processes do together."""
+
+import math
+import time
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+SHORT_MS = 0.05
+CALLS_PER_SHORT_SAMPLE = 10
+SAMPLES = 50
+BUDGET_S = 1.0  # a candidate
+
+
+def clock(fn: Callable, samples: int = SAMPLES, calls: int = 1) -> list[float]:
+    """Return milliseconds a call, for each sample those of the slowest rank; the same in all ranks.
+
+    Every rank has to call it. Before a sample all wait for each other. With a GPU, CUDA events
+    stand around the calls, and the L2 cache is flushed before; without, it is perf_counter.
+    """
+    sample = _cuda_sample() if _on_gpu() else _cpu_sample
+    return _slowest([sample(fn, calls) for _ in range(samples)])
+
+
+def clock_in_turns(functions: list[Callable]) -> list[list[float]]:
+    """Return the samples of each function, taken in turns, the order rotating."""
+    sample = _cuda_sample() if _on_gpu() else _cpu_sample
+    calls, seconds = [], 0.0
+    for fn in functions:
+        warm = _slowest([sample(fn, 1) for _ in range(3)])  # so that all ranks count alike
+        calls.append(CALLS_PER_SHORT_SAMPLE if min(warm) < SHORT_MS else 1)
+        seconds += 1e-3 * calls[-1] * min(warm)
+    rounds = max(5, min(SAMPLES, math.floor(BUDGET_S * len(functions) / seconds)))
+    taken: list[list[float]] = [[] for _ in functions]
+    for first in range(rounds):
+        for step in range(len(functions)):
+            i = (first + step) % len(functions)
+            taken[i].append(sample(functions[i], calls[i]))
+    return [_slowest(times) for times in taken]
+
+
+def _on_gpu() -> bool:
+    return dist.get_backend() == "nccl"
+
+
+def _cpu_sample(fn: Callable, calls: int) -> float:
+    dist.barrier()
+    start = time.perf_counter()
+    for _ in range(calls):
+        fn()
+    return 1e3 * (time.perf_counter() - start) / calls
+
+
+def _cuda_sample() -> Callable[[Callable, int], float]:
+    bytes = torch.cuda.get_device_properties().L2_cache_size
+    buffer = torch.ones(max(4 * bytes, 2**26) // 4, device="cuda")  # float32
+    total, meet = torch.empty((), device="cuda"), torch.zeros(1, device="cuda")
+
+    def sample(fn: Callable, calls: int) -> float:
+        dist.barrier()
+        events = []
+        for _ in range(calls):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            for _ in range(5):  # some 0.3 ms on an H200, in which the CPU launches what follows
+                torch.sum(buffer, 0, out=total)
+            dist.all_reduce(meet)  # the GPUs themselves meet, not only the processes
+            start.record()
+            fn()
+            end.record()
+            events.append((start, end))
+        torch.cuda.synchronize()
+        return sum(start.elapsed_time(end) for start, end in events) / calls
+
+    return sample
+
+
+def _slowest(times: list[float]) -> list[float]:
+    """Return for each sample the time of the rank that took longest."""
+    device = "cuda" if _on_gpu() else "cpu"
+    times = torch.tensor(times, dtype=torch.float64, device=device)
+    dist.all_reduce(times, dist.ReduceOp.MAX)
+    return times.tolist()
