@@ -43,6 +43,7 @@ GRACE_S = {"result": math.inf, "lost": 2, "raised": 0.1, "died": 0.02}
 LOG_S = 20  # torchrun looks at its processes ten times a second, ends the others, then writes
 CLOSE_S = 5
 GUARD, PROCESS = (Path(__file__).with_name(name) for name in ("guard.py", "process.py"))
+LOGGED = re.compile(r"[EIW]\d{4} ")
 NOISE = re.compile(r"\[Gloo\] Rank \d+ is connected to ")
 
 
@@ -228,10 +229,12 @@ class _Processes:
         while len(by_rank) < self.ranks:
             if self.torchrun.poll() is not None or time.monotonic() > limit:
                 why = f"took {START_S} s" if self.torchrun.poll() is None else "ended"
-                log = (self.directory / "torchrun").read_text(errors="replace")
-                printed = "".join(map(self._output, range(self.ranks)))
+                said = (self.directory / "torchrun").read_text(errors="replace").splitlines()
+                said = [line for line in said if not LOGGED.match(line)]
                 raise ProcessError(
-                    f"torchrun {why}, and its processes were not there yet:\n{log}{printed}"
+                    "\n".join(
+                        [f"torchrun {why}, and its processes were not there yet", *said[-20:]]
+                    )
                 )
             with contextlib.suppress(TimeoutError):
                 connected, _ = self.listener.accept()
@@ -397,7 +400,8 @@ class _Processes:
 def _environment(ranks: int, backend: str) -> dict[str, str]:
     """Return the processes' environment: threads shared out, no GPU where there are too few."""
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *(path or os.getcwd() for path in sys.path)]),
+        "PYTHONSAFEPATH": "1",  # no file beside a notebook stands for one of PyTorch's
         "OMP_NUM_THREADS": str(max(1, _cores() // ranks)),
         "TORCH_CPP_LOG_LEVEL": "ERROR",
     }
