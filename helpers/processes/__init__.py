@@ -37,7 +37,7 @@ from helpers.timing import Comparison, assert_same, evaluate, snapshot
 __all__ = ["ProcessError", "Team", "clock"]
 
 START_S = 120  # a slow machine imports PyTorch in 20 s
-STACK_S = 0.5
+STACK_S = 2  # for a process to write down at which line it is; milliseconds, as a rule
 # after one has said this: how long the others may take to say something worse
 GRACE_S = {"result": math.inf, "lost": 2, "raised": 0.1, "died": 0.02}
 LOG_S = 20  # torchrun looks at its processes ten times a second, ends the others, then writes
@@ -316,8 +316,10 @@ class _Processes:
         kinds = [report[0] for report in reports.values()]  # in the order in which they came
         if not set(kinds) - {"result"}:
             done = [rank for rank in range(self.ranks) if rank in reports]
-            finished = [f"{_ranks(done)} had finished"] if done else []
-            return "; ".join([f"after {timeout_s:g} s {stood[0]}", *stood[1:], *finished])
+            mute = [rank for rank in range(self.ranks) if rank not in {*done, *stands}]
+            stood += [f"{_ranks(mute)} could not say where"] if mute else []
+            stood += [f"{_ranks(done)} had finished"] if done else []
+            return f"after {timeout_s:g} s {'; '.join(stood)}"
         kind = min(set(kinds), key=("died", "raised", "lost", "result").index)
         first = list(reports)[kinds.index(kind)]
         stood = [words for words in stood if not words.startswith(f"rank {first} ")]
@@ -342,7 +344,7 @@ class _Processes:
                 if stack.endswith("\n"):
                     waiting.remove(rank)
                     stands[rank] = self._line(stack)
-        return stands | dict.fromkeys(waiting, "where it could not tell")
+        return stands
 
     def _line(self, stack: str) -> str:
         """Return the learner's line of a stack that faulthandler wrote, the newest call first."""
