@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -43,6 +44,7 @@ KEYS = [key for key in LIKE if key not in TRACKED]  # the kernels' parameters, i
 PART = 1000  # images that predict reads at a time
 # to the kernels these are (out, tap, in) and (window, out, channel), and float16s below 255
 MOVED = {"4.weight": ((64, 32, 9), (0, 2, 1)), "9.weight": ((128, 64, 49), (2, 0, 1))}
+HALVES = sum(LIKE[key].numel() for key in MOVED)  # float16s of a part; a workspace begins with them
 
 
 def check_state(state: Mapping) -> None:
@@ -98,7 +100,9 @@ class MnistCNN:
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(seed)
                 state = make_net().state_dict()
-        self._parameters = [torch.empty(LIKE[key].numel(), device=self.device) for key in KEYS]
+        sizes = [LIKE[key].numel() for key in KEYS]  # but for the last, multiples of 16 bytes
+        self._flat = torch.empty(sum(sizes), device=self.device)
+        self._parameters = list(self._flat.split(sizes))
         self._workspace = None
         self.load_state_dict(state)
 
@@ -156,6 +160,22 @@ class MnistCNN:
             raise
         self._tracked = {key: count + 1 for key, count in self._tracked.items()}
         return loss
+
+    def average(self) -> None:
+        """Replace parameters and statistics by their mean over the processes of torch.distributed.
+
+        After a step that all of them began with the same parameters, this is the step by the mean
+        of their gradients: a step is linear in its gradient. All processes have to call it. It can
+        be captured in a CUDA graph, if NCCL connects them.
+        """
+        if dist.get_backend() == "nccl":
+            dist.all_reduce(self._flat, dist.ReduceOp.AVG)
+        else:  # gloo knows no mean
+            dist.all_reduce(self._flat)
+            self._flat /= dist.get_world_size()
+        if self._workspace is not None:  # the weights in it, as float16s, are those of the step
+            small, size = self._prepared(1), 2 * HALVES * (2 if self.exact else 1)
+            self._workspace[:size].copy_(small[:size])
 
     def predict(self, images: Tensor) -> Tensor:
         """Return the logits (N, 10) of images (N, 28, 28), by the running statistics."""

@@ -347,6 +347,40 @@ def plot_streams(events: Sequence[Mapping], caption: str) -> Axes:
     return ax
 
 
+def plot_lanes(events: Sequence[Mapping], caption: str, xlabel: str = "time (ms)") -> Axes:
+    """Draw who did what when: a row for each lane, a colour for each kind.
+
+    `events` have lane, kind, start, end and, if a bar is to carry a word, label. Lanes and kinds
+    come in the order in which they first appear; the time begins with the first event.
+    """
+    begin = min((e["start"] for e in events), default=0)
+    last = max((e["end"] - begin for e in events), default=1)
+    lanes, kinds = (list(dict.fromkeys(e[name] for e in events)) for name in ("lane", "kind"))
+    colors = dict(zip(kinds, map(_pale, itertools.cycle(COLORS)), strict=False))
+    said: dict = {lane: [] for lane in lanes}
+    _, ax = plt.subplots(figsize=(WIDTH, 0.42 * len(lanes) + 1.2), layout="constrained")
+    for e in events:
+        start, width = e["start"] - begin, e["end"] - e["start"]
+        y, label = lanes.index(e["lane"]), str(e.get("label", ""))
+        color = colors[e["kind"]]
+        ax.add_patch(Rectangle((start, y + 0.1), width, 0.8, fc=color, ec="black", lw=0.6))
+        if width > 0.012 * last * len(label):
+            middle = (start + width / 2, y + 0.5)
+            ax.text(*middle, label, ha="center", va="center", fontsize=8, color="black")
+        name = " ".join(filter(None, (e["kind"], label)))
+        said[e["lane"]].append(f"{name} from {start:.4g} to {start + width:.4g}")
+    for kind in kinds:
+        ax.plot([], [], "s", color=colors[kind], mec="black", mew=0.6, label=kind)
+    ax.set_yticks([y + 0.5 for y in range(len(lanes))], lanes)
+    ax.tick_params(axis="y", length=0)
+    ax.set(xlim=(0, 1.02 * last), ylim=(len(lanes), 0), xlabel=xlabel)
+    ax.set_title(caption, fontsize=10, wrap=True)
+    ax.figure.legend(fontsize=9, ncols=5, frameon=False, loc="outside lower center")
+    words = "; ".join(f"{lane}: {', '.join(spans)}" for lane, spans in said.items())
+    ax.figure.set_label(f"{caption}, {xlabel}: {words}")
+    return ax
+
+
 def _encloses(outer: Mapping, inner: Mapping) -> bool:
     """Whether an event of a trace began before another one, or is longer, and had not ended."""
     is_earlier = (outer["ts"], -outer["dur"]) < (inner["ts"], -inner["dur"])

@@ -16,6 +16,7 @@ from helpers.plots import (
     plot_confusion,
     plot_curves,
     plot_grid,
+    plot_lanes,
     plot_losses,
     plot_owners,
     plot_roofline,
@@ -332,3 +333,20 @@ def test_streams_over_time():
     assert "µs" in ax.get_xlabel() and ax.get_title() == "a model"
     assert "stream B: kernel 0 from 100 to 150" in ax.figure.get_label()
     assert len({bar.get_facecolor() for bar in ax.patches}) == 2
+
+
+def test_lanes_of_work():
+    events = [
+        {"lane": "rank 1", "kind": "forward", "label": 0, "start": 3, "end": 4},
+        {"lane": "rank 0", "kind": "forward", "label": 7, "start": 2, "end": 3},
+        {"lane": "rank 1", "kind": "backward", "start": 4, "end": 6},
+    ]
+    ax = plot_lanes(events, "two ranks")
+    assert [(*bar.get_xy(), bar.get_width()) for bar in ax.patches] == [
+        *((1, 0.1, 1), (0, 1.1, 1), (2, 0.1, 2)),
+    ]
+    assert [t.get_text() for t in ax.texts] == ["0", "7", ""]
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["rank 1", "rank 0"]
+    assert len({bar.get_facecolor() for bar in ax.patches}) == 2
+    assert ax.get_xlabel() == "time (ms)" and ax.get_title() == "two ranks"
+    assert "rank 1: forward 0 from 1 to 2, backward from 2 to 4" in ax.figure.get_label()

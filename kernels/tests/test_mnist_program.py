@@ -135,6 +135,24 @@ def test_predict_against_float64(exact, monkeypatch):
             mine.predict(none)
 
 
+@pytest.mark.parametrize("exact", [True, False])
+def test_average_with_another_process(exact, monkeypatch):
+    images, labels = digits(4)
+    mine, other = MnistCNN(2, exact), MnistCNN(2, exact)
+    for net, rows in (mine, numbers(0, 1)), (other, numbers(2, 3)):
+        net.step(images, labels, rows, 0.1)
+    pairs = zip(mine.state_dict().items(), other.state_dict().values(), strict=True)
+    wanted = {key: ((a + b) / 2).to(a.dtype) for (key, a), b in pairs}
+    monkeypatch.setattr(mnist_cnn.dist, "get_backend", lambda: "gloo")
+    monkeypatch.setattr(mnist_cnn.dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(mnist_cnn.dist, "all_reduce", lambda flat: flat.add_(other._flat))
+    mine.average()
+    assert bits(mine.state_dict()) == bits(wanted)
+    again = MnistCNN(2, exact, wanted)  # its workspace is made from the new weights
+    losses = [net.step(images, labels, numbers(1, 2), 0.1) for net in (mine, again)]
+    assert torch.equal(*losses) and bits(again.state_dict()) == bits(mine.state_dict())
+
+
 def test_rows_may_be_strided():
     images, labels = digits(4)
     nets, rows = (MnistCNN(2), MnistCNN(2)), torch.tensor([[3, 0], [1, 0]], device=DEVICE)
