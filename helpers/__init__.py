@@ -8,6 +8,7 @@ What a notebook imports
     doctor      what is missing on this machine, and the line that mends it
     exercises   exercise: the gate of an exercise
     mnist       load_mnist: handwritten digits
+    network     a model of several GPUs that send to each other: bytes, steps, time
     plots       one function per picture
     processes   Team: several processes by torchrun, which run a notebook's functions
     profiling   profile_table, chrome_trace, ncu_report, sanitize

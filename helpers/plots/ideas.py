@@ -13,6 +13,7 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 
 from helpers.base.palette import INK
 from helpers.base.words import count
+from helpers.network import Run
 
 # Okabe and Ito's colours, told apart by everybody; text on them is black
 BLUE, ORANGE, GREEN = "#56B4E9", "#E69F00", "#5DBB9B"
@@ -254,6 +255,40 @@ def draw_rounds(numbers: Sequence[float], rounds: Sequence[Sequence[tuple[int, i
         links = ", ".join(f"{start} to {end}" for start, end in pairs)
         said.append(f"round {step}: {links}, then " + " ".join(f"{v:g}" for v in row))
     ax.figure.set_label(f"additions in rounds: {'; '.join(said)}")
+    return ax
+
+
+def draw_messages(run: Run, caption: str) -> Axes:
+    """Draw the messages of a simulated network: a row a rank, a column a step, an arrow each."""
+    sizes = sorted({message.bytes for message in run.messages})
+    ax = _canvas(
+        max(5, 1.5 * run.steps + 1.5), 0.5 * run.ranks + 0.9, (-0.7, run.steps), (-0.6, run.ranks)
+    )
+    for rank in range(run.ranks):
+        y = run.ranks - 1 - rank
+        ax.plot([0, run.steps], [y, y], color=GREY, lw=1, zorder=0)
+        ax.text(-0.08, y, f"rank {rank}", ha="right", va="center", fontsize=9)
+    colours = (BLUE, ORANGE, GREEN, PINK)
+    for message in run.messages:
+        ends = [
+            (message.step - share, run.ranks - 1 - rank)
+            for share, rank in ((0.85, message.source), (0.15, message.to))
+        ]
+        colour = colours[sizes.index(message.bytes) % len(colours)]
+        arrow = {"arrowstyle": "-|>", "color": colour, "lw": 1.8, "shrinkA": 0, "shrinkB": 0}
+        ax.annotate("", ends[1], ends[0], arrowprops=arrow)
+    for step in range(run.steps):
+        ax.text(step + 0.5, -0.5, f"step {step + 1}", ha="center", va="center", fontsize=9)
+    for i, size in enumerate(sizes):
+        place = {"xycoords": "axes fraction", "ha": "right", "fontsize": 8}
+        ax.annotate(f"{size:,} bytes", (1 - 0.2 * i, 1), color=colours[i % 4], **place)
+    ax.set_title(caption, fontsize=10, loc="left")
+    told = "; ".join(
+        f"step {step}: "
+        + ", ".join(f"{m.source} to {m.to}" for m in run.messages if m.step == step)
+        for step in range(1, run.steps + 1)
+    )
+    ax.figure.set_label(f"{caption}, messages between {run.ranks} ranks: {told}")
     return ax
 
 

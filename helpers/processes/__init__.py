@@ -40,9 +40,10 @@ START_S = 120  # a slow machine imports PyTorch in 20 s
 STACK_S = 0.5
 # after one has said this: how long the others may take to say something worse
 GRACE_S = {"result": math.inf, "lost": 2, "raised": 0.1, "died": 0.02}
-LOG_S = 5  # torchrun looks at its processes ten times a second, then writes what it saw
+LOG_S = 20  # torchrun looks at its processes ten times a second, ends the others, then writes
 CLOSE_S = 5
 GUARD, PROCESS = (Path(__file__).with_name(name) for name in ("guard.py", "process.py"))
+LOGGED = re.compile(r"[EIW]\d{4} ")
 NOISE = re.compile(r"\[Gloo\] Rank \d+ is connected to ")
 
 
@@ -209,15 +210,17 @@ class _Processes:
         method = "spawn" if sys.platform == "darwin" else "fork"
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=localhost"]
         torchrun += [f"--nproc-per-node={self.ranks}", "--run-path", f"--start-method={method}"]
-        command = [sys.executable, *torchrun, str(PROCESS), str(self.directory), backend]
+        torchrun += [f"--log-dir={self.directory}"]
+        files = os.environ.get("TMPDIR", "")
+        command = [sys.executable, *torchrun, str(PROCESS), str(self.directory), backend, files]
         with open(self.directory / "torchrun", "wb") as log:
             return subprocess.Popen(
                 [sys.executable, "-S", str(GUARD), str(self.directory), *command],
-                env=_environment(self.ranks, backend),
+                env=_environment(self.ranks, backend) | {"TMPDIR": str(self.directory)},
                 stdin=subprocess.PIPE,  # closed when this process ends: the guard's sign
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # a group of its own, so that it can be stopped as a whole
+                start_new_session=True,  # Ctrl-C in a terminal is for this process
             )
 
     def _connect(self) -> None:
@@ -225,11 +228,13 @@ class _Processes:
         limit = time.monotonic() + START_S
         while len(by_rank) < self.ranks:
             if self.torchrun.poll() is not None or time.monotonic() > limit:
-                why = "ended" if self.torchrun.poll() is not None else f"took {START_S} s"
-                log = (self.directory / "torchrun").read_text(errors="replace")
-                printed = "".join(map(self._output, range(self.ranks)))
+                why = f"took {START_S} s" if self.torchrun.poll() is None else "ended"
+                said = (self.directory / "torchrun").read_text(errors="replace").splitlines()
+                said = [line for line in said if not LOGGED.match(line)]
                 raise ProcessError(
-                    f"torchrun {why} before its processes were there:\n{log}{printed}"
+                    "\n".join(
+                        [f"torchrun {why}, and its processes were not there yet", *said[-20:]]
+                    )
                 )
             with contextlib.suppress(TimeoutError):
                 connected, _ = self.listener.accept()
@@ -378,10 +383,15 @@ class _Processes:
                     connection.send_bytes(b"")
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.torchrun.wait(CLOSE_S)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.torchrun.pid, signal.SIGKILL)
-        self.torchrun.wait()
-        self.torchrun.stdin.close()
+        self.torchrun.stdin.close()  # the guard then ends all that is left
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.torchrun.wait(CLOSE_S)
+        if self.torchrun.poll() is None or self.torchrun.returncode < 0:  # it has been killed
+            self.torchrun.kill()
+            self.torchrun.wait()
+            for pid in self.pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         for connection in self.connections:
             connection.close()
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -390,7 +400,8 @@ class _Processes:
 def _environment(ranks: int, backend: str) -> dict[str, str]:
     """Return the processes' environment: threads shared out, no GPU where there are too few."""
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *(path or os.getcwd() for path in sys.path)]),
+        "PYTHONSAFEPATH": "1",  # no file beside a notebook stands for one of PyTorch's
         "OMP_NUM_THREADS": str(max(1, _cores() // ranks)),
         "TORCH_CPP_LOG_LEVEL": "ERROR",
     }

@@ -13,15 +13,21 @@ import threading
 
 
 def main(directory: str, *command: str) -> int:
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-    threading.Thread(target=_end_with_caller, args=[directory], daemon=True).start()
-    return abs(child.wait())
+    """Run the command in a process group of its own; return its exit code."""
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    ending = threading.Event()
+    with_caller = threading.Thread(target=_end_with_caller, args=[child, ending], daemon=True)
+    with_caller.start()
+    code = child.wait()
+    if ending.is_set():
+        shutil.rmtree(directory, ignore_errors=True)
+    return abs(code)
 
 
-def _end_with_caller(directory: str) -> None:
+def _end_with_caller(child: subprocess.Popen, ending: threading.Event) -> None:
     os.read(0, 1)
-    shutil.rmtree(directory, ignore_errors=True)
-    os.killpg(0, signal.SIGKILL)  # this process's group: it is the leader of its own
+    ending.set()
+    os.killpg(child.pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

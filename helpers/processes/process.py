@@ -1,6 +1,6 @@
 """What torchrun starts: a process that joins the others, then runs the functions it is sent.
 
-Run as a script by torchrun: process.py DIRECTORY BACKEND.
+Run as a script by torchrun: process.py DIRECTORY BACKEND TMPDIR.
 """
 
 import faulthandler
@@ -10,6 +10,7 @@ import re
 import signal
 import socket
 import sys
+import tempfile
 import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -23,8 +24,12 @@ from helpers.processes.travel import PackError, pack_result, unpack
 LOST = re.compile("closed by peer|reset by peer|pair closure|remote process exited|Broken pipe")
 
 
-def main(directory: str, backend: str) -> None:
-    """Join the others and run functions until an empty message comes."""
+def main(directory: str, backend: str, files: str) -> None:
+    """Join the others and run functions until an empty message comes.
+
+    `files`: where temporary files go; torchrun's are in the directory.
+    """
+    os.environ["TMPDIR"], tempfile.tempdir = files, None
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     _keep_output(Path(directory), rank)
     connection = _connect(Path(directory))
@@ -36,12 +41,19 @@ def main(directory: str, backend: str) -> None:
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     dist.init_process_group(backend, device_id=device)
     connection.send_bytes(b"")
-    while message := connection.recv_bytes():
+    while message := _next(connection):
         report = _run(message, rank, ranks)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         connection.send_bytes(report)
     dist.destroy_process_group()
+
+
+def _next(connection: Connection) -> bytes:
+    try:
+        return connection.recv_bytes()
+    except EOFError:  # the caller has gone: no use to wait for others
+        os._exit(1)
 
 
 def _run(message: bytes, rank: int, ranks: int) -> bytes:

@@ -86,6 +86,8 @@ class _Pickler(pickle.Pickler):
             return importlib.import_module, (value.__name__,)
         if isinstance(value, types.CellType):
             return _make_cell, (), _content(value), None, None, _fill_cell
+        if isinstance(value, types.MappingProxyType):
+            return _read_only, (dict(value),)
         if isinstance(value, staticmethod | classmethod):
             return type(value), (value.__func__,)
         if isinstance(value, property):
@@ -222,6 +224,10 @@ def _fill_cell(cell: types.CellType, content: tuple) -> None:
 def _device(index: int | None) -> torch.device:
     """Return a GPU where this process has one, or else the CPU."""
     return torch.device("cuda", index) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def _read_only(items: dict) -> types.MappingProxyType:
+    return types.MappingProxyType(items)
 
 
 def _as_it_is(value: Any) -> Any:

@@ -19,8 +19,8 @@ ALLOWED = {
 }
 
 HELPERS = (
-    "checks code compiler doctor exercises mnist plots processes profiling recorded simulator "
-    "streams timing trace"
+    "checks code compiler doctor exercises mnist network plots processes profiling recorded "
+    "simulator streams timing trace"
 )
 MODULES = [*(f"helpers.{name}" for name in HELPERS.split()), "kernels"]
 
