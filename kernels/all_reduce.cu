@@ -102,8 +102,7 @@ struct Patience {
         asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
         if (start == 0) start = now;
         if (now - start < timeout_ns) return;
-        assert(!"all_reduce: another rank did not come in time. Has it died, or did it "
-                "call with another size?");
+        assert(!"all_reduce: a rank has not come in time (dead? with another size?)");
         __trap();
         __builtin_unreachable();  // so that nothing is kept for afterwards
     }
