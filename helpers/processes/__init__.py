@@ -29,7 +29,7 @@ from typing import Any
 import torch
 
 from helpers.base.machine import ROOT
-from helpers.processes.clock import clock, clock_in_turns
+from helpers.processes.clock import BUDGET_S, clock, clock_in_turns
 from helpers.processes.travel import files_of, pack
 from helpers.recorded import Record, measured_or_stored, stored
 from helpers.timing import Comparison, assert_same, evaluate, snapshot
@@ -122,13 +122,15 @@ class Team:
         where = "a GPU each, NCCL" if self.backend == "nccl" else "CPU tensors, gloo"
         return f"{self.ranks} process{'es' * (self.ranks > 1)}: {where}"
 
-    def time_ms(self, candidates: dict[str, Callable], *args: Any) -> dict[str, float]:
+    def time_ms(
+        self, candidates: dict[str, Callable], *args: Any, seconds: float = BUDGET_S
+    ) -> dict[str, float]:
         """Time candidates here and now; return the median milliseconds of each by name.
 
         A candidate is a function that prepares: candidate(rank, ranks, *args) returns the function
-        without arguments that is timed (`clock`).
+        without arguments that is timed (`clock`), for so many seconds.
         """
-        samples = self(_time_all, dict(candidates), args, False)[0]
+        samples = self(_time_all, dict(candidates), args, False, seconds)[0]
         return {name: statistics.median(samples[name]) for name in candidates}
 
     def compare(
@@ -150,7 +152,7 @@ class Team:
             raise ValueError("expected at least one candidate, got none")
 
         def measure() -> dict:
-            samples = self(_time_all, dict(candidates), args, check)[0]
+            samples = self(_time_all, dict(candidates), args, check, BUDGET_S)[0]
             method = (
                 f"median of {len(samples[names[0]])} samples on {self.ranks} GPUs, "
                 "the slowest rank's, L2 flushed before each call"
@@ -206,9 +208,11 @@ class _Processes:
         self.listener.bind(str(self.directory / "socket"))
         self.listener.listen(self.ranks)
         self.listener.settimeout(0.1)
-        # a fork has PyTorch already; macOS's own libraries must not be in use before a fork
-        method = "spawn" if sys.platform == "darwin" else "fork"
-        torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=localhost"]
+        # A fork has PyTorch already. But torchrun looks for GPUs first, and no fork may use one
+        # after that; and macOS's own libraries must not be in use before a fork.
+        is_fork = backend == "gloo" and sys.platform != "darwin"
+        method = "fork" if is_fork else "spawn"
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
         torchrun += [f"--nproc-per-node={self.ranks}", "--run-path", f"--start-method={method}"]
         torchrun += [f"--log-dir={self.directory}"]
         files = os.environ.get("TMPDIR", "")
@@ -224,18 +228,15 @@ class _Processes:
             )
 
     def _connect(self) -> None:
+        """Wait for all processes, and until they have joined each other."""
         by_rank: dict[int, tuple[Connection, int]] = {}
         limit = time.monotonic() + START_S
         while len(by_rank) < self.ranks:
             if self.torchrun.poll() is not None or time.monotonic() > limit:
-                why = f"took {START_S} s" if self.torchrun.poll() is None else "ended"
-                said = (self.directory / "torchrun").read_text(errors="replace").splitlines()
-                said = [line for line in said if not LOGGED.match(line)]
-                raise ProcessError(
-                    "\n".join(
-                        [f"torchrun {why}, and its processes were not there yet", *said[-20:]]
-                    )
-                )
+                for rank, (connection, _) in by_rank.items():
+                    if connection.poll():
+                        self._must_be_ready(rank, connection, limit)
+                raise ProcessError(self._no_start())
             with contextlib.suppress(TimeoutError):
                 connected, _ = self.listener.accept()
                 connected.setblocking(True)
@@ -246,20 +247,29 @@ class _Processes:
             connection, pid = by_rank[rank]
             self.connections.append(connection)
             self.pids.append(pid)
-        ready = {rank for rank in range(self.ranks) if self._ready(rank, limit)}
-        if len(ready) < self.ranks:
-            printed = "".join(map(self._output, range(self.ranks)))
-            raise ProcessError(f"the processes did not find each other:\n{printed}")
+        for rank, connection in enumerate(self.connections):
+            self._must_be_ready(rank, connection, limit)
         for rank in range(self.ranks):
             self._output(rank)  # what it said while it started
 
-    def _ready(self, rank: int, limit: float) -> bool:
-        """Whether a process has joined the others; it says so with an empty message."""
-        connection = self.connections[rank]
+    def _must_be_ready(self, rank: int, connection: Connection, limit: float) -> None:
+        """Wait until a process has joined the others: it sends "", or why it could not."""
+        why = f"it had not joined the others after {START_S} s"
         try:
-            return connection.poll(max(0, limit - time.monotonic())) and not connection.recv_bytes()
+            if connection.poll(max(0, limit - time.monotonic())):
+                why = connection.recv_bytes().decode()
         except (EOFError, OSError):
-            return False
+            why = f"it {self._death(rank)}" if self.pids else "it ended"
+        if why:
+            said = "\n".join([why, *self._output(rank).splitlines()])
+            raise ProcessError(f"rank {rank} of {self.ranks} did not start: {said}")
+
+    def _no_start(self) -> str:
+        """Say that not all processes came, and what torchrun said last."""
+        why = f"took {START_S} s" if self.torchrun.poll() is None else "ended"
+        said = (self.directory / "torchrun").read_text(errors="replace").splitlines()
+        said = [line for line in said if not LOGGED.match(line)]
+        return "\n".join([f"torchrun {why}, and its processes were not there yet", *said[-20:]])
 
     def is_alive(self) -> bool:
         """Whether all processes wait for a function."""
@@ -406,7 +416,8 @@ def _environment(ranks: int, backend: str) -> dict[str, str]:
         "TORCH_CPP_LOG_LEVEL": "ERROR",
     }
     # all are on this machine, whose name a laptop without network cannot look up
-    environment.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        environment.setdefault(name, "lo0" if sys.platform == "darwin" else "lo")
     if backend == "gloo":
         environment["CUDA_VISIBLE_DEVICES"] = ""
     return environment
@@ -439,12 +450,14 @@ def _call_all(rank: int, ranks: int, candidates: dict, args: tuple, check: bool)
     _agree(functions, check)
 
 
-def _time_all(rank: int, ranks: int, candidates: dict, args: tuple, check: bool) -> dict:
+def _time_all(
+    rank: int, ranks: int, candidates: dict, args: tuple, check: bool, seconds: float
+) -> dict:
     """Return the samples of each candidate, and of the first once more."""
     functions = _prepared(rank, ranks, candidates, args)
     _agree(functions, check)
     names = list(functions)
-    taken = clock_in_turns([*functions.values(), functions[names[0]]])
+    taken = clock_in_turns([*functions.values(), functions[names[0]]], seconds)
     _agree(functions, check)
     return dict(zip([*names, "the first again"], taken, strict=True))
 

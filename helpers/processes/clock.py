@@ -10,7 +10,7 @@ import torch.distributed as dist
 SHORT_MS = 0.05
 CALLS_PER_SHORT_SAMPLE = 10
 SAMPLES = 50
-BUDGET_S = 1.0  # a candidate
+BUDGET_S = 1.0  # a candidate, all its samples together
 
 
 def clock(fn: Callable, samples: int = SAMPLES, calls: int = 1) -> list[float]:
@@ -23,15 +23,15 @@ def clock(fn: Callable, samples: int = SAMPLES, calls: int = 1) -> list[float]:
     return _slowest([sample(fn, calls) for _ in range(samples)])
 
 
-def clock_in_turns(functions: list[Callable]) -> list[list[float]]:
-    """Return the samples of each function, taken in turns, the order rotating."""
+def clock_in_turns(functions: list[Callable], seconds: float) -> list[list[float]]:
+    """Return the samples of each function, taken in turns, so many seconds for each."""
     sample = _cuda_sample() if _on_gpu() else _cpu_sample
-    calls, seconds = [], 0.0
+    calls, a_round_s = [], 0.0
     for fn in functions:
         warm = _slowest([sample(fn, 1) for _ in range(3)])  # so that all ranks count alike
         calls.append(CALLS_PER_SHORT_SAMPLE if min(warm) < SHORT_MS else 1)
-        seconds += 1e-3 * calls[-1] * min(warm)
-    rounds = max(5, min(SAMPLES, math.floor(BUDGET_S * len(functions) / seconds)))
+        a_round_s += 1e-3 * calls[-1] * min(warm)
+    rounds = max(5, min(SAMPLES, math.floor(seconds * len(functions) / a_round_s)))
     taken: list[list[float]] = [[] for _ in functions]
     for first in range(rounds):
         for step in range(len(functions)):

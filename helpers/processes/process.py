@@ -34,12 +34,11 @@ def main(directory: str, backend: str, files: str) -> None:
     _keep_output(Path(directory), rank)
     connection = _connect(Path(directory))
     connection.send_bytes(pickle.dumps((rank, os.getpid())))
-    device = None
-    if backend == "nccl":
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-        torch.cuda.set_device(device)
-    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    dist.init_process_group(backend, device_id=device)
+    try:
+        _join(backend)
+    except Exception as error:
+        connection.send_bytes(f"{type(error).__name__}: {error}".encode())
+        raise
     connection.send_bytes(b"")
     while message := _next(connection):
         report = _run(message, rank, ranks)
@@ -47,6 +46,16 @@ def main(directory: str, backend: str, files: str) -> None:
             stream.flush()
         connection.send_bytes(report)
     dist.destroy_process_group()
+
+
+def _join(backend: str) -> None:
+    """Become one of the others, with a GPU of its own if there is one for each."""
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    device = None
+    if backend == "nccl":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    dist.init_process_group(backend, device_id=device)
 
 
 def _next(connection: Connection) -> bytes:

@@ -152,7 +152,8 @@ def _cpu_copy(tensor: torch.Tensor) -> torch.Tensor:
 def _is_installed(file: Path) -> bool:
     if {"site-packages", "dist-packages"} & set(file.parts):
         return True
-    if file.is_relative_to(sysconfig.get_path("stdlib")):
+    file = file.resolve()  # a notebook finds helpers/ by way of notebooks/..
+    if file.is_relative_to(Path(sysconfig.get_path("stdlib")).resolve()):
         return True
     ours = any(file.is_relative_to(ROOT / folder) for folder in ("helpers", "kernels"))
     return ours and "tests" not in file.parts

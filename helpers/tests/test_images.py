@@ -18,6 +18,7 @@ from PIL import Image
 
 from helpers.base.images import STYLE, figure_html, image_html, set_up_pictures
 from helpers.base.palette import INK
+from helpers.network import Message, Run
 from helpers.plots import (
     draw_bank_tiles,
     draw_butterflies,
@@ -28,6 +29,7 @@ from helpers.plots import (
     draw_layers,
     draw_loads,
     draw_memory,
+    draw_messages,
     draw_online_softmax,
     draw_packs,
     draw_rounds,
@@ -126,6 +128,9 @@ def test_a_photograph_takes_little():
     assert shown(figure_html(digits))[::2] == ("4 images of 28 by 28 pixels: 7, 2, 1, 0", "png")
 
 
+RUN = Run(3, [], [Message(0, 1, 8, 1, 0, 1), Message(1, 2, 4, 2, 1, 2)])
+
+
 @pytest.mark.parametrize(
     ("draw", "words"),
     [
@@ -140,6 +145,7 @@ def test_a_photograph_takes_little():
         (lambda: draw_launch(2, 4, 6), "2 blocks .* 4 threads; i = .* 0 to 7; .* 6 on have"),
         (lambda: draw_stream(2, 10), "says 6 µs, with waiting 32 µs; .* kernels alone 30 µs"),
         (lambda: draw_stream(9, 1, calls=1), "1 launch of 9 µs, 1 kernel of 1.* kernel alone 1"),
+        (lambda: draw_messages(RUN, "there"), "there, messages between 3 ranks: step 1: 0 to 1"),
         (lambda: draw_loads(3, 4), "one element each, or 4 neighbours each"),
         (lambda: draw_bank_tiles({"a": [[0, 1], [2, 3]]}), "a: 2 wavefronts .*column 0, 0$"),
         (lambda: draw_shares({"layer": [[0, 0], [1, 1]]}), "layer: 0, 0; 1, 1$"),

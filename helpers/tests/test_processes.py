@@ -338,6 +338,12 @@ def test_a_team_that_does_not_start_says_so(monkeypatch):
         Team(1, backend="gloo").start()
 
 
+def test_a_process_that_cannot_join_says_why(monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "none")
+    with pytest.raises(ProcessError, match="rank . of 2 did not start: .*address for: none"):
+        Team(2, backend="gloo").start()
+
+
 def test_times_are_those_of_the_slowest(team):
     def worker(rank, ranks):
         return clock(lambda: time.sleep(0.02 * rank), samples=3)
