@@ -10,7 +10,7 @@
 // ring sends, in two trips: shares to their owners, sums back, in rounds that overlap.
 // All ranks have to call with the same size and type, which nobody compares. Who waits
 // longer than timeout_s stops with an assertion: nobody waits for ever.
-// Scratch memory: what all_reduce_open takes, up to 49 MB a rank; calls take none.
+// Scratch memory: what all_reduce_open takes, up to 51 MB a rank; calls take none.
 // Notebook: 16c_all_reduce. Own code; flags beside words after NCCL's protocol LL.
 //
 // from pathlib import Path
@@ -170,7 +170,8 @@ all_reduce_one_trip_kernel(T* out, const T* inp, int64_t n, int64_t room,
     if (block < MAX_BLOCKS) head->calls[block] = call;
 }
 
-// .release: what the block wrote before its last barrier is there before the number is
+// .release: what the block wrote before its last barrier is there before the number is.
+// .acquire: what the block reads behind its next barrier is no older than the number.
 static __device__ void tell(unsigned* to, unsigned number) {
     asm volatile("st.release.sys.global.u32 [%0], %1;"
                  :: "l"(to), "r"(number) : "memory");
@@ -178,12 +179,11 @@ static __device__ void tell(unsigned* to, unsigned number) {
 static __device__ void wait_for(const unsigned* from, unsigned number, Patience& p) {
     while (true) {
         unsigned now;
-        asm volatile("ld.relaxed.sys.global.u32 %0, [%1];"
+        asm volatile("ld.acquire.sys.global.u32 %0, [%1];"
                      : "=r"(now) : "l"(from) : "memory");
-        if (int(now - number) >= 0) break;
+        if (int(now - number) >= 0) return;
         p.spend();
     }
-    __threadfence_system();  // acquire: what is read from here on is no older
 }
 
 // A round gives each rank, its owner, a share of V packs a thread.

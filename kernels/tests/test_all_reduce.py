@@ -103,6 +103,22 @@ def test_sizes_follow_each_other_in_any_order(file):
     file.all_reduce_close(x, links)
 
 
+@pytest.mark.skipif(BACKEND == "cpu", reason="PyTorch captures graphs on a GPU only")
+def test_in_a_graph_each_replay_is_a_call_of_its_own(file):
+    links, x = open_here(file, 2), torch.randn(2, 100_003, device=DEVICE)
+    file.all_reduce_here(x, links)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        first = file.all_reduce_here(x, links)
+        again = file.all_reduce_here(x[:, :9].contiguous(), links)
+    for _ in range(10):
+        x.normal_()
+        graph.replay()
+        assert torch.equal(first[1], x[0] + x[1]) and torch.equal(again[0], first[0, :9])
+    del graph
+    file.all_reduce_close(x, links)
+
+
 def test_special_values():
     file, links = compile_cuda(FILE), links_of(2)
     inf, nan = torch.inf, torch.nan
