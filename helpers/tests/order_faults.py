@@ -718,27 +718,6 @@ FAULTS = {
 
 # Right, though they look odd: name: (grid, block, body)
 RIGHT = {
-    "long_wait_then_answer": (
-        1,
-        64,
-        """
-    int t = threadIdx.x, now = 0;
-    if (t == 0) {
-        for (int i = 0; i < 70000; i++) __nanosleep(1);
-        x[0] = 5;
-        asm volatile("st.release.gpu.global.u32 [%0], 1;" :: "l"(n) : "memory");
-        while (now != 2)
-            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(n) : "memory");
-        y[1] = y[0];
-    }
-    if (t == 32) {
-        while (now != 1)
-            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(n) : "memory");
-        y[0] = x[0];
-        asm volatile("st.release.gpu.global.u32 [%0], 2;" :: "l"(n) : "memory");
-    }
-""",
-    ),
     "same_value_by_a_warp": (
         1,
         32,
