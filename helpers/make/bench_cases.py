@@ -17,16 +17,18 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.grad import conv2d_input, conv2d_weight
 
-from helpers import processes
 from helpers.base.machine import ROOT
 from helpers.checks import check_close
 from helpers.compiler import compile_cuda
 from helpers.make.readme import FLOORS
+from helpers.processes import Team
+from helpers.processes.clock import clock_in_turns
 from helpers.timing import capture, evaluate
 
 HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 TYPES = {"float32": torch.float32, **HALVES}
 COPY, PRODUCT = FLOORS
+SECONDS = 1.5  # that processes time a candidate
 
 
 @dataclass(frozen=True)
@@ -779,7 +781,7 @@ def _all_reduce():
         links = file.all_reduce_connect(x, cards, -1, 10.0)
         assert torch.equal(file.all_reduce_here(x, links)[0], x[0] + x[1])
         file.all_reduce_close(x, links)
-    with processes.Team(2) as team:
+    with Team(2) as team:
         for name, bytes, dtype in (
             ("float32, 2 KB", 2**11, torch.float32),
             ("float32, 256 KB", 2**18, torch.float32),
@@ -792,11 +794,17 @@ def _all_reduce():
             yield Work(f"2 GPUs, {name}", {}, bytes, measure=measure)
 
 
-def _race_between_gpus(team: processes.Team, source: str, bytes: int, dtype: torch.dtype) -> dict:
+def _race_between_gpus(team: Team, source: str, bytes: int, dtype: torch.dtype) -> dict:
     candidates = {"ours": _reduce_ours, "PyTorch": _reduce_nccl, COPY: _copy_from_the_other}
-    samples = team(processes._time_all, candidates, (source, bytes, dtype), False)[0]
-    method = f"median of {len(samples['ours'])} samples on 2 GPUs, the slowest rank's"
-    return evaluate(list(candidates), list(samples.values()), bytes, None) | {"method": method}
+    samples = team(_samples, list(candidates.values()), source, bytes, dtype)[0]
+    method = f"median of {len(samples[0])} samples on 2 GPUs, the slowest rank's"
+    return evaluate(list(candidates), samples, bytes, None) | {"method": method}
+
+
+def _samples(rank: int, ranks: int, candidates: list[Callable], *about: Any) -> list[list[float]]:
+    """Return those of each candidate, and of the first once more."""
+    functions = [prepare(rank, ranks, *about) for prepare in candidates]
+    return clock_in_turns([*functions, functions[0]], SECONDS)
 
 
 def _reduce_ours(rank: int, ranks: int, source: str, bytes: int, dtype: torch.dtype) -> Callable:

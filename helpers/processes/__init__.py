@@ -37,11 +37,14 @@ from helpers.timing import Comparison, assert_same, evaluate, snapshot
 __all__ = ["ProcessError", "Team", "clock"]
 
 START_S = 120  # a slow machine imports PyTorch in 20 s
-STACK_S = 0.5
+STACK_S = 2  # for a process to write down at which line it is; milliseconds, as a rule
 # after one has said this: how long the others may take to say something worse
 GRACE_S = {"result": math.inf, "lost": 2, "raised": 0.1, "died": 0.02}
 LOG_S = 20  # torchrun looks at its processes ten times a second, ends the others, then writes
 CLOSE_S = 5
+# A fork has PyTorch already. But torchrun looks for GPUs before it forks, and no fork may use one
+# after that; and macOS's own libraries must not be in use before a fork.
+START_METHOD = {"gloo": "spawn" if sys.platform == "darwin" else "fork", "nccl": "spawn"}
 GUARD, PROCESS = (Path(__file__).with_name(name) for name in ("guard.py", "process.py"))
 LOGGED = re.compile(r"[EIW]\d{4} ")
 NOISE = re.compile(r"\[Gloo\] Rank \d+ is connected to ")
@@ -208,13 +211,9 @@ class _Processes:
         self.listener.bind(str(self.directory / "socket"))
         self.listener.listen(self.ranks)
         self.listener.settimeout(0.1)
-        # A fork has PyTorch already. But torchrun looks for GPUs first, and no fork may use one
-        # after that; and macOS's own libraries must not be in use before a fork.
-        is_fork = backend == "gloo" and sys.platform != "darwin"
-        method = "fork" if is_fork else "spawn"
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
-        torchrun += [f"--nproc-per-node={self.ranks}", "--run-path", f"--start-method={method}"]
-        torchrun += [f"--log-dir={self.directory}"]
+        torchrun += [f"--nproc-per-node={self.ranks}", f"--log-dir={self.directory}"]
+        torchrun += ["--run-path", f"--start-method={START_METHOD[backend]}"]
         files = os.environ.get("TMPDIR", "")
         command = [sys.executable, *torchrun, str(PROCESS), str(self.directory), backend, files]
         with open(self.directory / "torchrun", "wb") as log:
@@ -316,8 +315,10 @@ class _Processes:
         kinds = [report[0] for report in reports.values()]  # in the order in which they came
         if not set(kinds) - {"result"}:
             done = [rank for rank in range(self.ranks) if rank in reports]
-            finished = [f"{_ranks(done)} had finished"] if done else []
-            return "; ".join([f"after {timeout_s:g} s {stood[0]}", *stood[1:], *finished])
+            mute = [rank for rank in range(self.ranks) if rank not in {*done, *stands}]
+            stood += [f"{_ranks(mute)} could not say where"] if mute else []
+            stood += [f"{_ranks(done)} had finished"] if done else []
+            return f"after {timeout_s:g} s {'; '.join(stood)}"
         kind = min(set(kinds), key=("died", "raised", "lost", "result").index)
         first = list(reports)[kinds.index(kind)]
         stood = [words for words in stood if not words.startswith(f"rank {first} ")]
@@ -342,7 +343,7 @@ class _Processes:
                 if stack.endswith("\n"):
                     waiting.remove(rank)
                     stands[rank] = self._line(stack)
-        return stands | dict.fromkeys(waiting, "where it could not tell")
+        return stands
 
     def _line(self, stack: str) -> str:
         """Return the learner's line of a stack that faulthandler wrote, the newest call first."""

@@ -29,7 +29,9 @@ def main(directory: str, backend: str, files: str) -> None:
 
     `files`: where temporary files go; torchrun's are in the directory.
     """
-    os.environ["TMPDIR"], tempfile.tempdir = files, None
+    tempfile.tempdir = None
+    os.environ.pop("TMPDIR")
+    os.environ |= {"TMPDIR": files} if files else {}
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     _keep_output(Path(directory), rank)
     connection = _connect(Path(directory))

@@ -40,7 +40,7 @@ def pack(worker: Callable, args: tuple) -> bytes:
     try:
         pickler.dump((worker, args))
     except Exception as error:
-        raise PackError(f"{_name(worker)} needs something that cannot travel: {error}") from None
+        raise PackError(_complaint(worker, args, error)) from None
     sources = {name: linecache.getlines(name) for name in sorted(pickler.files)}
     return pickle.dumps((sources, file.getvalue()))
 
@@ -68,6 +68,22 @@ def unpack(message: bytes, files: set[str]) -> tuple[Callable, tuple]:
 def files_of(message: bytes) -> set[str]:
     """Return the names of the files that a packed function comes from."""
     return set(pickle.loads(message)[0])
+
+
+def _complaint(worker: Callable, args: tuple, error: Exception) -> str:
+    """Say which argument, or which variable that a function uses, cannot travel, and why."""
+    used = {f"its argument {i}": value for i, value in enumerate(args)}
+    if isinstance(worker, types.FunctionType):
+        cells = zip(worker.__code__.co_freevars, worker.__closure__ or (), strict=True)
+        used |= {name: _content(cell) for name, cell in cells}
+        here = worker.__globals__
+        used |= {name: here[name] for name in _global_names(worker.__code__) if name in here}
+    for name, value in used.items():
+        try:
+            _Pickler(io.BytesIO()).dump(value)
+        except Exception as why:
+            return f"{_name(worker)} uses {name}, which cannot travel to another process: {why}"
+    return f"{_name(worker)} cannot travel to another process: {error}"
 
 
 class _Pickler(pickle.Pickler):
