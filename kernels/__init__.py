@@ -12,6 +12,7 @@ NotImplementedError for derivatives in forward mode.
 
 from kernels.operators.activations import gelu, relu, softmax
 from kernels.operators.attention import attention
+from kernels.operators.collectives import all_reduce
 from kernels.operators.convolution import conv2d, depthwise_conv2d, max_pool2d
 from kernels.operators.fourier import fft, fft2, ifft, ifft2, irfft, rfft
 from kernels.operators.losses import cross_entropy
@@ -23,6 +24,7 @@ from kernels.operators.tensors import square, sum, transpose, vector_add
 
 __all__ = [
     "adamw",
+    "all_reduce",
     "attention",
     "batch_norm2d",
     "conv2d",

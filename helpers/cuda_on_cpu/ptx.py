@@ -410,7 +410,7 @@ class _Statement:
         kind, space, is_volatile = _memory(opcode)
         to = self.registers(operands[0])
         source = self.address(operands[1], space)
-        acquire = " __threadfence();" if ".acquire" in opcode else ""
+        acquire = " ::cuda_on_cpu::acquired();" if ".acquire" in opcode else ""
         return f"load{is_volatile}<{_TYPES[kind]}>({', '.join([source, *to])});{acquire}"
 
     def store(self, opcode, operands):

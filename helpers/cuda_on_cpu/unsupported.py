@@ -17,7 +17,8 @@ _UNSUPPORTED = [
      "thread block clusters run on a GPU only."),
     (r"\btex(?:1D|2D|3D|Cubemap)\w*\s*[<(]|\bcudaTextureObject_t\b|\btexture\s*<|\bsurf[123]D\w*",
      "textures and surfaces exist on a GPU only; load from the array itself."),
-    (r"\bcudaIpc\w+", "device memory that processes share (cudaIpc...) exists on a GPU only."),
+    (r"\bcudaIpc(?!(?:Get|Open|Close)?MemHandle|MemLazy)\w+",
+     "events that processes share (cudaIpc...) exist on a GPU only; memory may be shared."),
     (r"\b(?:cusparse|cusolver|nccl)[A-Z]\w*|\b(?:cublas|cufft)(?:Xt|Mp|Dx)\w*|\bcudnnBackend\w*"
      r"|\bcudnn_frontend\s*::",
      "of CUDA's libraries, the CPU backend has cuBLAS, cuBLASLt, cuDNN's legacy calls, cuFFT and "

@@ -13,7 +13,7 @@ from helpers.base.called_kernels import called_kernels
 from helpers.compiler import set_up
 from helpers.device import BACKEND
 from helpers.make import readme
-from helpers.make.bench_cases import CASES, Work
+from helpers.make.bench_cases import CASES, Lacking, Work
 from helpers.recorded import recorded
 from helpers.timing import measure_speeds
 
@@ -25,7 +25,11 @@ def time_kernel(op: str) -> None:
         for work in CASES[op]():
             compare_results(work)
             check = work.agree is None
-            measured = measure_speeds(work.candidates, work.bytes, work.flops, check)
+            measured = (
+                work.measure()
+                if work.measure
+                else measure_speeds(work.candidates, work.bytes, work.flops, check)
+            )
             compare_results(work)
             works.append({"work": work.name, **measured})
             print(f"{op}, {work.name}: {readme.speeds(works[-1])}", flush=True)
@@ -60,6 +64,8 @@ def main(names: list[str]) -> int:
     for op in names or CASES:
         try:
             time_kernel(op)
+        except Lacking as sentence:
+            print(f"{op}: {sentence}", flush=True)
         except Exception as error:  # the others are worth timing all the same
             failed.append(op)
             print(f"{op}: {type(error).__name__}: {error}", flush=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.grad import conv2d_input, conv2d_weight
@@ -20,19 +21,23 @@ from helpers.base.machine import ROOT
 from helpers.checks import check_close
 from helpers.compiler import compile_cuda
 from helpers.make.readme import FLOORS
-from helpers.timing import capture
+from helpers.processes import Team
+from helpers.processes.clock import clock_in_turns
+from helpers.timing import capture, evaluate
 
 HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 TYPES = {"float32": torch.float32, **HALVES}
 COPY, PRODUCT = FLOORS
+SECONDS = 1.5  # that processes time a candidate
 
 
 @dataclass(frozen=True)
 class Work:
     """A large call of one kernel: `bytes` it must move or `flops` it must do, the floor's measure.
 
-    `candidates` by name, "ours" first. `agree`, of another's result and ours, raises AssertionError
-    where they differ; None: they must be what `compare` takes for the same.
+    `candidates` by name, "ours" first; none where the work measures itself. `agree`, of another's
+    result and ours, raises AssertionError where they differ; None: they must be what `compare`
+    takes for the same.
     """
 
     name: str
@@ -40,6 +45,11 @@ class Work:
     bytes: int | None = None
     flops: int | None = None
     agree: Callable[[Any, Any], None] | None = None
+    measure: Callable[[], dict] | None = None  # instead of measure_speeds, by several processes
+
+
+class Lacking(Exception):
+    """What a machine would need for a work: a sentence."""
 
 
 CASES: dict[str, Callable[[], Iterator[Work]]] = {}  # by the kernel file's name
@@ -756,6 +766,70 @@ def _optimizers():
         work = _moving(what, bytes * 10**8, rule(theirs).step, ours)
         rivals = {name: fn for name, fn in work.candidates.items() if name != "torch.compile"}
         yield replace(work, candidates=rivals, agree=functools.partial(agree, step=step, rule=rule))
+
+
+@_case
+def _all_reduce():
+    """Two GPUs; the floor is a copy from the other GPU, which copies from this one meanwhile."""
+    file, source = kernel("all_reduce"), (ROOT / "kernels" / "all_reduce.cu").read_text()
+    if torch.cuda.device_count() < 2:
+        there = torch.cuda.device_count()
+        raise Lacking(f"an all-reduce is timed on two GPUs, and there is {there}")
+    for n in (1000, 2_000_000):  # both kernels, so that the record names them
+        x = _rand(2, n)
+        cards = [number for _ in range(2) for number in file.all_reduce_open(x, 2)]
+        links = file.all_reduce_connect(x, cards, -1, 10.0)
+        assert torch.equal(file.all_reduce_here(x, links)[0], x[0] + x[1])
+        file.all_reduce_close(x, links)
+    with Team(2) as team:
+        for name, bytes, dtype in (
+            ("float32, 2 KB", 2**11, torch.float32),
+            ("float32, 256 KB", 2**18, torch.float32),
+            ("float32, 1 MB", 2**20, torch.float32),
+            ("float32, 16 MB", 2**24, torch.float32),
+            ("bfloat16, 16 MB", 2**24, torch.bfloat16),
+            ("float32, 1 GB", 2**30, torch.float32),
+        ):
+            measure = functools.partial(_race_between_gpus, team, source, bytes, dtype)
+            yield Work(f"2 GPUs, {name}", {}, bytes, measure=measure)
+
+
+def _race_between_gpus(team: Team, source: str, bytes: int, dtype: torch.dtype) -> dict:
+    candidates = {"ours": _reduce_ours, "PyTorch": _reduce_nccl, COPY: _copy_from_the_other}
+    samples = team(_samples, list(candidates.values()), source, bytes, dtype)[0]
+    method = f"median of {len(samples[0])} samples on 2 GPUs, the slowest rank's"
+    return evaluate(list(candidates), samples, bytes, None) | {"method": method}
+
+
+def _samples(rank: int, ranks: int, candidates: list[Callable], *about: Any) -> list[list[float]]:
+    """Return those of each candidate, and of the first once more."""
+    functions = [prepare(rank, ranks, *about) for prepare in candidates]
+    return clock_in_turns([*functions, functions[0]], SECONDS)
+
+
+def _reduce_ours(rank: int, ranks: int, source: str, bytes: int, dtype: torch.dtype) -> Callable:
+    file, x = compile_cuda(source), _rand(bytes // dtype.itemsize, dtype=dtype)
+    cards: list = [None] * ranks
+    dist.all_gather_object(cards, file.all_reduce_open(x, ranks))
+    numbers = [number for card in cards for number in card]
+    links, want = file.all_reduce_connect(x, numbers, rank, 30.0), x.clone()
+    dist.all_reduce(want)
+    assert torch.equal(file.all_reduce(x, links), want), "not what NCCL returns"
+    return lambda: file.all_reduce(x, links)
+
+
+def _reduce_nccl(rank: int, ranks: int, source: str, bytes: int, dtype: torch.dtype) -> Callable:
+    """In place; the mean, for sums would grow call by call."""
+    x = _rand(bytes // dtype.itemsize, dtype=dtype)
+    return lambda: dist.all_reduce(x, dist.ReduceOp.AVG)
+
+
+def _copy_from_the_other(
+    rank: int, ranks: int, source: str, bytes: int, dtype: torch.dtype
+) -> Callable:
+    out = _rand(bytes // dtype.itemsize, dtype=dtype)
+    there = out.to(torch.device("cuda", 1 - rank))
+    return lambda: out.copy_(there)
 
 
 @_case

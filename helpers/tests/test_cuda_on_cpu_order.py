@@ -63,3 +63,40 @@ def test_a_fault_is_found(cu, name):
 @pytest.mark.parametrize("name", [*MENDED, *RIGHT])
 def test_what_is_right_passes(cu, name):
     run(cu, name)
+
+
+QUESTION = r"""
+#include <torch/types.h>
+// Block 1 waits for long, reads, and answers; block 0 reads the answer.
+__global__ void question_kernel(float* x, int* flag, long long wait) {
+    if (threadIdx.x) return;
+    int now = 0, wanted = 2 - blockIdx.x;
+    if (blockIdx.x == 0) {
+        for (long long end = clock64() + wait; clock64() < end;) __nanosleep(1);
+        x[0] = 5;
+        asm volatile("st.release.gpu.global.u32 [%0], 1;" :: "l"(flag) : "memory");
+    }
+    while (now != wanted)
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(flag) : "memory");
+    if (blockIdx.x == 0) {
+        x[2] = x[1];
+    } else {
+        x[1] = x[0] + 1;
+        asm volatile("st.release.gpu.global.u32 [%0], 2;" :: "l"(flag) : "memory");
+    }
+}
+void question(torch::Tensor x, torch::Tensor flag, int64_t nanoseconds) {
+    float* at = x.data_ptr<float>();
+    int* f = flag.data_ptr<int>();
+    long long wait = nanoseconds;
+    void* arguments[] = {&at, &f, &wait};
+    cudaLaunchCooperativeKernel((void*)question_kernel, 2, 32, arguments, 0, nullptr);
+}
+"""
+
+
+def test_a_wait_of_many_polls_takes_no_time():
+    """Half a second is a few hundred thousand of them: more than the checker's clocks count to."""
+    x, flag = torch.zeros(3), torch.zeros(1, dtype=torch.int32)
+    compile_cuda(QUESTION, check=True).question(x, flag, 500_000_000)
+    assert x.tolist() == [5, 6, 6]

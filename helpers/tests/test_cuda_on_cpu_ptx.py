@@ -214,6 +214,18 @@ __global__ void turns(int* turn, int* log) {
     log[0] = log[0] * 3 + blockIdx.x;
     asm volatile("red.release.gpu.global.add.s32 [%0], 1;" :: "l"(turn) : "memory");
 }
+// Blocks hand on pairs of words: each half has a flag of its own beside its number.
+__global__ void relays(ulonglong2* line, int* out) {
+    unsigned long long a, b;
+    do
+        asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
+                     : "=l"(a), "=l"(b) : "l"(line) : "memory");
+    while (a >> 32 != blockIdx.x || b >> 32 != blockIdx.x);
+    out[blockIdx.x] = int(a) * 1000 + int(b);
+    a += 1 + (1ull << 32), b += 2 + (1ull << 32);
+    asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};"
+                 :: "l"(line), "l"(a), "l"(b) : "memory");
+}
 __global__ void transposes(const half* in, half* out) {
     __shared__ __align__(16) half tile[8][8];
     for (int i = threadIdx.x; i < 64; i += 32) tile[i / 8][i % 8] = in[i];
@@ -291,6 +303,7 @@ def lib(request, tmp_path_factory):
         _launch("copies<true>", "1, 32", "float4", "float"),
         _launch("copies<false>", "1, 32", "float4", "float"),
         _launch("turns", "6, 1", "int", "int"),
+        _launch("relays", "5, 1", "ulonglong2", "int"),
         _launch("transposes", "1, 32", "half", "half"),
     ]
     for name, (_, types, _) in _SHAPES.items():
@@ -377,6 +390,13 @@ def test_blocks_take_turns(lib):
     turn, log = np.zeros(1, np.int32), np.zeros(1, np.int32)
     lib.run("run_turns", turn, log)
     assert turn[0] == 6 and log[0] == sum(i * 3 ** (5 - i) for i in range(6))
+
+
+def test_pairs_of_words_come_with_their_flags(lib):
+    line, out = np.zeros(2, np.uint64), np.zeros(5, np.int32)
+    lib.run("run_relays", line, out)
+    assert (line & 0xFFFFFFFF).tolist() == [5, 10] and (line >> 32).tolist() == [5, 5]
+    assert out.tolist() == [i * 1000 + 2 * i for i in range(5)]
 
 
 def test_ldmatrix_transposes(lib):

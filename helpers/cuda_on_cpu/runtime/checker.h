@@ -47,6 +47,7 @@ public:
     void pass(const void* at) { order_.pass(position.thread, std::uintptr_t(at)); }
     // After an atomic or a volatile read.
     void acquire() { order_.acquire(position.thread); }
+    void acquired() { order_.acquired(position.thread); }
 
     // bytes: always the same at one place in the code.
     [[gnu::always_inline]] void access(std::uintptr_t address, unsigned bytes, How how,

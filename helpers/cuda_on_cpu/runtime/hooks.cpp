@@ -214,6 +214,10 @@ void record_acquire() {
     if (Checker* checker = checker_here) checker->acquire();
 }
 
+void record_acquired() {
+    if (Checker* checker = checker_here) checker->acquired();
+}
+
 void record_fence(Scope scope) {
     if (Checker* checker = checker_here) checker->fence(scope);
 }

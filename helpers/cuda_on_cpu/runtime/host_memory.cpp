@@ -1,6 +1,8 @@
 // Memory that a program asks for, and copies between arrays.
 #include "host_memory.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -23,6 +25,7 @@ struct HostAllocation {
     unsigned flags;                 // of registered memory
     bool registered;                // the program's own memory
     cudaMemPool_t pool;
+    unsigned opened = 0;            // times, of another process's memory
 };
 
 struct HostMemory {
@@ -65,7 +68,8 @@ static bool release_now(void* pointer) {
     {
         MemoryLock lock(host_memory().mutex);
         auto found = host_memory().all.find(pointer);
-        if (found == host_memory().all.end() || found->second.registered) return false;
+        if (found == host_memory().all.end() || found->second.registered || found->second.opened)
+            return false;
         if (found->second.pool) found->second.pool->used -= found->second.bytes;
         host_memory().all.erase(found);
     }
@@ -268,6 +272,68 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
     if (!free || !total) return result(cudaErrorInvalidValue);
     *free = memory_bytes(true);
     *total = memory_bytes(false);
+    return cudaSuccess;
+}
+
+// ---------------------------------------------------------------- between processes
+
+static SharedArray shared_array(const cudaIpcMemHandle_t& handle) {
+    SharedArray shared;
+    static_assert(sizeof shared <= sizeof handle);
+    std::memcpy(&shared, &handle, sizeof shared);
+    return shared;
+}
+
+// The arrays of other processes that are open here, by their files' numbers.
+static std::unordered_map<std::uint64_t, void*>& opened_arrays() {
+    static auto* opened = new std::unordered_map<std::uint64_t, void*>;
+    return *opened;
+}
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* pointer) {
+    HostAllocation known = allocation_of(pointer);
+    if (!handle || known.type != cudaMemoryTypeDevice || known.pool || known.opened)
+        return result(cudaErrorInvalidValue);
+    MemoryFound found;
+    find_memory(pointer, &found);
+    SharedArray shared;
+    if (!share(reinterpret_cast<void*>(found.begin), &shared)) return result(cudaErrorNotSupported);
+    *handle = {};
+    std::memcpy(handle, &shared, sizeof shared);
+    return cudaSuccess;
+}
+
+cudaError_t cudaIpcOpenMemHandle(void** pointer, cudaIpcMemHandle_t handle, unsigned flags) {
+    if (!pointer || flags != cudaIpcMemLazyEnablePeerAccess) return result(cudaErrorInvalidValue);
+    SharedArray shared = shared_array(handle);
+    if (shared.process == getpid()) return result(cudaErrorDeviceUninitialized);
+    MemoryLock lock(host_memory().mutex);
+    auto known = opened_arrays().find(shared.number);
+    if (known == opened_arrays().end()) {
+        void* mapped = map_shared(shared);
+        if (!mapped) return result(cudaErrorMapBufferObjectFailed);
+        known = opened_arrays().emplace(shared.number, mapped).first;
+        host_memory().all[mapped] = {shared.bytes, cudaMemoryTypeDevice, 0, false, nullptr, 0};
+    }
+    *pointer = known->second;
+    host_memory().all[*pointer].opened++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaIpcCloseMemHandle(void* pointer) {
+    MemoryLock lock(host_memory().mutex);
+    auto found = host_memory().all.find(pointer);
+    if (found == host_memory().all.end() || !found->second.opened)
+        return result(cudaErrorInvalidValue);
+    if (--found->second.opened) return cudaSuccess;
+    host_memory().all.erase(found);
+    auto& opened = opened_arrays();
+    for (auto known = opened.begin(); known != opened.end(); ++known)
+        if (known->second == pointer) {
+            opened.erase(known);
+            break;
+        }
+    release(pointer);
     return cudaSuccess;
 }
 

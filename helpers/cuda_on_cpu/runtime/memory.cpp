@@ -1,8 +1,10 @@
 #include "memory.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -45,6 +47,7 @@ struct Array {
     std::size_t page_bytes, guard;  // guard: bytes on either side of the pages, or 0
     const char* owner;
     std::uint64_t beside;  // fills what is left of the pages
+    int file = -1;  // that the pages are, once other processes may map them
 
     char* front() const { return begin - std::size_t(begin - pages) % system_page(); }
     char* end() const { return begin + bytes; }
@@ -184,8 +187,13 @@ void* allocate(std::size_t bytes, const char* owner) {
     return begin;
 }
 
+static bool is_shared(const Array& array) { return array.file >= 0 || array.owner == OF_PROCESS; }
+
 static void keep_or_unmap(Memory& m, const Array& was) {
-    if (was.page_bytes <= LARGEST_KEPT && m.kept_bytes + was.page_bytes <= KEPT_AT_MOST) {
+    if (is_shared(was)) {  // its pages are a file's
+        unmap_pages(m, was.pages, was.page_bytes);
+        if (was.file >= 0) close(was.file);
+    } else if (was.page_bytes <= LARGEST_KEPT && m.kept_bytes + was.page_bytes <= KEPT_AT_MOST) {
         m.kept[was.page_bytes].push_back(was.pages);
         m.kept_bytes += was.page_bytes;
     } else {
@@ -204,7 +212,7 @@ void release(void* array) {
         return;
     else if (!was.guard)
         std::free(array);
-    else if (m.freed_stays_unused)
+    else if (m.freed_stays_unused && !is_shared(was))
         m.freed.push_back(was);
     else
         keep_or_unmap(m, was);
@@ -215,6 +223,63 @@ void register_memory(void* start, std::size_t bytes) {
     std::lock_guard<std::mutex> lock(m.mutex);
     auto* begin = static_cast<char*>(start);
     m.arrays.try_emplace(begin, Array{begin, bytes, begin, bytes, 0, OF_HOST, 0});
+}
+
+// Its pages become those of a file without a name, which ends with the last process that has it.
+bool share(void* start, SharedArray* shared) {
+#if defined(__linux__)
+    Memory& m = memory();
+    std::lock_guard<std::mutex> lock(m.mutex);
+    auto found = m.arrays.find(static_cast<char*>(start));
+    if (found == m.arrays.end() || !found->second.guard) return false;
+    Array& array = found->second;
+    if (array.file < 0) {
+        int file = memfd_create("device memory", MFD_CLOEXEC);
+        if (file < 0) return false;
+        std::size_t done = 0;
+        while (done < array.page_bytes) {
+            ssize_t more = write(file, array.pages + done, array.page_bytes - done);
+            if (more <= 0) break;
+            done += std::size_t(more);
+        }
+        void* pages = MAP_FAILED;
+        if (done == array.page_bytes)
+            pages = mmap(array.pages, array.page_bytes, PROT_READ | PROT_WRITE,
+                         MAP_SHARED | MAP_FIXED, file, 0);
+        if (pages == MAP_FAILED) return close(file), false;
+        array.file = file;
+    }
+    struct stat about;
+    if (fstat(array.file, &about)) return false;
+    *shared = {getpid(), array.file, std::uint64_t(about.st_ino), array.page_bytes, array.bytes,
+               std::size_t(array.begin - array.pages), array.beside};
+    return true;
+#else
+    (void)start, (void)shared;
+    return false;
+#endif
+}
+
+void* map_shared(const SharedArray& shared) {
+    std::string path = "/proc/" + std::to_string(shared.process) + "/fd/" + std::to_string(shared.file);
+    int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (file < 0) return nullptr;
+    struct stat about;
+    bool same = !fstat(file, &about) && about.st_ino == shared.number &&
+                std::size_t(about.st_size) == shared.page_bytes;
+    Memory& m = memory();
+    std::lock_guard<std::mutex> lock(m.mutex);
+    char* pages = same ? map_pages(shared.page_bytes) : nullptr;
+    void* mapped = MAP_FAILED;
+    if (pages)
+        mapped = mmap(pages, shared.page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0);
+    close(file);
+    if (pages && mapped == MAP_FAILED) unmap_pages(pages, shared.page_bytes);
+    if (mapped == MAP_FAILED) return nullptr;
+    m.mapped++;
+    char* begin = pages + shared.offset;
+    m.arrays[begin] = {begin, shared.bytes, pages, shared.page_bytes, GUARD, OF_PROCESS, shared.beside};
+    return begin;
 }
 
 bool release_from(const char* owner, void* array) {

@@ -51,9 +51,20 @@ struct MemoryFound {
 bool find_memory(const void* address, MemoryFound* found);
 
 constexpr char FROM_NEW[] = "an array that a kernel allocated";
+constexpr char OF_PROCESS[] = "an array of another process";
 constexpr char OF_HOST[] = "registered memory of the host";
 bool release_from(const char* owner, void* array);  // false if no array of the owner begins there
 void register_memory(void* start, std::size_t bytes);  // of the program, until release()
+
+// An array as another process finds it: a file of one that runs. false, null: that is not possible.
+struct SharedArray {
+    int process, file;
+    std::uint64_t number;  // of the file, lest it is another one by now
+    std::size_t page_bytes, bytes, offset;  // offset: of the array in its pages
+    std::uint64_t beside;
+};
+bool share(void* array, SharedArray*);
+void* map_shared(const SharedArray&);  // until release()
 
 // What a call of the host is about to do to memory.
 struct HostAccess {

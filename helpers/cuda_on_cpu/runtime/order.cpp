@@ -194,6 +194,13 @@ void Order::acquire(unsigned thread) {
     own.pending[address] = seen_by_any_[address] = address->releases();
 }
 
+void Order::acquired(unsigned thread) {
+    if (!addresses_->fences_are_used()) return;
+    Thread& own = use(thread);
+    for (Seen& seen : own.seen) merge(seen, own.pending);
+    own.pending.clear();
+}
+
 void Order::arrive(unsigned thread, std::uintptr_t at, Clocks& clocks) {
     fence(thread, Scope::block, clocks);
     release(thread, at);

@@ -75,6 +75,9 @@ public:
     void fence(unsigned thread, Scope scope, Clocks& clocks);
     void release(unsigned thread, std::uintptr_t at);            // before the atomic
     void acquire(unsigned thread);                               // after it
+    // A load that acquires, after it: what the thread has seen it knows. Unlike a fence it makes
+    // nothing ready, and it may be a step of a long wait, which takes no time here.
+    void acquired(unsigned thread);
     void note_address(unsigned thread, std::uintptr_t at) { address_[thread] = at, used_ = true; }
     // At a barrier of some threads, which needs no fence: what the thread did is done for whoever
     // passes it.

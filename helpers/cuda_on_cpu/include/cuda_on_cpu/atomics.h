@@ -148,6 +148,10 @@ CUDA_ON_CPU_ATOMIC_VECTOR(float4, atomicAdd(&address->x, value.x), atomicAdd(&ad
 
 // What one thread writes before a fence, another that sees a later write of it sees as well.
 namespace cuda_on_cpu {
+inline void acquired() {  // behind a load that acquires
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    note_acquired();
+}
 inline void fence(Scope scope) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     note_fence(scope);

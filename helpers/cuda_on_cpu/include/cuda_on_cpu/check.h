@@ -57,6 +57,7 @@ CUDA_ON_CPU_API void report_received();  // by a shuffle
 enum class AtomicKind : unsigned char { update, exchange, compare_and_swap };
 CUDA_ON_CPU_API void record_atomic(const void* address, std::size_t bytes, AtomicKind);
 CUDA_ON_CPU_API void record_acquire();  // after an atomic or a volatile read
+CUDA_ON_CPU_API void record_acquired();  // and after that: later reads are no older
 enum class Scope { block, device };
 CUDA_ON_CPU_API void record_fence(Scope);
 
@@ -157,6 +158,12 @@ CUDA_ON_CPU_INLINE void note_atomic([[maybe_unused]] const void* address,
 CUDA_ON_CPU_INLINE void note_acquire() {
 #if defined(CUDA_ON_CPU_CHECK)
     record_acquire();
+#endif
+}
+
+CUDA_ON_CPU_INLINE void note_acquired() {
+#if defined(CUDA_ON_CPU_CHECK)
+    record_acquired();
 #endif
 }
 

@@ -90,6 +90,19 @@ inline cudaError_t cudaHostGetDevicePointer(T** device, void* host, unsigned) {
 CUDA_ON_CPU_API cudaError_t cudaHostGetFlags(unsigned* flags, void* pointer);
 CUDA_ON_CPU_API cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
 
+// ---------------------------------------------------------------- between processes
+
+// The pages of an array from cudaMalloc become those of a file in memory, and a handle says which:
+// the same bytes in every process, on Linux.
+#define CUDA_IPC_HANDLE_SIZE 64
+#define cudaIpcMemLazyEnablePeerAccess 1
+struct cudaIpcMemHandle_t {
+    char reserved[CUDA_IPC_HANDLE_SIZE];
+};
+CUDA_ON_CPU_API cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t*, void* pointer);
+CUDA_ON_CPU_API cudaError_t cudaIpcOpenMemHandle(void** pointer, cudaIpcMemHandle_t, unsigned flags);
+CUDA_ON_CPU_API cudaError_t cudaIpcCloseMemHandle(void* pointer);
+
 // ---------------------------------------------------------------- copies
 
 // Rows that begin `pitch` bytes after each other; planes of `ysize` rows.

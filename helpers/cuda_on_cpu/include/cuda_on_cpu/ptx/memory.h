@@ -39,13 +39,28 @@ CUDA_ON_CPU_INLINE void store(char* to, Registers... from) {
     *reinterpret_cast<Chunk<sizeof(T) * COUNT>*>(to) = chunk;
 }
 // .volatile, .relaxed, .acquire and .release: other threads may look at the same memory meanwhile.
-template <class T, class Register>
-CUDA_ON_CPU_INLINE void load_volatile(const char* from, Register& to) {
-    set(to, T(*reinterpret_cast<const Volatile<T>*>(from)));
+// A vector is one access, as on a GPU; that its elements come together is promised nowhere.
+typedef unsigned long long TwoWords __attribute__((vector_size(16)));
+template <std::size_t Bytes>
+using VolatileChunk = Volatile<std::conditional_t<Bytes == 16, TwoWords, Chunk<Bytes>>>;
+template <class T, class... Registers>
+CUDA_ON_CPU_INLINE void load_volatile(const char* from, Registers&... to) {
+    constexpr std::size_t COUNT = sizeof...(to);
+    using Seen = VolatileChunk<sizeof(T) * COUNT>;
+    typename Seen::Value chunk = *reinterpret_cast<const Seen*>(from);
+    T values[COUNT];
+    std::memcpy(values, &chunk, sizeof values);
+    const T* next = values;
+    (set(to, *next++), ...);
 }
-template <class T, class Register>
-CUDA_ON_CPU_INLINE void store_volatile(char* to, Register from) {
-    *reinterpret_cast<Volatile<T>*>(to) = as<T>(from);
+template <class T, class... Registers>
+CUDA_ON_CPU_INLINE void store_volatile(char* to, Registers... from) {
+    constexpr std::size_t COUNT = sizeof...(from);
+    using Seen = VolatileChunk<sizeof(T) * COUNT>;
+    const T values[COUNT] = {as<T>(from)...};
+    typename Seen::Value chunk;
+    std::memcpy(&chunk, values, sizeof chunk);
+    *reinterpret_cast<Seen*>(to) = chunk;
 }
 
 #define CUDA_ON_CPU_PTX_ATOMIC(NAME, EXPRESSION)                                              \
