@@ -59,6 +59,21 @@ torch::Tensor run(torch::Tensor x, torch::Tensor turns) {
                                        turns.data_ptr<int>(), x.size(0));
     return out;
 }
+
+__device__ int next_even(const int* x, int i) {
+    while (true) {
+        if (x[i] % 2 == 0) return i;
+        i++;
+    }
+}
+
+__global__ void find(int* out, const int* x) { out[threadIdx.x] = next_even(x, threadIdx.x); }
+
+torch::Tensor run_find(torch::Tensor x) {
+    auto out = torch::zeros({32}, x.options());
+    find<<<1, 32>>>(out.data_ptr<int>(), x.data_ptr<int>());
+    return out;
+}
 """
 
 
@@ -133,3 +148,14 @@ def test_nested_uneven_loops_are_counted_exactly(n):
     check_close(on_cpu_backend.result, out.double(), atol=1e-3)
     assert counts(on_cpu_backend) == counts(on_simulator)
     assert len(counts(on_simulator)) == 4
+
+
+@pytest.mark.parametrize("even", [3, 31, 57])
+def test_a_loop_without_an_end_needs_nothing_returned_behind_it(even):
+    x = torch.ones(64, dtype=torch.int32)
+    x[even] = x[63] = 2
+    looks = torch.where(torch.arange(32) <= even, even, 63) - torch.arange(32) + 1
+    report = trace(compile_cuda(SOURCE).run_find, x)
+    assert torch.equal(report.result, (looks - 1 + torch.arange(32)).to(torch.int32))
+    [loads] = [access for access in report.accesses if access.array == "x"]
+    assert (loads.requests, loads.lanes) == (looks.max().item(), looks.sum().item())

@@ -3,7 +3,6 @@
 // basic block. Outside a checked kernel (the same file has host code) nothing is done.
 //
 // The names are the sanitizers' own. Their runtimes are not linked: these functions stand for them.
-#include <utility>
 
 #include "../include/cuda_on_cpu/check.h"
 #include "checker.h"
@@ -169,13 +168,7 @@ Loop::Loop() {
 }
 
 Loop::~Loop() {
-    if (Checker* checker = checker_here) checker->place() = outside_;
-}
-
-bool Loop::once() {
-    if (!std::exchange(begun_, true)) return true;
     if (Checker* checker = checker_here) checker->place() = outside_;  // lanes come together
-    return false;
 }
 
 void Loop::iterate() {
