@@ -4,18 +4,17 @@
 
 becomes, on the same line,
 
-    if (::cuda_on_cpu::Loop cuda_on_cpu_loop_0; false) {} else
+    for (::cuda_on_cpu::Loop cuda_on_cpu_loop_0; cuda_on_cpu_loop_0.once();)
         for (int k = 0; k < K; k++) if (cuda_on_cpu_loop_0.iterate(); false) {} else sum += a[k];
 
-so that a Loop lives as long as its loop runs, however that is left, and a loop without an end is
-still seen to have none.
+so that a Loop lives as long as its loop runs, however that is left.
 """
 
 import re
 
 from .scanner import Source, closing, skip_blanks, split
 
-_ENTER = "if (::cuda_on_cpu::Loop {0}; false) {{}} else "
+_ENTER = "for (::cuda_on_cpu::Loop {0}; {0}.once();) "
 _ITERATE = " if ({0}.iterate(); false) {{}} else "
 
 

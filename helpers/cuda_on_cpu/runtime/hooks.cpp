@@ -3,6 +3,7 @@
 // basic block. Outside a checked kernel (the same file has host code) nothing is done.
 //
 // The names are the sanitizers' own. Their runtimes are not linked: these functions stand for them.
+#include <utility>
 
 #include "../include/cuda_on_cpu/check.h"
 #include "checker.h"
@@ -168,7 +169,13 @@ Loop::Loop() {
 }
 
 Loop::~Loop() {
+    if (Checker* checker = checker_here) checker->place() = outside_;
+}
+
+bool Loop::once() {
+    if (!std::exchange(begun_, true)) return true;
     if (Checker* checker = checker_here) checker->place() = outside_;  // lanes come together
+    return false;
 }
 
 void Loop::iterate() {

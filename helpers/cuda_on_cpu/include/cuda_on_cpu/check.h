@@ -24,11 +24,13 @@ public:
     CUDA_ON_CPU_API Loop();
     CUDA_ON_CPU_API ~Loop();
     Loop(const Loop&) = delete;
+    CUDA_ON_CPU_API bool once();
     CUDA_ON_CPU_API void iterate();
 
 private:
     std::uint64_t outside_, inside_;  // places
     std::uint64_t iterations_ = 0;
+    bool begun_ = false;
 };
 
 // A __shared__ or __device__ array: its name, elements and extents. A null pointer means dynamic
