@@ -248,7 +248,8 @@ def _time(functions: list[Candidate]) -> tuple[list[list[float]], str]:
     launch_ms = max(map(_launch_ms, functions))
     from_idle = launch_ms > MOST_HIDDEN_MS
     reads = FLUSH_READS if from_idle else math.ceil(FLUSH_READS * max(1, launch_ms / HIDDEN_MS))
-    samples = _sample(functions, _cuda_clock(from_idle, reads))
+    clock = cuda_clock(reads, torch.cuda.synchronize if from_idle else None)
+    samples = _sample(functions, clock)
     method = f"median of {len(samples[0])} samples, L2 flushed before each call"
     return samples, method + (", launching included" if from_idle else "")
 
@@ -286,11 +287,11 @@ def _sample(functions: list[Candidate], clock: Clock) -> list[list[float]]:
     return samples
 
 
-def _cuda_clock(from_idle: bool, reads: int) -> Clock:
+def cuda_clock(reads: int = FLUSH_READS, meet: Callable[[], Any] | None = None) -> Clock:
     """Return the clock that times calls with CUDA events on PyTorch's current stream.
 
-    The GPU is idle when a call starts, or else still at the flush, which hides the launching;
-    `reads`: how often the flush reads its buffer.
+    `reads`: how often the flush reads its buffer; the GPU is still at it when the call is launched,
+    which hides the launching. `meet` is called in between: torch.cuda.synchronize has the GPU idle.
     """
     l2_bytes = torch.cuda.get_device_properties().L2_cache_size
     buffer = torch.ones(max(4 * l2_bytes, 2**26) // 4, device=DEVICE)  # float32
@@ -302,8 +303,8 @@ def _cuda_clock(from_idle: bool, reads: int) -> Clock:
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             for _ in range(reads):
                 torch.sum(buffer, 0, out=total)
-            if from_idle:
-                torch.cuda.synchronize()
+            if meet is not None:
+                meet()
             start.record()
             fn()
             end.record()

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
+from helpers.timing import cuda_clock
+
 SHORT_MS = 0.05
 CALLS_PER_SHORT_SAMPLE = 10
 SAMPLES = 50
@@ -53,26 +55,15 @@ def _cpu_sample(fn: Callable, calls: int) -> float:
 
 
 def _cuda_sample() -> Callable[[Callable, int], float]:
-    bytes = torch.cuda.get_device_properties().L2_cache_size
-    buffer = torch.ones(max(4 * bytes, 2**26) // 4, device="cuda")  # float32
-    total, meet = torch.empty((), device="cuda"), torch.zeros(1, device="cuda")
+    meet = torch.zeros(1, device="cuda")
+    # the GPUs themselves meet before a call, not only the processes
+    sample = cuda_clock(meet=lambda: dist.all_reduce(meet))
 
-    def sample(fn: Callable, calls: int) -> float:
+    def sample_together(fn: Callable, calls: int) -> float:
         dist.barrier()
-        events = []
-        for _ in range(calls):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            for _ in range(5):  # some 0.3 ms on an H200, in which the CPU launches what follows
-                torch.sum(buffer, 0, out=total)
-            dist.all_reduce(meet)  # the GPUs themselves meet, not only the processes
-            start.record()
-            fn()
-            end.record()
-            events.append((start, end))
-        torch.cuda.synchronize()
-        return sum(start.elapsed_time(end) for start, end in events) / calls
+        return sample(fn, calls)
 
-    return sample
+    return sample_together
 
 
 def _slowest(times: list[float]) -> list[float]:

@@ -35,7 +35,7 @@ def wall_clock(fn, calls):
 def gpu(monkeypatch, pretend_gpu):
     """Time with the wall clock where the GPU would be timed with events, few samples."""
     pretend_gpu()
-    monkeypatch.setattr(timing, "_cuda_clock", lambda from_idle, reads: wall_clock)
+    monkeypatch.setattr(timing, "cuda_clock", lambda reads, meet: wall_clock)
     monkeypatch.setattr(timing, "SAMPLES", 8)
     monkeypatch.setattr(timing, "WARM_UP_S", 0.001)
 
@@ -248,14 +248,15 @@ def test_a_live_comparison_is_near_the_truth(gpu):
 def test_a_call_that_launches_for_long_is_timed_from_an_idle_gpu(monkeypatch, gpu):
     asked = []
 
-    def clock(from_idle, reads):
-        asked.append((from_idle, reads))
+    def clock(reads, meet):
+        asked.append((meet, reads))
         return wall_clock
 
-    monkeypatch.setattr(timing, "_cuda_clock", clock)
+    monkeypatch.setattr(timing, "cuda_clock", clock)
     short, long = (lambda: 1), (lambda: time.sleep(timing.MOST_HIDDEN_MS / 1e3) or 1)
     tables = [compare({"short": short}, "01_x"), compare({"short": short, "long": long}, "01_x")]
-    assert asked == [(False, timing.FLUSH_READS), (True, timing.FLUSH_READS)]
+    reads = timing.FLUSH_READS
+    assert asked == [(None, reads), (torch.cuda.synchronize, reads)]
     assert ["launching included; the first" in table.caption for table in tables] == [False, True]
     assert "median of 8 samples, L2 flushed before each call, launching" in tables[1].caption
     assert str(time_cuda(long, "01_x")).endswith("each call, launching included")
@@ -263,9 +264,7 @@ def test_a_call_that_launches_for_long_is_timed_from_an_idle_gpu(monkeypatch, gp
 
 def test_the_flush_is_long_enough_to_hide_what_launches_a_while(monkeypatch, gpu):
     asked = []
-    monkeypatch.setattr(
-        timing, "_cuda_clock", lambda from_idle, reads: asked.append(reads) or wall_clock
-    )
+    monkeypatch.setattr(timing, "cuda_clock", lambda reads, meet: asked.append(reads) or wall_clock)
     monkeypatch.setattr(timing, "_launch_ms", lambda fn: fn() * timing.HIDDEN_MS)
     for launch in 0.5, 1, 1.1, 3.3:
         assert "launching included" not in str(time_cuda(lambda: launch, "01_x"))  # noqa: B023
@@ -298,7 +297,7 @@ def test_a_call_stands_alone_between_its_events_after_the_flush(monkeypatch, fro
     monkeypatch.setattr(torch, "sum", lambda *a, **k: flushed.append(a[0]) or read(*a, **k))
     monkeypatch.setattr(timing, "DEVICE", torch.device("cpu"))
     with torch.device("meta"):  # a default device changes nothing
-        clock = timing._cuda_clock(from_idle, 7)
+        clock = timing.cuda_clock(7, torch.cuda.synchronize if from_idle else None)
     assert clock(lambda: log.append(len(flushed)), 2) == 3.0
     first, second = 7, 14
     wait = ["wait"] * from_idle
