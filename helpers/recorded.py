@@ -34,7 +34,8 @@ class Record:
 
     `value` is None when there is neither a GPU nor a record. `stale` names what has changed since
     the record was made, if anything has: it need not answer what is asked now. `brief` if another
-    record of the same notebook has said in all detail where it was measured.
+    record of the same notebook has said in all detail where it was measured. `gpus`: how many GPUs
+    it takes.
     """
 
     value: Any
@@ -46,22 +47,28 @@ class Record:
     live: bool = False
     stale: str | None = None
     brief: bool = False
+    gpus: int = 1
 
     @property
     def machine(self) -> str:
         """The machine in a few words, for the title of a picture."""
         cuda = f" · CUDA {self.cuda}" if self.cuda else ""
-        return f"{self.device} · torch {self.torch}{cuda}"
+        return f"{self._devices} · torch {self.torch}{cuda}"
+
+    @property
+    def _devices(self) -> str:
+        return self.device if self.gpus == 1 else f"{self.gpus} × {self.device}"
 
     @property
     def caption(self) -> str:
         """One line that says where the value comes from: in all detail unless it is brief."""
         if self.value is None:
-            return "Nothing is recorded for this cell yet: run it on a machine with an NVIDIA GPU."
+            gpus = "an NVIDIA GPU" if self.gpus == 1 else f"{self.gpus} NVIDIA GPUs"
+            return f"Nothing is recorded for this cell yet: run it on a machine with {gpus}."
         version = f" for an earlier version of {self.stale}" if self.stale else ""
         text = f"{'measured' if self.live else 'recorded'}{version} on "
         if self.brief:
-            return text + self.device
+            return text + self._devices
         driver = f"driver {self.driver}" if self.driver else None
         text += " · ".join(filter(None, (self.machine, driver, self.date)))
         if self.torch != torch.__version__:

@@ -804,10 +804,13 @@ __global__ void fft_chirp_kernel(float2* out, const float2* inp, int64_t rows,
     out[i] = value;
 }
 
-// The first `rows` of spectra (rows + 1, m) times the last one, in their place
+// The first `rows` of spectra (rows + 1, m) times the last one, in their place. That one
+// reads the same from both ends, but for errors of rounding: their mean has smaller ones.
 __global__ void fft_filter_kernel(float2* spectra, int64_t rows, int64_t m) {
-    int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (i < rows * m) spectra[i] = spectra[i] * spectra[rows * m + i % m];
+    int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, k = i % m;
+    if (i >= rows * m) return;
+    const float2* filter = spectra + rows * m;
+    spectra[i] = spectra[i] * (0.5f * (filter[k] + filter[k > 0 ? m - k : 0]));
 }
 
 // out: (rows, n), the front of the rows of inp (rows, m) times c

@@ -184,10 +184,10 @@ def plot_curves(
     ax.set_title(caption, fontsize=10, wrap=True)
     ax.grid(True, alpha=0.3)
     said = "; ".join(
-        f"{name}: " + ", ".join(f"{y:.3g} at {x:,.4g}" for x, y in sorted(points))
+        f"{name}: " + ", ".join(f"{y:.3g} at {_said(x)}" for x, y in sorted(points))
         for name, points in curves.items()
     )
-    marked = "".join(f"; {name} at {place:,.4g}" for name, place in (marks or {}).items())
+    marked = "".join(f"; {name} at {_said(place)}" for name, place in (marks or {}).items())
     ax.figure.set_label(f"{ylabel} over {xlabel}, {caption}: {said}{marked}")
     return ax
 
@@ -465,6 +465,11 @@ def _tick(number: float, is_power: bool) -> str:
     if is_power and number >= 2**20:
         return f"$2^{{{math.log2(number):.0f}}}$"
     return f"{number:,.10g}"
+
+
+def _said(number: float) -> str:
+    """Return the number for an alt text: 16,384 and 0.125."""
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
 
 
 def _pale(color: str) -> tuple[float, ...]:

@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -179,10 +180,12 @@ class Team:
         """
         about = {"ranks": self.ranks, "about": about}
         if self.backend == "nccl":
-            return measured_or_stored(key, measure, about, ())
-        if otherwise is not None:
-            otherwise()
-        return stored(key, about)
+            record = measured_or_stored(key, measure, about, ())
+        else:
+            if otherwise is not None:
+                otherwise()
+            record = stored(key, about)
+        return replace(record, gpus=self.ranks)
 
     def _once(self, candidates: dict[str, Callable], args: tuple, check: bool) -> None:
         self(_call_all, dict(candidates), args, check)

@@ -378,7 +378,8 @@ def test_candidates_are_compared_where_each_rank_has_a_gpu(team, records):
     times = team.time_ms({"slow": slow, "fast": fast}, 1.0)
     assert list(times) == ["slow", "fast"] and times["slow"] >= 20 and times["slow"] > times["fast"]
     table = team.compare({"slow": slow, "fast": fast}, "16_test", args=(1.0,))
-    assert not table.rows and "Nothing is recorded" in str(table)
+    assert not table.rows
+    assert "Nothing is recorded" in str(table) and "with 3 NVIDIA GPUs" in str(table)
     assert not records.exists()
 
 
@@ -398,6 +399,6 @@ def test_a_comparison_is_recorded_with_the_number_of_ranks(team, records, preten
     monkeypatch.setenv("RECORD", "check")
     monkeypatch.setattr(team, "backend", "gloo")
     again = team.compare(candidates, "16_test", args=(1.0,), bytes=10**6)
-    assert again.rows == table.rows
+    assert again.rows == table.rows and "recorded on 3 × " in str(again)
     with pytest.raises(ProcessError, match="'other' against 'slow': result"):
         team.compare({"slow": sleeper(0.02), "other": other}, "16_other", args=(1.0,))

@@ -22,7 +22,7 @@ SET_UP = ("all_reduce_open", "all_reduce_connect", "all_reduce_close")  # no ten
 
 def open_here(file, ranks):
     """Return the links of ranks that this process plays, all on one device."""
-    like = torch.zeros(1, device=DEVICE)
+    like = torch.zeros(1, device=BACKEND)
     cards = [number for _ in range(ranks) for number in file.all_reduce_open(like, ranks)]
     return file.all_reduce_connect(like, cards, -1 if ranks > 1 else 0, 30.0)
 
