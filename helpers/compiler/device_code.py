@@ -24,6 +24,12 @@ from helpers.device import BACKEND
 from helpers.recorded import recorded, stored
 
 DEFAULT_ARCH = COURSE_CHIP.arch.removeprefix("sm_")  # without a GPU
+OPTIONS = (
+    "-O3",
+    "-Xptxas=-v",
+    "--expt-relaxed-constexpr",
+    "-DTORCH_LIGHT_CUDA",
+)  # for nvcc, always
 
 
 def ptx(src: str | Path, arch: str | None = None, key: str | None = None) -> str:
@@ -82,7 +88,7 @@ def sass_lines(src: str | Path, arch: str | None = None) -> dict[str, list[tuple
 
     Raises CompileError, or ToolMissing without nvcc or nvdisasm.
     """
-    cubin = _compile(src, arch, "-cubin")
+    cubin = compiled(src, arch, "-cubin")
     label = src.name if isinstance(src, Path) else "cell"
     printed = _printed(str(tools.nvdisasm()), "-c", "-gi", str(cubin))
     kernels: dict[str, list[tuple[int, str]]] = {}
@@ -168,11 +174,11 @@ def _made_or_recorded(
 
 
 def _ptx(src, arch) -> str:
-    return _compile(src, arch, "-ptx").read_text()
+    return compiled(src, arch, "-ptx").read_text()
 
 
 def _sass(src, kernel, arch) -> str:
-    cubin = _compile(src, arch, "-cubin")
+    cubin = compiled(src, arch, "-cubin")
     printed = _printed(str(tools.cuobjdump()), "-sass", str(cubin))
     parts = re.split(r"^\s*Function : ", printed, flags=re.MULTILINE)[1:]
     listings = {kernel_name(part.split("\n")[0].strip()): part for part in parts}
@@ -186,7 +192,7 @@ def _printed(*command: str) -> str:
 
 
 def _resources(src, arch) -> dict[str, Resources]:
-    return resources_in(_compile(src, arch, "-cubin").with_suffix(".log").read_text())
+    return resources_in(compiled(src, arch, "-cubin").with_suffix(".log").read_text())
 
 
 def resources_in(said: str) -> dict[str, Resources]:
@@ -218,8 +224,11 @@ def _arch_number(arch, source):
     return arch.removeprefix("sm_") if arch else gpu_arch(source)
 
 
-def _compile(src, arch, kind, *options) -> Path:
-    """Return nvcc's output for the device side of a string, from the cache if it is there."""
+def compiled(src: str | Path, arch: str | None, kind: str, *options: str) -> Path:
+    """Return the file of a kind ("-ptx", "-cubin") that nvcc makes of a string, or has made.
+
+    What ptxas says of registers lies beside it, in a .log. Raises CompileError and ToolMissing.
+    """
     home = tools.cuda_home()
     label, source = (src.name, src.read_text()) if isinstance(src, Path) else ("cell", src)
     is_light = torch_light.is_enough_for(source)
@@ -228,12 +237,9 @@ def _compile(src, arch, kind, *options) -> Path:
     arguments = [
         kind,
         f"-arch=sm_{_arch_number(arch, source)}",
-        "-O3",
         "-std=c++17" if is_light else "-std=c++20",  # as compile_cuda does
-        "-Xptxas=-v",
         *(["-lineinfo"] if kind == "-cubin" else []),  # PTX is for people to read
-        "--expt-relaxed-constexpr",
-        "-DTORCH_LIGHT_CUDA",
+        *OPTIONS,
         *options,
     ]
     if is_light:

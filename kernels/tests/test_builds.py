@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from helpers.base.machine import ROOT
+from helpers.compiler import device_code
 from helpers.compiler.source import host_functions
 from helpers.device import BACKEND
-from kernels.tests.test_kernels import by_nvcc, needs_nvcc
+from kernels.tests import registers
+from kernels.tests.test_kernels import needs_nvcc
 
 FILES = sorted((ROOT / "kernels").glob("*.cu"))
 on_gpu = pytest.mark.skipif(BACKEND == "cpu", reason="PyTorch builds CUDA on a GPU machine only")
@@ -81,7 +83,9 @@ def run(*arguments: str) -> None:
 @needs_nvcc
 def test_no_two_files_define_the_same_name():
     """T, D, B, R: code or data that another object's of the same name would collide with."""
-    command = ["nm", "--demangle", "--defined-only", str(by_nvcc(FILES, "sm_75"))]
+    unit = registers.as_one_unit(FILES)
+    made = device_code.compiled(unit, "sm_75", "-c", "-G", "-Xcompiler=-O0")  # only for its names
+    command = ["nm", "--demangle", "--defined-only", str(made)]
     symbols = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     names = re.findall(r"^\w+ [TDBR] (\w+_file::.*)$", symbols, re.MULTILINE)
     files = {re.match(r"\w+(?=_file::)", name)[0] for name in names}

@@ -18,12 +18,13 @@ import pytest
 from torch.utils import cpp_extension
 
 from helpers.base.machine import ROOT
-from helpers.compiler import CompileError, compile_cuda, device_code, tools, torch_light
-from helpers.compiler.source import host_functions, includes
+from helpers.compiler import compile_cuda, device_code, tools, torch_light
+from helpers.compiler.source import host_functions
 from helpers.cuda_on_cpu import scanner
 from helpers.device import BACKEND
 from helpers.make.kernels import KERNELS, NOTEBOOKS, kernel_differences
 from helpers.tests.test_torch_light import EVERYTHING
+from kernels.tests import registers
 
 FILES = sorted(KERNELS.glob("*.cu"))
 CALL_BEGINS = "// from pathlib import Path"
@@ -192,53 +193,31 @@ def has_nvcc() -> bool:
 needs_nvcc = pytest.mark.skipif(not has_nvcc(), reason="there is no nvcc")
 
 
-def as_one_unit(paths: list[Path], *more: str) -> str:
-    """Return the files, and more CUDA, as one string, each in a namespace of its own.
-
-    To read CUDA's headers takes nvcc as long as a file takes it.
-    """
-    sources = {path.stem: path.read_text() for path in paths}
-    sources |= {f"more_{i}": text for i, text in enumerate(more)}
-    headers = {name for text in sources.values() for name in includes(text)}
-    unit = [f"#include <{name}>" for name in sorted(headers)]
-    for op, text in sources.items():
-        body = re.sub(r"^# *include.*$", "", text, flags=re.MULTILINE)
-        macros = re.findall(r"^# *define +(\w+)", body, re.MULTILINE)
-        unit += [f'namespace {op}_file {{\n#line 1 "{op}.cu"\n{body}}}']
-        unit += [f"#undef {macro}" for macro in macros]
-    return "\n".join(unit)
-
-
-def by_nvcc(paths: list[Path], arch: str) -> Path:
-    """Return what nvcc makes of the files with the light headers.
-
-    For sm_75 that is an object, host and device.
-    """
-    kind = ["-c", "-Xcompiler=-O0"] if arch == "sm_75" else ["-cubin"]
-    try:
-        return device_code._compile(as_one_unit(paths), arch, *kind)
-    except CompileError:
-        for path in paths:  # one alone is told about by its lines
-            device_code._compile(path, arch, *kind)
-        raise
-
-
 @pytest.fixture(scope="module")
-def chosen(request):
-    """Return the files that this run asks nvcc about."""
+def usage(request):
+    """Return what the kernels of each chosen file take on each chip, by the chip."""
     calls = [getattr(item, "callspec", None) for item in request.session.items]
-    return sorted({call.params["path"] for call in calls if call and "arch" in call.params})
+    chosen = sorted({call.params["path"] for call in calls if call and "arch" in call.params})
+    return {arch: registers.usage_of(chosen, arch) for arch in registers.ARCHS}
 
 
 @every_kernel_file
-@pytest.mark.parametrize("arch", ["sm_75", "sm_90a"])
-@needs_nvcc
-def test_nvcc_keeps_everything_in_registers(chosen, path, arch):
-    usage = device_code.resources_in(by_nvcc(chosen, arch).with_suffix(".log").read_text())
-    own = {name: used for name, used in usage.items() if f"{path.stem}_file::" in name}
-    assert own, "the file has no kernel"
-    spilled = {name for name, used in own.items() if used.spill_store_bytes}
+@pytest.mark.parametrize("arch", registers.ARCHS)
+def test_nvcc_keeps_everything_in_registers(usage, path, arch):
+    if path not in usage[arch]:
+        pytest.skip("there is no nvcc, and no record of this version of the file")
+    assert usage[arch][path], "the file has no kernel"
+    spilled = {name for name, used in usage[arch][path].items() if used.spill_store_bytes}
     assert not spilled, f"registers of {spilled} are spilled to memory"
+
+
+@every_kernel_file
+def test_registers_are_recorded(path):
+    rows = registers.recorded()
+    versions = {rows.get((path.stem, arch), ("none",))[0] for arch in registers.ARCHS}
+    assert versions == {registers.version_of(path)}, (
+        "registers.csv is of an earlier version of the file: python -m kernels.tests.registers"
+    )
 
 
 @needs_nvcc
@@ -247,8 +226,8 @@ def test_nvcc_compiles_all_against_the_headers_of_pytorch():
 
     -G: nothing is optimized, which takes half the time and nobody looks at.
     """
-    source = f"#include <ATen/ATen.h>\n{as_one_unit(FILES, EVERYTHING)}"
+    source = f"#include <ATen/ATen.h>\n{registers.as_one_unit(FILES, EVERYTHING)}"
     assert not torch_light.is_enough_for(source)
-    said = device_code._compile(source, "sm_75", "-ptx", "-G").with_suffix(".log").read_text()
+    said = device_code.compiled(source, "sm_75", "-ptx", "-G").with_suffix(".log").read_text()
     warnings = [line for line in said.splitlines() if re.match(r"\w+\.cu\(", line)]
     assert not warnings, "\n".join(warnings)
