@@ -37,12 +37,15 @@ STYLE = {
 def set_up_pictures() -> None:
     """In a notebook, let matplotlib's figures suit its theme and show themselves by figure_html."""
     from IPython import get_ipython
+    from matplotlib import pyplot
     from matplotlib_inline.config import InlineBackend
 
     shell = get_ipython()
     if shell is None:  # nbval imports ipykernel, too
         return
     matplotlib.rcParams.update(STYLE)
+    pyplot.switch_backend(matplotlib.get_backend())
+    pyplot.uninstall_repl_displayhook()  # it would draw each figure once more, for nobody
     InlineBackend.instance(parent=shell).figure_formats = set()
     shell.display_formatter.formatters["text/html"].for_type(Figure, figure_html)
 
@@ -56,7 +59,8 @@ def figure_html(figure: Figure) -> str:
 def image_html(figure: Figure, alt: str, dpi: float) -> str:
     """Return an <img> of the figure, whole, that is shown with so many dots an inch."""
     drawn = BytesIO()
-    figure.savefig(drawn, dpi=SHARP * dpi, transparent=True, bbox_inches="tight")
+    dots = {"dpi": SHARP * dpi, "pil_kwargs": {"compress_level": 0}}  # compressed is what is shown
+    figure.savefig(drawn, transparent=True, bbox_inches="tight", **dots)
     image = Image.open(drawn)
     kind, data = _photograph(image) if _has_photograph(figure) else _png(image)
     source = f"data:image/{kind};base64,{b64encode(data).decode()}"
@@ -71,7 +75,7 @@ def _has_photograph(figure: Figure) -> bool:
 
 def _photograph(image: Image.Image) -> tuple[str, bytes]:
     file = BytesIO()
-    image.save(file, format="webp", quality=QUALITY, method=6)
+    image.save(file, format="webp", quality=QUALITY, method=5)  # 6: a tenth of the speed, 2 % less
     return "webp", file.getvalue()
 
 

@@ -11,6 +11,7 @@ import re
 import subprocess
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 HOOK = "__sanitizer_cov_trace_pc"  # called where a basic block begins
@@ -52,13 +53,12 @@ class Part:
     works: bool = False  # it computes, calls or accesses memory: an address is not all it has
 
 
-@dataclass
+@dataclass(frozen=True)
 class Instruction:
-    """One instruction: its mnemonic, its operands, and what follows it in memory."""
+    """One instruction: its mnemonic and its operands."""
 
     mnemonic: str
     operands: str
-    next: int | None  # None at a function's end
 
     def is_call_of_string(self) -> bool:
         """Whether it is a call, but for those added at a function's begin and end and at loops."""
@@ -79,7 +79,9 @@ class MachineCode:
     accesses: list[int] = field(default_factory=list)
 
     def __post_init__(self):
-        self._instructions = _disassemble(self.library, self.starts) if self.starts else {}
+        self._lines, self._next = (
+            _disassemble(self.library, self.starts) if self.starts else ({}, {})
+        )
         self._reached = {start: self._reach(start) for start in self.starts}
         addresses = {address for reached in self._reached.values() for address in reached}
         addresses |= {code - 1 for code in self.accesses}
@@ -94,7 +96,7 @@ class MachineCode:
         parts = defaultdict(Part)
         for address in self._reached[start]:
             if place := self._places.get(address):
-                instruction = self._instructions[address]
+                instruction = _instruction(self._lines[address])
                 flops = flops_of(instruction.mnemonic, instruction.operands)
                 parts[place].flops += flops
                 parts[place].works |= flops > 0 or instruction.is_call_of_string()
@@ -105,15 +107,16 @@ class MachineCode:
         reached, ahead = set(), [start]
         while ahead:
             address = ahead.pop()
-            instruction = self._instructions.get(address)
-            if address in reached or not instruction or HOOK in instruction.operands:
+            line = self._lines.get(address)
+            if address in reached or line is None or HOOK in line:
                 continue
+            instruction = _instruction(line)
             reached.add(address)
             if _BRANCH.match(instruction.mnemonic):
                 target = re.search(r"(?:^|[\s,])(?:0x)?([0-9a-f]+) <", instruction.operands)
                 ahead += [int(target[1], 16)] if target else []
-            if instruction.next is not None and not _ENDS.match(instruction.mnemonic):
-                ahead.append(instruction.next)
+            if address in self._next and not _ENDS.match(instruction.mnemonic):
+                ahead.append(self._next[address])
         return reached
 
 
@@ -139,22 +142,32 @@ def _packed(mnemonic, operands):
     return {"x": 16, "y": 32, "z": 64}[register] // {"h": 2, "s": 4, "d": 8}[mnemonic[-1]]
 
 
-def _disassemble(library: Path, starts: list[int]) -> dict[int, Instruction]:
+def _disassemble(library: Path, starts: list[int]) -> tuple[dict[int, str], dict[int, int]]:
+    """Return each instruction as it is printed, and what follows it in its function, by address."""
+    if not starts:
+        return {}, {}
     window = [f"--start-address={min(starts)}", f"--stop-address={max(starts) + WINDOW}"]
     output = _run(["objdump", "-d", "--no-show-raw-insn", *window, str(library)])
-    instructions: dict[int, Instruction] = {}
+    lines: dict[int, str] = {}
+    following: dict[int, int] = {}
     before = None
     for line in output.splitlines():
-        found = re.match(r"\s*([0-9a-f]+):\t(?:(?:bnd|notrack|rep|lock) )?(\S+)\s*(.*)", line)
-        if not found:
+        place, is_instruction, text = line.partition(":\t")
+        if not is_instruction:
             before = None  # the header of a function
             continue
-        address = int(found[1], 16)
-        instructions[address] = Instruction(found[2], found[3], None)
+        address = int(place, 16)
+        lines[address] = text
         if before is not None:
-            instructions[before].next = address
+            following[before] = address
         before = address
-    return instructions
+    return lines, following
+
+
+@lru_cache(maxsize=1 << 16)  # most of a library's lines are never asked for, and many are alike
+def _instruction(line: str) -> Instruction:
+    mnemonic, operands = re.match(r"(?:(?:bnd|notrack|rep|lock) )?(\S+)\s*(.*)", line).groups()
+    return Instruction(mnemonic, operands)
 
 
 def _places(library: Path, label: str, addresses: list[int]) -> dict[int, Place]:

@@ -194,8 +194,13 @@ def test_the_instructions_are_there(arch):
         for cols in (96, 256):
             name = f"wgmma.mma_async.sync.aligned.m64n{cols}k32{kind}"
             assert (name in listing) == (arch == "sm_90a"), name
-    usage = device_code.resource_usage(SOURCE, arch)
-    assert not any(used.spill_store_bytes for used in usage.values())
+
+
+@needs_nvcc
+def test_the_chip_between_keeps_everything_in_registers():
+    """sm_89: test_kernels.py looks at sm_75 and sm_90a."""
+    usage = device_code.resource_usage(SOURCE, "sm_89")
+    assert usage and not any(used.spill_store_bytes for used in usage.values())
 
 
 @pytest.mark.skipif(BACKEND == "cuda", reason="counted by the CPU backend")
