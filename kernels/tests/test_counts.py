@@ -38,9 +38,6 @@ DIFFERENT = {
 # here and on a GPU, where they read them once.
 WAITS = {"scan"}
 
-# Written when there was no GPU to count on: `python -m kernels.tests.counts all_reduce` does it.
-NOT_YET = {"all_reduce", "all_reduce_", "all_reduce_here"}
-
 # Ranks that wait for the words of others read them again and again, on a GPU as here: of the loads
 # no more can be said than that each word is read.
 POLLS = {"all_reduce_here"}
@@ -55,8 +52,7 @@ def counted():
 
 def test_every_call_was_measured():
     every = {label(function, size) for _, function, size, _ in calls()}
-    assert every - set(MEASURED) == {call for call in every if call.split()[0] in NOT_YET}
-    assert set(MEASURED) <= every
+    assert set(MEASURED) == every
 
 
 @pytest.mark.parametrize("call", MEASURED)
