@@ -4,6 +4,7 @@ Run as a script by torchrun: process.py DIRECTORY BACKEND TMPDIR.
 """
 
 import faulthandler
+import logging
 import os
 import pickle
 import re
@@ -57,6 +58,8 @@ def _join(backend: str) -> None:
     if backend == "nccl":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
+    else:  # where there are GPUs all the same, its import would say that there are none
+        logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     dist.init_process_group(backend, device_id=device)
 
 
