@@ -51,9 +51,7 @@ class CpuBackend:
         """
         chosen = [
             f"-I{INCLUDE}",
-            # As fast as -O2 here, and sooner there; -Og is a third sooner, but leaves what a trace
-            # would count in a loop where nvcc takes it out.
-            "-Og" if check and not trace else "-O1",
+            "-O1" if check else "-O2",
             # nvcc turns a * b + c into one instruction and knows no errno either.
             "-ffp-contract=fast",
             "-fno-math-errno",
