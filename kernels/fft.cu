@@ -804,8 +804,8 @@ __global__ void fft_chirp_kernel(float2* out, const float2* inp, int64_t rows,
     out[i] = value;
 }
 
-// The first `rows` of spectra (rows + 1, m) times the last one, in their place. That one
-// reads the same from both ends, but for errors of rounding: their mean has smaller ones.
+// The first `rows` of spectra (rows + 1, m) times the last one, in their place. That
+// reads the same from both ends, but for errors of rounding: the mean has less of them.
 __global__ void fft_filter_kernel(float2* spectra, int64_t rows, int64_t m) {
     int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, k = i % m;
     if (i >= rows * m) return;

@@ -101,8 +101,7 @@ def main(cores: str, *imported: str) -> int:
         os.sched_setaffinity(0, map(int, cores.split(",")))  # PyTorch counts them at its import
     for name in imported:
         importlib.import_module(name)
-    gc.freeze()  # parts need not look for garbage in what was imported,
-    gc.set_threshold(100_000, 20, 20)  # nor often: they end before there is much of it
+    gc.freeze()  # parts need not look for garbage in what was imported
     for line in sys.stdin:
         part = os.fork()
         if part == 0:
