@@ -227,16 +227,19 @@ def _arch_number(arch, source):
 def compiled(src: str | Path, arch: str | None, kind: str, *options: str) -> Path:
     """Return the file of a kind ("-ptx", "-cubin") that nvcc makes of a string, or has made.
 
-    What ptxas says of registers lies beside it, in a .log. Raises CompileError and ToolMissing.
+    For "compute_75" and the like that has PTX alone; else what ptxas says of registers lies beside
+    it, in a .log. Raises CompileError and ToolMissing.
     """
     home = tools.cuda_home()
     label, source = (src.name, src.read_text()) if isinstance(src, Path) else ("cell", src)
+    is_virtual = arch is not None and arch.startswith("compute_")
+    target = arch if is_virtual else f"sm_{_arch_number(arch, source)}"
     is_light = torch_light.is_enough_for(source)
     unit = f'#line 1 "{label}"\n{source}\n'
     unit = (torch_light.preamble(source) if is_light else "#include <torch/types.h>\n") + unit
     arguments = [
         kind,
-        f"-arch=sm_{_arch_number(arch, source)}",
+        f"-arch={target}",
         "-std=c++17" if is_light else "-std=c++20",  # as compile_cuda does
         *(["-lineinfo"] if kind == "-cubin" else []),  # PTX is for people to read
         *OPTIONS,
