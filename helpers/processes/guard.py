@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 
 def main(directory: str, *command: str) -> int:
@@ -19,8 +20,10 @@ def main(directory: str, *command: str) -> int:
     with_caller = threading.Thread(target=_end_with_caller, args=[child, ending], daemon=True)
     with_caller.start()
     code = child.wait()
-    if ending.is_set():
-        shutil.rmtree(directory, ignore_errors=True)
+    limit = time.monotonic() + 10
+    while ending.is_set() and os.path.exists(directory) and time.monotonic() < limit:
+        shutil.rmtree(directory, ignore_errors=True)  # one that is ending may still write there
+        time.sleep(0.05)
     return abs(code)
 
 
