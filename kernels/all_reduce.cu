@@ -76,7 +76,7 @@ template <typename P, typename T>
 static __device__ void store(T* out, int64_t i, int64_t n, bool aligned, P pack) {
     if (aligned && i + P::WIDTH <= n) *reinterpret_cast<P*>(out + i) = pack;
     else
-#pragma unroll 1  // else nvcc makes one of these and the store above: one by one
+#pragma unroll 1  // unrolled, nvcc splits the store above to share code with these
         for (int k = 0; k < P::WIDTH; k++)
             if (i + k < n) out[i + k] = pack.at[k];
 }

@@ -44,8 +44,8 @@ def set_up_pictures() -> None:
     if shell is None:  # nbval imports ipykernel, too
         return
     matplotlib.rcParams.update(STYLE)
-    pyplot.switch_backend(matplotlib.get_backend())
-    pyplot.uninstall_repl_displayhook()  # it would draw each figure once more, for nobody
+    pyplot.switch_backend(matplotlib.get_backend())  # else the first figure does, with its hook,
+    pyplot.uninstall_repl_displayhook()  # which draws each figure once more, for nobody
     InlineBackend.instance(parent=shell).figure_formats = set()
     shell.display_formatter.formatters["text/html"].for_type(Figure, figure_html)
 
@@ -59,8 +59,13 @@ def figure_html(figure: Figure) -> str:
 def image_html(figure: Figure, alt: str, dpi: float) -> str:
     """Return an <img> of the figure, whole, that is shown with so many dots an inch."""
     drawn = BytesIO()
-    dots = {"dpi": SHARP * dpi, "pil_kwargs": {"compress_level": 0}}  # compressed is what is shown
-    figure.savefig(drawn, transparent=True, bbox_inches="tight", **dots)
+    figure.savefig(
+        drawn,
+        dpi=SHARP * dpi,
+        transparent=True,
+        bbox_inches="tight",
+        pil_kwargs={"compress_level": 0},  # what is shown is compressed below
+    )
     image = Image.open(drawn)
     kind, data = _photograph(image) if _has_photograph(figure) else _png(image)
     source = f"data:image/{kind};base64,{b64encode(data).decode()}"

@@ -24,12 +24,8 @@ from helpers.device import BACKEND
 from helpers.recorded import recorded, stored
 
 DEFAULT_ARCH = COURSE_CHIP.arch.removeprefix("sm_")  # without a GPU
-OPTIONS = (
-    "-O3",
-    "-Xptxas=-v",
-    "--expt-relaxed-constexpr",
-    "-DTORCH_LIGHT_CUDA",
-)  # for nvcc, always
+# for nvcc, whatever it makes
+OPTIONS = ("-O3", "-Xptxas=-v", "--expt-relaxed-constexpr", "-DTORCH_LIGHT_CUDA")
 
 
 def ptx(src: str | Path, arch: str | None = None, key: str | None = None) -> str:

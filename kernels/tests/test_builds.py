@@ -17,10 +17,9 @@ from helpers.base.machine import ROOT
 from helpers.compiler import device_code
 from helpers.compiler.source import host_functions
 from helpers.device import BACKEND
-from kernels.tests import registers
+from kernels.tests.registers import FILES, as_one_unit
 from kernels.tests.test_kernels import needs_nvcc
 
-FILES = sorted((ROOT / "kernels").glob("*.cu"))
 on_gpu = pytest.mark.skipif(BACKEND == "cpu", reason="PyTorch builds CUDA on a GPU machine only")
 
 SETUP = """
@@ -83,7 +82,7 @@ def run(*arguments: str) -> None:
 @needs_nvcc
 def test_no_two_files_define_the_same_name():
     """T, D, B, R: code or data that another object's of the same name would collide with."""
-    unit = registers.as_one_unit(FILES)
+    unit = as_one_unit(FILES)
     quick = ("-G", "-Xcompiler=-O0")  # nobody looks at more than its names
     made = device_code.compiled(unit, "compute_75", "-c", *quick)
     command = ["nm", "--demangle", "--defined-only", str(made)]

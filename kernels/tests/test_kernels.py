@@ -18,7 +18,7 @@ import pytest
 from torch.utils import cpp_extension
 
 from helpers.base.machine import ROOT
-from helpers.compiler import compile_cuda, device_code, tools, torch_light
+from helpers.compiler import compile_cuda, device_code, torch_light
 from helpers.compiler.source import host_functions
 from helpers.cuda_on_cpu import scanner
 from helpers.device import BACKEND
@@ -26,7 +26,7 @@ from helpers.make.kernels import KERNELS, NOTEBOOKS, kernel_differences
 from helpers.tests.test_torch_light import EVERYTHING
 from kernels.tests import registers
 
-FILES = sorted(KERNELS.glob("*.cu"))
+FILES = registers.FILES
 CALL_BEGINS = "// from pathlib import Path"
 every_kernel_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 
@@ -182,15 +182,7 @@ def test_example_in_the_readme(tmp_path, monkeypatch):
     exec(example.replace('device="cuda"', f'device="{BACKEND}"'), {})
 
 
-def has_nvcc() -> bool:
-    try:
-        tools.cuda_home()
-    except tools.ToolMissing:
-        return False
-    return True
-
-
-needs_nvcc = pytest.mark.skipif(not has_nvcc(), reason="there is no nvcc")
+needs_nvcc = pytest.mark.skipif(registers.nvcc_release() is None, reason="there is no nvcc")
 
 
 @pytest.fixture(scope="module")
