@@ -33,16 +33,25 @@ def program(tmp_path, monkeypatch):
     return write
 
 
+REST = ["-r", str(install.REQUIREMENTS)]
+BY_UV = [[install.UV], ["uv", "--compile-bytecode", *REST]]
+
+
 @pytest.fixture
-def pip_calls(monkeypatch):
-    """Replace pip by a list of what it was asked to install."""
+def calls(monkeypatch):
+    """Replace pip and uv by a list of what they were asked to install."""
     calls = []
 
     def pip(*arguments, may_fail=False):
         calls.append(list(arguments))
         return True
 
+    def uv(*arguments):
+        calls.append(["uv", *arguments])
+        return True
+
     monkeypatch.setattr(install, "pip", pip)
+    monkeypatch.setattr(install, "uv", uv)
     return calls
 
 
@@ -114,13 +123,13 @@ def test_a_gpu_is_there_when_nvidia_smi_says_so(program, monkeypatch):
     assert install.find_gpu()
 
 
-def test_with_a_gpu_and_nvcc(pip_calls, monkeypatch):
+def test_with_a_gpu_and_nvcc(calls, monkeypatch):
     monkeypatch.setattr(install, "find_nvcc", lambda: True)
     install.install(gpu=True)
-    assert pip_calls == [["torch===2.13.0"], ["-r", str(install.REQUIREMENTS)]]
+    assert calls == [["torch===2.13.0"], *BY_UV]
 
 
-def test_with_a_gpu_and_no_nvcc(pip_calls, monkeypatch, tmp_path):
+def test_with_a_gpu_and_no_nvcc(calls, monkeypatch, tmp_path):
     monkeypatch.setattr(install, "find_nvcc", lambda: False)
     monkeypatch.setattr(install, "VENV", tmp_path)
     home = tmp_path / f"lib/python{install.short()}/site-packages/nvidia/cu13"
@@ -128,36 +137,58 @@ def test_with_a_gpu_and_no_nvcc(pip_calls, monkeypatch, tmp_path):
     (home / "lib" / "libcudart.so.13").write_text("")
     for _ in range(2):  # a second installation finds the links there
         install.install(gpu=True)
-    assert pip_calls[:2] == [["torch===2.13.0"], [install.TOOLKIT]]
-    assert pip_calls[2] == ["-r", str(install.REQUIREMENTS)]
+    assert calls == 2 * [["torch===2.13.0"], [install.TOOLKIT], *BY_UV]
     assert (home / "lib64" / "libcudart.so").exists()
 
 
-def test_without_a_gpu(pip_calls, monkeypatch):
+def test_without_a_gpu(calls, monkeypatch):
     monkeypatch.setattr(sys, "platform", "linux")
     install.install(gpu=False)
-    assert pip_calls == [["torch==2.13.0+cpu"], ["-r", str(install.REQUIREMENTS)]]
+    assert calls == [["torch==2.13.0+cpu"], *BY_UV]
 
 
-@pytest.mark.parametrize("uv_fails, then", [(0, ["-r"]), (2, ["torch==2.13.0", "-r"])])
-def test_without_a_gpu_where_pip_knows_no_source_of_the_cpu_build(monkeypatch, uv_fails, then):
+@pytest.mark.parametrize("broken", ["pip finds no uv", "uv finds no package"])
+def test_pip_installs_what_uv_cannot(calls, monkeypatch, broken):
+    monkeypatch.setattr(sys, "platform", "linux")
+    pip, uv = install.pip, install.uv
+    has_uv = broken == "uv finds no package"
+    monkeypatch.setattr(
+        install, "pip", lambda *args, **options: pip(*args) and (args != (install.UV,) or has_uv)
+    )
+    monkeypatch.setattr(install, "uv", lambda *args: uv(*args) and False)
+    install.install(gpu=False)
+    assert calls == [["torch==2.13.0+cpu"], *(BY_UV if has_uv else BY_UV[:1]), REST]
+
+
+@pytest.mark.parametrize("uv_fails, then", [(0, []), (2, [["torch==2.13.0"]])])
+def test_without_a_gpu_where_pip_knows_no_source_of_the_cpu_build(
+    calls, monkeypatch, uv_fails, then
+):
     """uv is asked next, and the large build is taken only if uv cannot reach the small one."""
     monkeypatch.setattr(sys, "platform", "linux")
-    calls = []
-
-    def pip(*arguments, may_fail=False):
-        calls.append(arguments[0])
-        return "+cpu" not in arguments[0]
-
-    def run(command, **options):
-        calls.append(" ".join(command[2:4] + command[-2:]))
-        return subprocess.CompletedProcess(command, uv_fails)
-
-    monkeypatch.setattr(install, "pip", pip)
-    monkeypatch.setattr(install.subprocess, "run", run)
+    pip, uv = install.pip, install.uv
+    monkeypatch.setattr(
+        install, "pip", lambda *args, **options: pip(*args) and "+cpu" not in args[0]
+    )
+    monkeypatch.setattr(install, "uv", lambda *args: uv(*args) and not uv_fails)
     install.install(gpu=False)
-    asked = ["torch==2.13.0+cpu", install.UV, "uv pip --torch-backend=cpu torch==2.13.0"]
-    assert calls == asked + then
+    asked = [["torch==2.13.0+cpu"], [install.UV], ["uv", "--torch-backend=cpu", "torch==2.13.0"]]
+    rest = [*BY_UV, REST] if uv_fails else BY_UV
+    assert calls == [*asked, *then, *rest]
+
+
+def test_what_uv_is_told(monkeypatch):
+    monkeypatch.setattr(install, "PYTHON", Path("/there/python"))
+    told = []
+
+    def run(command):
+        told.append(command)
+        return subprocess.CompletedProcess(command, len(told) - 1)
+
+    monkeypatch.setattr(install.subprocess, "run", run)
+    assert install.uv("a") and not install.uv("b")
+    here = ["/there/python", "-m", "uv", "pip", "install", "--python", "/there/python"]
+    assert told == [[*here, "a"], [*here, "b"]]
 
 
 def test_requirements_are_exact():
