@@ -11,7 +11,7 @@ from helpers.compiler.source import host_functions
 from helpers.device import BACKEND, DEVICE
 
 # One string that uses everything, so that it is compiled once. It must build with PyTorch's own
-# headers too: kernels/tests/test_kernels.py does that.
+# headers too: kernels/tests/test_kernels.py sees to that.
 EVERYTHING = r"""
 #include <cuda_fp16.h>
 #include <c10/cuda/CUDAException.h>

@@ -4,6 +4,9 @@
 
 A row is one kernel of one file. It holds for the file's text, the light headers and nvcc's release
 that it was compiled with: test_kernels.py compiles anew where one of them is another.
+
+full_headers.txt names the version of all files that nvcc last compiled, without a warning, against
+PyTorch's own headers; it holds for what a row holds for, and for PyTorch's version.
 """
 
 import csv
@@ -14,13 +17,17 @@ from dataclasses import asdict, fields
 from functools import cache
 from pathlib import Path
 
+import torch
+
 from helpers.base.machine import ROOT
 from helpers.compiler import CompileError, device_code, tools, torch_light
 from helpers.compiler.device_code import Resources
 from helpers.compiler.source import includes
 from helpers.cuda_on_cpu import digest
+from helpers.tests.test_torch_light import EVERYTHING
 
 RECORD = Path(__file__).with_name("registers.csv")
+FULL_HEADERS = RECORD.with_name("full_headers.txt")
 FILES = sorted((ROOT / "kernels").glob("*.cu"))
 ARCHS = ("sm_75", "sm_90a")
 KEY = ("file", "source", "nvcc", "arch", "kernel")
@@ -106,10 +113,35 @@ def usage_of(paths: Collection[Path], arch: str) -> dict[Path, Usage]:
     return usage | by_nvcc(stale, arch) if stale and release else usage
 
 
+def _with_full_headers() -> str:
+    """Return the files, and what uses all that the light headers offer, over PyTorch's headers."""
+    return f"#include <ATen/ATen.h>\n{as_one_unit(FILES, EVERYTHING)}"
+
+
+def version_with_full_headers() -> str:
+    """Return what full_headers.txt says if it is not stale."""
+    made_of = _with_full_headers(), torch_light.text(), *device_code.OPTIONS
+    return f"{digest(*made_of)} nvcc {nvcc_release()} torch {torch.__version__.split('+')[0]}"
+
+
+def warnings_with_full_headers() -> list[str]:
+    """Compile over PyTorch's headers and return nvcc's warnings; raises CompileError.
+
+    -G: nothing is optimized, which takes half the time and nobody looks at.
+    """
+    source = _with_full_headers()
+    assert not torch_light.is_enough_for(source)
+    log = device_code.compiled(source, "sm_75", "-ptx", "-G").with_suffix(".log")
+    return [line for line in log.read_text().splitlines() if re.match(r"\w+\.cu\(", line)]
+
+
 def main() -> None:
     release = nvcc_release()
     if release is None:
         raise SystemExit("there is no nvcc here")
+    if warnings := warnings_with_full_headers():
+        raise SystemExit("\n".join(warnings))
+    FULL_HEADERS.write_text(version_with_full_headers() + "\n")
     usage = {arch: usage_of(FILES, arch) for arch in ARCHS}
     with RECORD.open("w", newline="") as file:
         writer = csv.DictWriter(file, [*KEY, *NUMBERS], lineterminator="\n")

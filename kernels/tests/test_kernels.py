@@ -18,12 +18,11 @@ import pytest
 from torch.utils import cpp_extension
 
 from helpers.base.machine import ROOT
-from helpers.compiler import compile_cuda, device_code, torch_light
+from helpers.compiler import compile_cuda
 from helpers.compiler.source import host_functions
 from helpers.cuda_on_cpu import scanner
 from helpers.device import BACKEND
 from helpers.make.kernels import KERNELS, NOTEBOOKS, kernel_differences
-from helpers.tests.test_torch_light import EVERYTHING
 from kernels.tests import registers
 
 FILES = registers.FILES
@@ -214,12 +213,6 @@ def test_registers_are_recorded(path):
 
 @needs_nvcc
 def test_nvcc_compiles_all_against_the_headers_of_pytorch():
-    """The files, and what uses all that the light headers offer.
-
-    -G: nothing is optimized, which takes half the time and nobody looks at.
-    """
-    source = f"#include <ATen/ATen.h>\n{registers.as_one_unit(FILES, EVERYTHING)}"
-    assert not torch_light.is_enough_for(source)
-    said = device_code.compiled(source, "sm_75", "-ptx", "-G").with_suffix(".log").read_text()
-    warnings = [line for line in said.splitlines() if re.match(r"\w+\.cu\(", line)]
-    assert not warnings, "\n".join(warnings)
+    if registers.FULL_HEADERS.read_text().strip() != registers.version_with_full_headers():
+        warnings = registers.warnings_with_full_headers()
+        assert not warnings, "\n".join(warnings)
