@@ -374,8 +374,20 @@ def _bindings(label, bound):
     )
 
 
+_NAMES_SPECIAL_FUNCTIONS = re.compile(
+    r"\b(assoc_la|assoc_le|comp_ellint|cyl_bessel|cyl_neumann|ellint|expint|hermite|laguerre|legendre"
+    r"|riemann_zeta|sph_)|\bstd\s*::\s*beta"
+)
+
+
+def _cpu_preamble(source):
+    has_all = _NAMES_SPECIAL_FUNCTIONS.search(source)
+    cmath = "" if has_all else "#include <cuda_on_cpu/cheap_cmath.h>\n"
+    return cmath + torch_light.preamble(source)
+
+
 def _cpu_operators(flags, numbered, label, bound):
-    unit = f"{torch_light.preamble(numbered)}{numbered}{_bindings(label, bound)}"
+    unit = f"{_cpu_preamble(numbered)}{numbered}{_bindings(label, bound)}"
     more = {
         "extra_cflags": [*flags["extra_cflags"], STANDARD],
         "extra_include_paths": [*flags["extra_include_paths"], str(torch_light.LIGHT)],
@@ -575,13 +587,15 @@ def _tensor_object(backend: str) -> Path:
 def _precompiled(source: str, arguments: dict) -> list[str]:
     """Return the flags by which g++ reads a preamble precompiled: half the time of a small build.
 
-    One of two: the smallest, or for what needs more the largest. Where it does not fit, and under
-    clang, which has other flags, the compiler reads its text.
+    One of two: the smallest, or for what needs more the largest, unless that has another <cmath>.
+    Where it does not fit, and under clang, which has other flags, the compiler reads its text.
     """
     from torch.utils.cpp_extension import include_paths
 
-    smallest, largest = torch_light.preamble(""), torch_light.preamble("std Half")
-    preamble = smallest if torch_light.preamble(source) == smallest else largest
+    needed, smallest, largest = map(_cpu_preamble, (source, "", "std Half"))
+    if _NAMES_SPECIAL_FUNCTIONS.search(source):
+        return []
+    preamble = smallest if needed == smallest else largest
     folders = [*arguments["extra_include_paths"], *include_paths()]
     options = [*arguments["extra_cflags"], "-fPIC", *(f"-I{folder}" for folder in folders)]
     command = [*shlex.split(tools.host_compiler()), *options, "-x", "c++-header"]

@@ -4,6 +4,7 @@ import ctypes
 import os
 import platform
 import shlex
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -100,7 +101,10 @@ class CpuBackend:
             return runtime
         heap = ("malloc", "free", "_Znwm", "_Znam", "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm")
         to_heap = [f"-Wl,--wrap={name}" for name in heap]  # see runtime/heap.cpp
-        return [*runtime, *to_heap, f"-Wl,--version-script={HERE / 'runtime' / 'hidden.map'}"]
+        # takes a third of the usual linker's time
+        gold = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []
+        exported = f"-Wl,--version-script={HERE / 'runtime' / 'hidden.map'}"
+        return [*runtime, *to_heap, *gold, exported]
 
     def runtime_library(self) -> Path:
         """Return the library that every translated string is linked with."""

@@ -173,6 +173,18 @@ def test_a_cell_can_be_changed_and_run_again():
     assert torch.equal(second.square(x), x * x * x)
 
 
+def test_special_functions_are_there_for_strings_that_name_them():
+    named = """
+    #include <cmath>
+    double host(torch::Tensor x) {
+        return std::cyl_bessel_j(1, x.item<double>()) + std::beta(2.0, 3.0);
+    }
+    """
+    x = torch.tensor(0.5, dtype=torch.float64)
+    exact = torch.special.bessel_j1(x) + 1 / 12  # beta(a, b) = (a - 1)! (b - 1)! / (a + b - 1)!
+    assert compile_cuda(named).host(x) == pytest.approx(exact.item())
+
+
 NOTHING_WAS_BUILT = """
 assert "torch.utils.cpp_extension" not in sys.modules  # not even the means to build
 """
