@@ -76,10 +76,11 @@ def rewrite_launch_calls(src: str) -> str:
     The cast would lose the types of the kernel's parameters.
     """
     source = Source(src)
-    declaration = _declarations(source)
     # The kernel comes second where a configuration comes first.
-    calls = r"\bcudaLaunch(?:Cooperative)?Kernel(?P<configured>ExC?)?\s*\("
-    for call in reversed([*re.finditer(calls, source.code)]):
+    called = r"\bcudaLaunch(?:Cooperative)?Kernel(?P<configured>ExC?)?\s*\("
+    calls = [*re.finditer(called, source.code)]
+    declaration = _declarations(source) if calls else None
+    for call in reversed(calls):
         arguments = source.code[call.end() : closing(source.code, call.end() - 1)]
         parts = split(arguments)
         place = 1 if call["configured"] else 0
@@ -100,11 +101,13 @@ def rewrite_launch_calls(src: str) -> str:
 def rewrite_kernel_addresses(src: str) -> str:
     """(void*)k  ->  (void*)kernel_address(named_kernel("k", k)): an address to launch."""
     source = Source(src)
+    code = source.code
+    if not re.search(_CAST, code):
+        return src
     declaration = _declarations(source)
     kernels = "|".join({each.name for each in source.functions if each.is_kernel})
     if not kernels:
         return src
-    code = source.code
     cast = rf"(?:{_CAST})\s*\(?\s*(?P<kernel>&?\s*(?:\w+\s*::\s*)*\b(?:{kernels})\b)"
     for found in reversed([*re.finditer(cast, code)]):
         start, end = found.span("kernel")

@@ -9,13 +9,17 @@ import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-# A number (its ' separates digits), a comment, a raw string, a string, a character. A comment or
-# a raw string that never ends goes on to the end of the source, as it does for a compiler.
+# A number whose digits ' separates, a comment, a raw string, a string, a character. A comment or
+# a raw string that never ends goes on to the end of the source, as it does for a compiler. The set
+# of first letters stands in front: re passes over all others at once.
 _TOKEN = re.compile(
-    r"""(?P<number>(?<![\w.])\.?\d(?:[eEpP][+-]|'?[\w.])*)
-      | //(?:\\\n|[^\n])* | /\*.*?(?:\*/|\Z)
-      | \b(?:u8|[uUL])?R"(?P<tag>[^()\\\s]{0,16})\(.*?(?:\)(?P=tag)"|\Z)
-      | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])+' """,
+    r"""[.\d/uULR"'](?:
+        (?P<number>(?<![\w.].)(?:(?<=\d)|(?<=\.)\d)
+            (?:[eEpP][+-]|[\w.])*'[\w.](?:[eEpP][+-]|'?[\w.])*)
+      | (?<=/)/(?:\\\n|[^\n])* | (?<=/)\*.*?(?:\*/|\Z)
+      | (?<!\w[uULR])(?:(?<=u)8R|(?<=[uUL])R|(?<=R))"(?P<tag>[^()\\\s]{0,16})\(
+            .*?(?:\)(?P=tag)"|\Z)
+      | (?<=")(?:\\.|[^"\\\n])*" | (?<=')(?:\\.|[^'\\\n])+' )""",
     re.DOTALL | re.VERBOSE,
 )
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.MULTILINE)
@@ -40,13 +44,14 @@ def mask_comments(source: str) -> str:
     )
 
 
+@lru_cache(maxsize=64)
 def mask_directives(code: str) -> str:
     """Return the code with #include, #define, #if ... overwritten by blanks."""
     return _DIRECTIVE.sub(lambda found: blank(found[0]), code)
 
 
 def blank(text: str) -> str:
-    return re.sub(r"[^\n]", " ", text)
+    return "\n".join([" " * len(line) for line in text.split("\n")])
 
 
 def line_of(source: str, position: int) -> int:
@@ -58,7 +63,7 @@ def line_of(source: str, position: int) -> int:
 CLOSING = {"(": ")", "[": "]", "{": "}"}
 OPENING = {close: opening for opening, close in CLOSING.items()}
 _ANY_BRACKET = re.compile(r"[()\[\]{}]")
-_BLANKS = re.compile(r"(?:\s|\\\n)*")
+_BLANKS = re.compile(r"\s*(?:\\\n\s*)*")
 
 
 def closing(code: str, i: int) -> int:
@@ -161,6 +166,13 @@ class Macro:
 
 def macros(source: str) -> list[Macro]:
     """Return the macros that the source defines, in order."""
+    return [*_macros(source)]
+
+
+@lru_cache(maxsize=64)
+def _macros(source: str) -> list[Macro]:
+    if "#" not in source:
+        return []
     found = []
     for macro in _DEFINE.finditer(mask_comments(source)):
         listed = macro["parameters"]
@@ -223,7 +235,10 @@ class Function:
         return " ".join(re.sub(r"\[\[.*?\]\]", "", before).split())
 
 
+_TEMPLATE = re.compile(r"template\s*(?=<)")
+_EXTERN = re.compile(r"extern\b\s*")
 _TELLING = re.compile(r"[(\[;}:{]")
+_WORD = re.compile(r"\w+")
 
 
 class Source:
@@ -255,6 +270,11 @@ class Source:
     def functions(self) -> list[Function]:
         """The functions declared or defined outside other functions, methods included."""
         return [*_parts(self.text, tuple(self._macros_before))[0]]
+
+    @cached_property
+    def _words_of_macros(self) -> dict[str, list[str]]:
+        """The words that each macro without braces stands for."""
+        return {m.name: _WORD.findall(m.body) for m in self.macros if "{" not in m.body}
 
     @cached_property
     def _inside(self) -> list[tuple[int, int]]:
@@ -341,14 +361,13 @@ class Source:
 
     def words(self, header: str) -> frozenset[str]:
         """Return the words of the header, with those that macros stand for."""
-        bodies = {macro.name: macro.body for macro in self.macros if "{" not in macro.body}
-        words, found = set(), re.findall(r"\w+", header)
+        words, found = set(), _WORD.findall(header)
         while found:
             word = found.pop()
             if word not in words:
                 words.add(word)
                 found += _KNOWN_MACROS.get(word, ())
-                found += re.findall(r"\w+", bodies.get(word, ""))
+                found += self._words_of_macros.get(word, ())
         return frozenset(words)
 
 
@@ -363,14 +382,14 @@ def declaration_start(header: str) -> int:
     """Return where a declaration begins behind template<...>, extern "C" and [[attributes]]."""
     i = skip_blanks(header, 0)
     while True:
-        if found := re.compile(r"template\s*(?=<)").match(header, i):
+        if found := _TEMPLATE.match(header, i):
             end = closing_angle(header, found.end())
             if end is None:
                 return i
             i = skip_blanks(header, end + 1)
         elif header.startswith("[[", i):
             i = skip_blanks(header, closing(header, i) + 1)
-        elif found := re.compile(r"extern\b\s*").match(header, i):
+        elif found := _EXTERN.match(header, i):
             i = found.end()
         else:
             return i
@@ -420,7 +439,7 @@ def _without_attributes(header: str) -> str:
 def _parameters(header: str) -> tuple[str, int, int, str] | None:
     """Return name, its place, the place of the ( and the qualifier of what a header declares."""
     begin = declaration_start(header)
-    if found := _OPERATOR.search(header, begin):
+    if "operator" in header and (found := _OPERATOR.search(header, begin)):
         name = " ".join(found[0].split())
         return re.sub(r"(?<=operator) (?=\W)", "", name), found.start(), found.end(), ""
     i = begin

@@ -66,6 +66,8 @@ def _replace(src: str, pattern: str, replacement) -> str:
 
 def _rewrite_noinline(src: str, check: bool) -> str:
     # A macro of this name would break GCC's own headers, which say __attribute__((__noinline__)).
+    if "__noinline__" not in src:
+        return src
     inlined = checked.with_structures(Source(src)) if check else []
 
     def rewrite(found, own):
@@ -76,6 +78,8 @@ def _rewrite_noinline(src: str, check: bool) -> str:
 
 
 def _rewrite_words(src: str) -> str:
+    if "__shared__" not in src:
+        return src
     # __shared__ becomes `static thread_local`: the word must not be said twice, and alignas, which
     # C++ wants at the very front of a declaration, not come after it.
     src = _replace(src, r"\bstatic(?=\s+(?:\w+\s+)*__shared__\b)", lambda found, own: "")
@@ -88,6 +92,8 @@ def _rewrite_words(src: str) -> str:
 
 def _rewrite_copies(src: str) -> str:
     """memcpy and its like: the compiler tells of no bytes that these move."""
+    if not re.search("mem(?:cpy|move|set)", src):
+        return src
     own = {function.name for function in Source(src).functions}
     names = "|".join({"memcpy", "memmove", "memset"} - own)
     called = rf"(?<![\w.>:])(?:(?:cuda *:: *)?std *:: *|:: *)?\b({names})(?=\s*\()"
@@ -125,6 +131,8 @@ def _number_barriers(src: str) -> str:
 
 def _rewrite_volatile(src: str) -> str:
     """volatile T* and volatile __shared__ T: memory through which threads wait for each other."""
+    if "volatile" not in src:
+        return src
     element = (
         r"(?P<type>(?:const\s+)?(?:(?:unsigned|signed|long|short)\b(?:\s+(?:long|int|char|short)\b)*"
         r"|(?!(?:const|unsigned|signed|long|short)\b)[\w:]+(?:<[^<>;{}]*>)?))"
@@ -151,6 +159,8 @@ def _rewrite_volatile(src: str) -> str:
 
 def _limit_static_shared(src: str) -> str:
     """Let the compiler count the bytes of the shared arrays that a function declares."""
+    if "__shared__" not in src:
+        return src
     source = Source(src)
     visible = [[]]  # for each open brace: the arrays declared behind it
     parts, end = [], 0
@@ -177,6 +187,8 @@ _TOO_MUCH_SHARED = (
 
 def _name_static_shared(src: str) -> str:
     """Tell the runtime about each shared variable where it is declared, and if these are all."""
+    if "__shared__" not in src:
+        return src
     source = Source(src)
     members = r"\{(?:[^{}]|\{[^{}]*\})*\}"  # __shared__ union { ... } temp;
     pattern = rf"\b__shared__\b(?:[^;{{}}=]*\b(?:union|struct)\b[^;{{}}=]*{members})?[^;{{}}=]*;"
@@ -235,6 +247,8 @@ def _newlines(text: str) -> str:
 
 def _rewrite_dynamic_shared(src: str, check: bool) -> str:
     """extern __shared__ T name[]  ->  auto* name = dynamic_shared<T>()"""
+    if "extern" not in src:
+        return src
     source = Source(src)
     functions = [each for each in source.functions if each.body]
     templates = [each.body for each in functions if re.match(r"template\s*<", each.header)]

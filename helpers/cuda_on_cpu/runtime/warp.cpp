@@ -75,7 +75,8 @@ void Multiprocessor::complete_group(unsigned w, std::uint32_t group) {
     }
     if (grid_->checks) checker_->lanes_meet(w, group, first.operation == WarpOperation::sync);
     std::uint32_t undefined = 0;  // lanes that read one outside the group
-    for (std::uint32_t rest = group; rest; rest &= rest - 1) {
+    std::uint32_t asking = first.operation == WarpOperation::together ? 0 : group;  // for a result
+    for (std::uint32_t rest = asking; rest; rest &= rest - 1) {
         unsigned lane = __builtin_ctz(rest);
         WarpRequest& request = lanes[lane].request;
         switch (request.operation) {

@@ -70,6 +70,14 @@ using F32 = Plain<float>;
 using F64 = Plain<double>;
 using S32 = Plain<unsigned>;
 
+// Unrolled, half of what place_in_...() computes is constant: more than twice as fast. A checked
+// build would take longer than that saves.
+#if defined(CUDA_ON_CPU_CHECK)
+#define CUDA_ON_CPU_UNROLLED
+#else
+#define CUDA_ON_CPU_UNROLLED _Pragma("GCC unroll 32")
+#endif
+
 struct Mma : Together {
     const void *a, *b, *c;  // the lane's elements, as they lie in its registers
     void* d;
@@ -84,14 +92,17 @@ CUDA_ON_CPU_UNCHECKED void multiply_matrices(Together* const* lanes) {
     Row b[K][BLOCKS], sum[M][BLOCKS];
     for (int lane = 0; lane < 32; lane++) {
         auto& mine = *static_cast<const Mma*>(lanes[lane]);
+        CUDA_ON_CPU_UNROLLED
         for (int i = 0; i < M * K / 32; i++) {
             Place at = place_in_A<M, K, A::PACKED>(lane, i);
             a[at.row][at.col] = A::load(mine.a, i);
         }
+        CUDA_ON_CPU_UNROLLED
         for (int i = 0; i < K * N / 32; i++) {
             Place at = place_in_B<K, B::PACKED>(lane, i);
             b[at.row][at.col / 8][at.col % 8] = B::load(mine.b, i);
         }
+        CUDA_ON_CPU_UNROLLED
         for (int i = 0; i < M * N / 32; i++) {
             Place at = place_in_C<M, N>(lane, i);
             sum[at.row][at.col / 8][at.col % 8] = C::load(mine.c, i);
@@ -102,6 +113,7 @@ CUDA_ON_CPU_UNCHECKED void multiply_matrices(Together* const* lanes) {
             for (int block = 0; block < BLOCKS; block++) sum[row][block] += a[row][k] * b[k][block];
     for (int lane = 0; lane < 32; lane++) {
         auto& mine = *static_cast<const Mma*>(lanes[lane]);
+        CUDA_ON_CPU_UNROLLED
         for (int i = 0; i < M * N / 32; i++) {
             Place at = place_in_C<M, N>(lane, i);
             D::store(mine.d, i, sum[at.row][at.col / 8][at.col % 8]);
