@@ -125,15 +125,15 @@ def poisoned():
 
     That goes for `torch.empty`, in Python and in C++, on every device.
     """
-    before = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    before = torch.get_deterministic_debug_mode()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*deterministic")  # operations that cannot be so
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        # not use_deterministic_algorithms, which spends seconds on importing torch's compiler
+        torch.set_deterministic_debug_mode("warn")
         try:
             yield
         finally:
-            torch.use_deterministic_algorithms(before, warn_only=warn_only)
+            torch.set_deterministic_debug_mode(before)
 
 
 @contextmanager

@@ -421,7 +421,9 @@ def show_images(
     height, width = pixels.shape[1:3]
     image_height = min(WIDTH / columns, 3) * height / width
     size = (WIDTH, rows * (image_height + (0.25 if titles else 0.05)))
-    fig, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
+    style = {"figsize": size, "squeeze": False, "layout": "constrained"}
+    no_ticks = {"xticks": [], "yticks": []}  # unseen as well, they take half the time
+    fig, axes = plt.subplots(rows, columns, subplot_kw=no_ticks, **style)
     for ax in axes.flat:
         ax.set_axis_off()
     for i, (ax, image) in enumerate(zip(axes.flat, pixels, strict=False)):

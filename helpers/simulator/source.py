@@ -5,6 +5,7 @@ Names are resolved as far as that can be told without a run.
 
 import ast
 import inspect
+import linecache
 import os
 import sysconfig
 import types
@@ -277,10 +278,19 @@ def _own_nodes(function_node):
             todo.extend(ast.iter_child_nodes(node))
 
 
+def _text(code):
+    """Return what inspect.getsource does, which looks through all modules for a notebook's cell."""
+    linecache.checkcache(code.co_filename)
+    lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
+    if not lines:
+        raise OSError("could not get source code")
+    return "".join(inspect.getblock(lines))
+
+
 def _parse(code):
     """Return the function's node with the line numbers of its file, or None without source."""
     try:
-        source = inspect.getsource(code)
+        source = _text(code)
         indented = source[0].isspace()
         tree = ast.parse("if True:\n" + source if indented else source)
     except (OSError, SyntaxError):  # a lambda's source may begin in the middle of a statement

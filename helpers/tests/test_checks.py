@@ -305,13 +305,13 @@ def test_new_memory_is_poisoned_within_the_block_only():
         assert torch.empty(5).isnan().all()
         assert (torch.empty(5, dtype=torch.int32) == 2**31 - 1).all()
     assert not torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.set_deterministic_debug_mode("warn")
     with poisoned():
         pass
     try:
         assert torch.is_deterministic_algorithms_warn_only_enabled()
     finally:
-        torch.use_deterministic_algorithms(False)
+        torch.set_deterministic_debug_mode("default")
 
 
 def test_poisoned_memory_hides_no_other_warning():
