@@ -190,7 +190,7 @@ assert torch.equal(square(x), x)
 
 def test_warm_in_a_new_process():
     compile_cuda(SQUARE)
-    assert min(float(python(WARM)) for _ in range(2)) < 0.1
+    assert any(float(python(WARM)) < 0.1 for _ in range(2))  # once more if the first was held up
 
 
 def test_whatever_changes_the_library_changes_its_name(monkeypatch):
