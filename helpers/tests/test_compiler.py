@@ -756,7 +756,7 @@ def test_the_compiler_takes_the_precompiled_headers(monkeypatch, check, more):
 @on_cpu
 def test_what_needs_pytorchs_own_headers_gets_them(monkeypatch):
     """Slow, 20 s: packed accessors are not among the light headers."""
-    quick = [*tools.cpu_backend().flags(), "-O0"]
+    quick = [*tools.cpu_backend().flags(), "-O0", "-g0"]
     monkeypatch.setattr(CpuBackend, "flags", lambda *of: quick)
     both = compile_cuda("#include <torch/extension.h>\n" + SQUARE + PACKED)
     square, x = both.square, torch.randn(7, 37)
