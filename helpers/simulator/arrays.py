@@ -106,6 +106,8 @@ class Array(NoNumber):
 
     def number(self, index):
         """Number an element in C order, from 0."""
+        if not isinstance(index, tuple) and len(self.shape) == 1:
+            return index
         number = 0
         for part, size in zip(
             index if isinstance(index, tuple) else (index,), self.shape, strict=True
@@ -187,6 +189,12 @@ class Array(NoNumber):
     def _wrong_index(self, index):
         """Return the error for an index, or None if nothing is wrong with it."""
         parts = index if isinstance(index, tuple) else (index,)
+        if len(parts) == len(self.shape) > 1:  # nearly always all is well: that is quick to see
+            for part, size in zip(parts, self.shape, strict=True):
+                if type(part) is not int or not 0 <= part < size:
+                    break
+            else:
+                return None
         access = self.element_text(index)
         if any(isinstance(part, slice) or part is ... or part is None for part in parts):
             return fault(HostOnlyError, f"{access}: a kernel takes one element at a time")

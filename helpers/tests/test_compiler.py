@@ -202,7 +202,7 @@ assert torch.equal(square(x), x)
 
 def test_warm_in_a_new_process():
     compile_cuda(SQUARE)
-    assert min(float(python(WARM)) for _ in range(2)) < 0.1
+    assert any(float(python(WARM)) < 0.1 for _ in range(2))  # once more if the first was held up
 
 
 def test_whatever_changes_the_library_changes_its_name(monkeypatch):
@@ -768,7 +768,7 @@ def test_the_compiler_takes_the_precompiled_headers(monkeypatch, check, more):
 @on_cpu
 def test_what_needs_pytorchs_own_headers_gets_them(monkeypatch):
     """Slow, 20 s: packed accessors are not among the light headers."""
-    quick = [*tools.cpu_backend().flags(), "-O0"]
+    quick = [*tools.cpu_backend().flags(), "-O0", "-g0"]
     monkeypatch.setattr(CpuBackend, "flags", lambda *of: quick)
     both = compile_cuda("#include <torch/extension.h>\n" + SQUARE + PACKED)
     square, x = both.square, torch.randn(7, 37)

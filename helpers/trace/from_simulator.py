@@ -18,6 +18,8 @@ from helpers.trace import model
 from helpers.trace.marks import marked
 from helpers.trace.record import SAMPLES, Access, Launch, Line, Request, Stage
 
+_FLOATS = (float, np.floating)
+
 
 def record(kernel, grid, block, *args):
     """Launch a Python kernel on the simulator, with all its checks, and return its Launch.
@@ -83,9 +85,13 @@ class _Recorder:
     def _line(self, file, line, part=None):
         """The thread comes to a line's first statement, or to another part of the line."""
         thread = order.thread_number(order.stamp)
-        key = (thread // WARP_SIZE, file, line, part, tuple(self._places[thread]))
-        bit = 1 << thread % WARP_SIZE
-        executions = self._marked.setdefault(key, [])
+        warp, lane = divmod(thread, WARP_SIZE)
+        key = warp, file, line, part, tuple(self._places[thread])
+        bit = 1 << lane
+        executions = self._marked.get(key)
+        if executions is None:
+            self._marked[key] = [bit]
+            return
         for i, lanes in enumerate(executions):
             if not lanes & bit:
                 executions[i] |= bit
@@ -113,7 +119,7 @@ class _Recorder:
             pass
 
     def _operation(self, value, file, line, number):
-        if isinstance(value, float | np.floating):
+        if isinstance(value, _FLOATS):
             self._flops[file, line] += 1
             self._line(file, line, number)
         return value
@@ -124,25 +130,27 @@ class _Recorder:
         """The running thread accesses an element of an array, or a vector of them."""
         thread = order.thread_number(order.stamp)
         warp, lane = divmod(thread, WARP_SIZE)
-        size = elements * element_bytes(array)
-        what = operation, array.space, array.name, size
+        size = element_bytes(array)
+        what = operation, array.space, array.name, elements * size
         key = warp, self._site(frame), what, order.stage, tuple(self._places[thread])
-        if key not in self._requests:
-            self._requests[key] = [], [0] * WARP_SIZE
-        requests, came = self._requests[key]
+        found = self._requests.get(key)  # to hash such a key takes longest
+        if found is None:
+            found = self._requests[key] = [], [0] * WARP_SIZE
+        requests, came = found
         if came[lane] == len(requests):  # for the first time, or again in the same place
             requests.append([None] * WARP_SIZE)
-        requests[came[lane]][lane] = array.offset + array.number(index) * element_bytes(array)
+        requests[came[lane]][lane] = array.offset + array.number(index) * size
         came[lane] += 1
 
     def _site(self, frame):
         """Return where in the source a frame is: file, line, columns."""
         key = id(frame.f_code), frame.f_lasti
-        if key not in self._sites:
+        site = self._sites.get(key)
+        if site is None:
             position = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
             # The code goes with it: as long as it lives no other has its id.
-            self._sites[key] = (frame.f_code.co_filename, *position), frame.f_code
-        return self._sites[key][0]
+            site = self._sites[key] = (frame.f_code.co_filename, *position), frame.f_code
+        return site[0]
 
     def end_block(self):
         block = (blockIdx.x, blockIdx.y, blockIdx.z)

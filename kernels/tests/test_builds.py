@@ -83,7 +83,7 @@ def run(*arguments: str) -> None:
 def test_no_two_files_define_the_same_name():
     """T, D, B, R: code or data that another object's of the same name would collide with."""
     unit = as_one_unit(FILES)
-    quick = ("-G", "-Xcompiler=-O0")  # nobody looks at more than its names
+    quick = ("-O0", "-fdevice-syntax-only")  # nobody looks at more than the names for the host
     made = device_code.compiled(unit, "compute_75", "-c", *quick)
     command = ["nm", "--demangle", "--defined-only", str(made)]
     symbols = subprocess.run(command, capture_output=True, text=True, check=True).stdout
