@@ -1,5 +1,6 @@
 """What every notebook as it lies in the repository must have, besides running."""
 
+import functools
 import itertools
 import re
 
@@ -17,10 +18,14 @@ LARGEST = 500_000  # bytes, outputs included
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
+@functools.cache  # to read and validate one takes longer than most of the tests
+def all_cells(path):
+    return nbformat.read(path, as_version=4).cells
+
+
 def cells_of(path, kind="code"):
     """Return the cells of one kind, each with its number counted from 1 over all cells."""
-    cells = nbformat.read(path, as_version=4).cells
-    return [(i, cell) for i, cell in enumerate(cells, 1) if cell.cell_type == kind]
+    return [(i, cell) for i, cell in enumerate(all_cells(path), 1) if cell.cell_type == kind]
 
 
 def text_of(cell):
