@@ -101,10 +101,8 @@ class CpuBackend:
             return runtime
         heap = ("malloc", "free", "_Znwm", "_Znam", "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm")
         to_heap = [f"-Wl,--wrap={name}" for name in heap]  # see runtime/heap.cpp
-        # takes a third of the usual linker's time
-        gold = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []
         exported = f"-Wl,--version-script={HERE / 'runtime' / 'hidden.map'}"
-        return [*runtime, *to_heap, *gold, exported]
+        return [*runtime, *to_heap, *_gold(self), exported]
 
     def runtime_library(self) -> Path:
         """Return the library that every translated string is linked with."""
@@ -250,9 +248,31 @@ _CLANG_TRACE = ["-fsanitize-coverage=bb,no-prune,trace-pc", "-fno-unroll-loops"]
 
 
 @lru_cache
-def _is_clang(compiler: str) -> bool:
+def _version(compiler: str) -> str:
     command = [*shlex.split(compiler), "--version"]
-    return "clang" in subprocess.run(command, capture_output=True, text=True).stdout.lower()
+    return subprocess.run(command, capture_output=True, text=True).stdout
+
+
+def _is_clang(compiler: str) -> bool:
+    return "clang" in _version(compiler).lower()
+
+
+@lru_cache
+def _gold(backend: CpuBackend) -> list[str]:
+    """Return the flag to link with gold, which takes a third of the usual linker's time.
+
+    None where it is not installed or links nothing with this compiler: that is tried once.
+    """
+    if not (gold := shutil.which("ld.gold")):
+        return []
+    flag, made = "-fuse-ld=gold", "empty.so"
+    command = [*shlex.split(backend.compiler), flag, "-shared", "-x", "c++", os.devnull]
+
+    def make(private: Path) -> None:
+        subprocess.run([*command, "-o", str(private / made)], capture_output=True)
+
+    tried = f"gold_{digest(gold, repr(command), _version(backend.compiler))}"
+    return [flag] if (backend.cache.get(tried, make) / made).exists() else []
 
 
 @lru_cache

@@ -1,5 +1,8 @@
 #include "streams.h"
 
+#include <stdexcept>
+#include <string>
+
 static thread_local cudaError_t last_error = cudaSuccess;
 
 // After a fault no call succeeds, until the device is reset.
@@ -9,6 +12,12 @@ cudaError_t cuda_on_cpu::result(cudaError_t error) {
     if (fault != cudaSuccess) error = fault;
     if (error != cudaSuccess) last_error = error;
     return error;
+}
+
+void cuda_on_cpu::check(cudaError_t error) {
+    if (error == cudaSuccess) return;
+    cudaGetLastError();
+    throw std::runtime_error(std::string("CUDA error: ") + cudaGetErrorString(error));
 }
 
 cudaError_t cudaPeekAtLastError() { return cuda_on_cpu::result(last_error); }

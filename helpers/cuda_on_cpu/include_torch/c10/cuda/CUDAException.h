@@ -1,18 +1,7 @@
 // A launch that goes wrong here throws by itself; these find errors of the host API.
 #pragma once
-#include <stdexcept>
-#include <string>
-
 #include <cuda_runtime.h>
 
-namespace cuda_on_cpu {
-inline void check(cudaError_t error) {
-    if (error != cudaSuccess) {
-        cudaGetLastError();
-        throw std::runtime_error(std::string("CUDA error: ") + cudaGetErrorString(error));
-    }
-}
-}  // namespace cuda_on_cpu
 #define C10_CUDA_CHECK(call) ::cuda_on_cpu::check(call)
 #define C10_CUDA_CHECK_WARN(call) C10_CUDA_CHECK(call)
 #define C10_CUDA_IGNORE_ERROR(call) static_cast<void>(call)
