@@ -1,9 +1,12 @@
 // What the stand-ins share: the caller's memory as tensors, and work in a stream. LIBRARY is what
 // errors call the one that includes this.
+//
+// PyTorch's operators are called as methods, or as ops::NAME::call of <ATen/ops/NAME_ops.h>, which
+// knows no defaults: <ATen/ops/NAME.h> and <ATen/TensorOperators.h> take the compiler 4 s more.
 #pragma once
-#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros_ops.h>
 
 #include <functional>
 #include <initializer_list>
@@ -11,6 +14,16 @@
 #include "../include/cuda_on_cpu/streams.h"
 
 namespace cuda_on_cpu::libraries {
+
+namespace ops = at::_ops;
+
+inline at::Tensor operator+(const at::Tensor& a, const at::Tensor& b) { return a.add(b); }
+inline at::Tensor operator-(const at::Tensor& a, const at::Tensor& b) { return a.sub(b); }
+inline at::Tensor operator*(const at::Tensor& a, const at::Tensor& b) { return a.mul(b); }
+inline at::Tensor operator+(const at::Tensor& a, double b) { return a.add(b); }
+inline at::Tensor operator*(const at::Tensor& a, double b) { return a.mul(b); }
+inline at::Tensor operator+(double a, const at::Tensor& b) { return b.add(a); }
+inline at::Tensor operator-(double a, const at::Tensor& b) { return b.neg().add(a); }
 
 // Throws std::runtime_error where an element lies outside the array that the data is part of.
 inline at::Tensor tensor(const void* data, at::IntArrayRef sizes, at::IntArrayRef strides,
@@ -23,6 +36,13 @@ inline at::Tensor tensor(const void* data, at::IntArrayRef sizes, at::IntArrayRe
     }
     if (has_any) check_library_access(LIBRARY, data, (last + 1) * c10::elementSize(type));
     return at::from_blob(const_cast<void*>(data), sizes, strides, at::TensorOptions(type));
+}
+
+// As the operators want sizes that `torch.compile` may not know yet.
+inline at::SymIntArrayRef symbolic(at::IntArrayRef sizes) { return c10::fromIntArrayRefSlow(sizes); }
+
+inline at::Tensor zeros(at::IntArrayRef sizes, at::ScalarType type) {
+    return ops::zeros::call(symbolic(sizes), type, {}, {}, {});
 }
 
 // old = alpha * result + beta * old. Where beta is 0, old is not read: it may hold anything.

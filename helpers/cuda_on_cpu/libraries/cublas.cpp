@@ -2,10 +2,6 @@
 // strides (1, ld).
 #include "../include/cublas_v2.h"
 
-#include <ATen/ops/bmm.h>
-#include <ATen/ops/mv.h>
-#include <ATen/ops/outer.h>
-
 #define LIBRARY "cuBLAS"
 #include "blas.h"
 #include "common.h"
@@ -198,7 +194,7 @@ static cublasStatus_t ger(cublasHandle_t handle, int m, int n, const T* alpha, c
     T a = *alpha;
     return done(do_in_stream(handle->stream, [=] {
         at::Tensor matrix = matrices({A, TYPE<T>, m, n, lda, 0}, 1)[0];
-        matrix.add_(at::outer(vector(x, m, incx), vector(y, n, incy)), double(a));
+        matrix.add_(vector(x, m, incx).outer(vector(y, n, incy)), double(a));
     }));
 }
 

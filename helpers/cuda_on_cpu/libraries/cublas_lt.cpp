@@ -1,9 +1,9 @@
 // cuBLASLt over PyTorch's operators.
 #include "../include/cublasLt.h"
 
-#include <ATen/ops/bmm.h>
-#include <ATen/ops/gelu.h>
-#include <ATen/ops/gelu_backward.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/gelu_backward_ops.h>
+#include <ATen/ops/gelu_ops.h>
 
 #include <cstring>
 
@@ -213,11 +213,11 @@ static at::Tensor follow(const cublasLtMatmulDescOpaque_t& desc, at::Tensor sum,
     if (desc.epilogue & CUBLASLT_EPILOGUE_BIAS) sum = sum + of_rows(m).to(sum.scalar_type());
     switch (desc.epilogue & ~std::uint32_t(CUBLASLT_EPILOGUE_BIAS)) {
         case CUBLASLT_EPILOGUE_RELU: return sum.relu();
-        case CUBLASLT_EPILOGUE_GELU: return at::gelu(sum, "tanh");
-        case CUBLASLT_EPILOGUE_GELU_AUX: aux().copy_(sum); return at::gelu(sum, "tanh");
-        case CUBLASLT_EPILOGUE_DGELU: return at::gelu_backward(sum, aux().to(sum.scalar_type()), "tanh");
+        case CUBLASLT_EPILOGUE_GELU: return ops::gelu::call(sum, "tanh");
+        case CUBLASLT_EPILOGUE_GELU_AUX: aux().copy_(sum); return ops::gelu::call(sum, "tanh");
+        case CUBLASLT_EPILOGUE_DGELU: return ops::gelu_backward::call(sum, aux().to(sum.scalar_type()), "tanh");
         case CUBLASLT_EPILOGUE_DGELU_BGRAD:
-            sum = at::gelu_backward(sum, aux().to(sum.scalar_type()), "tanh");
+            sum = ops::gelu_backward::call(sum, aux().to(sum.scalar_type()), "tanh");
             of_rows(m).copy_(sum.sum({2}, true));
             return sum;
         default: return sum;

@@ -1,18 +1,16 @@
 // cuDNN's legacy calls over PyTorch's operators.
 #include "../include/cudnn.h"
 
-#include <ATen/ops/avg_pool2d.h>
-#include <ATen/ops/avg_pool2d_backward.h>
-#include <ATen/ops/convolution.h>
-#include <ATen/ops/convolution_backward.h>
-#include <ATen/ops/elu.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/log_softmax.h>
-#include <ATen/ops/max_pool2d_with_indices.h>
-#include <ATen/ops/max_pool2d_with_indices_backward.h>
-#include <ATen/ops/native_batch_norm.h>
-#include <ATen/ops/native_batch_norm_backward.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/avg_pool2d_ops.h>
+#include <ATen/ops/avg_pool2d_backward_ops.h>
+#include <ATen/ops/convolution_ops.h>
+#include <ATen/ops/convolution_backward_ops.h>
+#include <ATen/ops/elu_ops.h>
+#include <ATen/ops/max_pool2d_with_indices_ops.h>
+#include <ATen/ops/max_pool2d_with_indices_backward_ops.h>
+#include <ATen/ops/native_batch_norm_ops.h>
+#include <ATen/ops/native_batch_norm_backward_ops.h>
 
 #include <chrono>
 #include <cstring>
@@ -283,21 +281,22 @@ static Tensor turned(const Tensor& filter, const cudnnConvolutionStruct& conv) {
 }
 
 static Tensor forward(const cudnnConvolutionStruct& conv, const Tensor& x, const Tensor& w) {
-    return at::convolution(x, turned(w, conv), {}, conv.stride, conv.padding, conv.dilation, false,
-                           {0, 0}, conv.groups);
+    return ops::convolution::call(x, turned(w, conv), {}, symbolic(conv.stride),
+                                  symbolic(conv.padding), symbolic(conv.dilation), false,
+                                  symbolic({0, 0}), conv.groups);
 }
 
 // Of x, or of the filter; the other one is needed, this one's sizes only.
 static Tensor backward(const cudnnConvolutionStruct& conv, const Tensor& dy, const Tensor& x,
                        const Tensor& w, bool of_x) {
-    auto [dx, dw, db] = at::convolution_backward(dy, x, turned(w, conv), {}, conv.stride,
-                                                 conv.padding, conv.dilation, false, {0, 0},
-                                                 conv.groups, {of_x, !of_x, false});
+    auto [dx, dw, db] = ops::convolution_backward::call(
+        dy, x, turned(w, conv), {}, symbolic(conv.stride), symbolic(conv.padding),
+        symbolic(conv.dilation), false, symbolic({0, 0}), conv.groups, {of_x, !of_x, false});
     return of_x ? dx : turned(dw, conv);
 }
 
 static Tensor sized(const cudnnTensorStruct* as) {
-    return at::zeros(as->sizes, at::TensorOptions(as->type == at::kDouble ? at::kDouble : at::kFloat));
+    return zeros(as->sizes, as->type == at::kDouble ? at::kDouble : at::kFloat);
 }
 
 cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void* alpha,
@@ -434,7 +433,7 @@ static Tensor activate(const cudnnActivationStruct& how, const Tensor& x) {
         case CUDNN_ACTIVATION_RELU: return x.relu();
         case CUDNN_ACTIVATION_TANH: return x.tanh();
         case CUDNN_ACTIVATION_CLIPPED_RELU: return x.clamp(0, how.coef);
-        case CUDNN_ACTIVATION_ELU: return at::elu(x, how.coef);
+        case CUDNN_ACTIVATION_ELU: return ops::elu::call(x, how.coef, 1, 1);
         case CUDNN_ACTIVATION_SWISH: return x * x.sigmoid();
         default: return x;
     }
@@ -539,6 +538,16 @@ cudnnStatus_t cudnnGetPooling2dForwardOutputDim(cudnnPoolingDescriptor_t pool,
     return CUDNN_STATUS_SUCCESS;
 }
 
+// The largest of each window, and where they are.
+static std::tuple<Tensor, Tensor> largest(const Tensor& x, const cudnnPoolingStruct& pool) {
+    return ops::max_pool2d_with_indices::call(x, pool.window, pool.stride, pool.padding, {1, 1}, false);
+}
+
+static Tensor means(const Tensor& x, const cudnnPoolingStruct& pool) {
+    return ops::avg_pool2d::call(x, pool.window, pool.stride, pool.padding, false,
+                                 counts_padding(pool), {});
+}
+
 cudnnStatus_t cudnnPoolingForward(cudnnHandle_t handle, cudnnPoolingDescriptor_t pool,
                                   const void* alpha, cudnnTensorDescriptor_t x_as, const void* x,
                                   const void* beta, cudnnTensorDescriptor_t y_as, void* y) {
@@ -548,10 +557,7 @@ cudnnStatus_t cudnnPoolingForward(cudnnHandle_t handle, cudnnPoolingDescriptor_t
     double a = scalar(x_as, alpha), b = scalar(x_as, beta);
     return run(handle, [=, pool = *pool, x_as = *x_as, y_as = *y_as] {
         Tensor values = read(&x_as, x);
-        Tensor out = is_max(pool) ? std::get<0>(at::max_pool2d_with_indices(
-                                        values, pool.window, pool.stride, pool.padding))
-                                  : at::avg_pool2d(values, pool.window, pool.stride, pool.padding,
-                                                   false, counts_padding(pool));
+        Tensor out = is_max(pool) ? std::get<0>(largest(values, pool)) : means(values, pool);
         blend(known(&y_as, y), out, a, b);
     });
 }
@@ -570,13 +576,12 @@ cudnnStatus_t cudnnPoolingBackward(cudnnHandle_t handle, cudnnPoolingDescriptor_
     return run(handle, [=, pool = *pool, x_as = *x_as, dy_as = *dy_as, dx_as = *dx_as] {
         Tensor values = read(&x_as, x), above = read(&dy_as, dy), gradient;
         if (is_max(pool)) {
-            Tensor places = std::get<1>(
-                at::max_pool2d_with_indices(values, pool.window, pool.stride, pool.padding));
-            gradient = at::max_pool2d_with_indices_backward(
+            Tensor places = std::get<1>(largest(values, pool));
+            gradient = ops::max_pool2d_with_indices_backward::call(
                 above, values, pool.window, pool.stride, pool.padding, {1, 1}, false, places);
         } else {
-            gradient = at::avg_pool2d_backward(above, values, pool.window, pool.stride,
-                                               pool.padding, false, counts_padding(pool), {});
+            gradient = ops::avg_pool2d_backward::call(above, values, pool.window, pool.stride,
+                                                      pool.padding, false, counts_padding(pool), {});
         }
         blend(known(&dx_as, dx), gradient, a, b);
     });
@@ -649,7 +654,7 @@ cudnnStatus_t cudnnBatchNormalizationForwardTraining(
     REQUIRE(alpha && beta && x && y && scale && bias, BAD_PARAM);
     double a = scalar(x_as, alpha), b = scalar(x_as, beta);
     return run(handle, [=, x_as = *x_as, y_as = *y_as, as = *as] {
-        auto [out, mean, inverse] = at::native_batch_norm(
+        auto [out, mean, inverse] = ops::native_batch_norm::call(
             read(&x_as, x), of_channels(as, scale), of_channels(as, bias),
             of_channels(as, running_mean), of_channels(as, running_variance), true, factor, epsilon);
         blend(known(&y_as, y), out, a, b);
@@ -667,7 +672,7 @@ cudnnStatus_t cudnnBatchNormalizationForwardInference(
     REQUIRE(alpha && beta && x && y && scale && bias && mean && variance, BAD_PARAM);
     double a = scalar(x_as, alpha), b = scalar(x_as, beta);
     return run(handle, [=, x_as = *x_as, y_as = *y_as, as = *as] {
-        Tensor out = std::get<0>(at::native_batch_norm(
+        Tensor out = std::get<0>(ops::native_batch_norm::call(
             read(&x_as, x), of_channels(as, scale), of_channels(as, bias), of_channels(as, mean),
             of_channels(as, variance), false, 0, epsilon));
         blend(known(&y_as, y), out, a, b);
@@ -692,8 +697,8 @@ cudnnStatus_t cudnnBatchNormalizationBackward(
         Tensor mean = of_channels(as, saved_mean), inverse = of_channels(as, saved_inv_variance);
         if (!saved_mean)
             std::tie(std::ignore, mean, inverse) =
-                at::native_batch_norm(values, gamma, {}, {}, {}, true, 0, epsilon);
-        auto [gradient, dgamma, dbeta] = at::native_batch_norm_backward(
+                ops::native_batch_norm::call(values, gamma, {}, {}, {}, true, 0, epsilon);
+        auto [gradient, dgamma, dbeta] = ops::native_batch_norm_backward::call(
             read(&dy_as, dy), values, gamma, {}, {}, mean, inverse, true, epsilon, {true, true, true});
         blend(known(&dx_as, dx), gradient, a, b);
         blend(of_channels(as, dscale), dgamma, a_param, b_param);

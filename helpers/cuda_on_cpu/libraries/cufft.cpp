@@ -1,9 +1,10 @@
 // cuFFT over PyTorch's operators: what a plan says becomes the sizes and strides of tensors.
 #include "../include/cufft.h"
 
-#include <ATen/ops/_fft_c2c.h>
-#include <ATen/ops/_fft_c2r.h>
-#include <ATen/ops/_fft_r2c.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_fft_c2c_ops.h>
+#include <ATen/ops/_fft_c2r_ops.h>
+#include <ATen/ops/_fft_r2c_ops.h>
 
 #include <map>
 #include <mutex>
@@ -85,9 +86,9 @@ cufftResult run(cufftHandle handle, cufftType type, void* in, void* out, int dir
         Sizes dims(plan.n.size());
         for (std::size_t d = 0; d < dims.size(); d++) dims[d] = d + 1;
         from = from.contiguous();
-        if (to_half) to.copy_(at::_fft_r2c(from, dims, 0, true));
-        else if (from_half) to.copy_(at::_fft_c2r(from, dims, 0, plan.n.back()));
-        else to.copy_(at::_fft_c2c(from, dims, 0, direction == CUFFT_FORWARD));
+        if (to_half) to.copy_(ops::_fft_r2c::call(from, dims, 0, true));
+        else if (from_half) to.copy_(ops::_fft_c2r::call(from, dims, 0, plan.n.back()));
+        else to.copy_(ops::_fft_c2c::call(from, symbolic(dims), 0, direction == CUFFT_FORWARD));
     };
     return do_in_stream(plan->stream, work) ? CUFFT_SUCCESS : CUFFT_EXEC_FAILED;
 }

@@ -1,8 +1,8 @@
 // cuRAND's generators. On a GPU many threads share the work, and the numbers come in their order:
 // thread t's are those of curand_init(seed, t, 0), as include/curand_kernel.h has them.
-#include <ATen/ops/_sobol_engine_initialize_state.h>
-#include <ATen/ops/special_ndtri.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_sobol_engine_initialize_state_ops.h>
+#include <ATen/ops/special_ndtri_ops.h>
 
 #include <vector>
 
@@ -140,8 +140,8 @@ struct Sobol : curandGenerator_st {
     bool can_make_normals(u64 n) const override { return can_make(n); }
     void words(unsigned* out, u64 n) override {
         if (!directions.defined() || directions.size(0) != dimensions) {
-            directions = at::zeros({dimensions, 30}, at::TensorOptions(at::kLong));
-            at::_sobol_engine_initialize_state_(directions, dimensions);
+            directions = zeros({dimensions, 30}, at::kLong);
+            ops::_sobol_engine_initialize_state_::call(directions, dimensions);
         }
         u64 points = n / dimensions;
         for (std::int64_t d = 0; d < dimensions; d++) {
@@ -165,7 +165,7 @@ struct Sobol : curandGenerator_st {
         uniform(out, n);
         for (u64 i = 0; i < n; i++) out[i] -= 0x1p-33;
         at::Tensor all = tensor(out, {std::int64_t(n)}, {1}, at::kDouble);
-        all.copy_(at::special_ndtri(all));
+        all.copy_(ops::special_ndtri::call(all));
     }
     void normal(float* out, u64 n) override {
         std::vector<double> x(n);
