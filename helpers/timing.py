@@ -19,6 +19,7 @@ import contextlib
 import math
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -119,7 +120,8 @@ def capture(fn: Callable[[], Any]) -> Callable[[], None]:
     """Capture a call of `fn` as a CUDA graph, after three to warm up; return what replays it.
 
     Without a GPU there are no graphs, and `fn` itself is returned. RuntimeError, of PyTorch, for
-    what a graph cannot hold: a wait for the GPU, memory that is allocated outside PyTorch.
+    what a graph cannot hold: a wait for the GPU, memory that is allocated outside PyTorch. And for
+    a graph that holds nothing, because all is launched in other streams than the current one.
     """
     if BACKEND == "cpu":
         return fn
@@ -130,8 +132,16 @@ def capture(fn: Callable[[], Any]) -> Callable[[], None]:
             fn()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with called_kernels() as kernels, torch.cuda.graph(graph):
-        fn()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "The CUDA Graph is empty")
+        try:
+            with called_kernels() as kernels, torch.cuda.graph(graph):
+                fn()
+        except UserWarning:
+            raise RuntimeError(
+                "the graph is empty: expected launches in at::cuda::getCurrentCUDAStream(), but "
+                "fn launches in other streams (<<<grid, block>>> is the default one), if at all"
+            ) from None
 
     def replay():
         graph.replay()

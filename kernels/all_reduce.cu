@@ -74,9 +74,10 @@ static __device__ P load(const T* inp, int64_t i, int64_t n, bool aligned) {
 
 template <typename P, typename T>
 static __device__ void store(T* out, int64_t i, int64_t n, bool aligned, P pack) {
-    if (aligned && i + P::WIDTH <= n) *reinterpret_cast<P*>(out + i) = pack;
+    using Words = std::conditional_t<sizeof(P) == 16, uint4, uint2>;
+    if (aligned && i + P::WIDTH <= n)  // streamed: nobody here reads it, L2 is for slots
+        __stcs(reinterpret_cast<Words*>(out + i), reinterpret_cast<Words&>(pack));
     else
-#pragma unroll 1  // unrolled, nvcc splits the store above to share code with these
         for (int k = 0; k < P::WIDTH; k++)
             if (i + k < n) out[i + k] = pack.at[k];
 }

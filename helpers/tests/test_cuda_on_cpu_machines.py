@@ -1,5 +1,6 @@
 """The CPU backend on other machines (aarch64 under qemu), its build, and its speed."""
 
+import shutil
 import subprocess
 import threading
 import time
@@ -8,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from helpers.cuda_on_cpu import INCLUDE, RUNTIME, Cache, translate
+from helpers.cuda_on_cpu import INCLUDE, RUNTIME, Cache, CpuBackend, translate
+from helpers.cuda_on_cpu.build import _gold
 from helpers.tests.cuda_driver import PRELUDE, compile_string, need
 
 PROGRAM = r"""
@@ -146,3 +148,13 @@ def test_speed(tmp_path, name, steps, at_least):
         library.run(name, np.zeros(1, np.int32))
         seconds.append(time.process_time() - begun)
     assert steps * 256 / min(seconds) > at_least
+
+
+@pytest.mark.skipif(not shutil.which("ld.gold"), reason="needs gold")
+def test_a_gold_that_does_not_link_is_left_alone(tmp_path):
+    compiler, cache = need("g++"), Cache(tmp_path / "builds")
+    assert _gold(CpuBackend(compiler, cache)) == ["-fuse-ld=gold"]
+    broken = tmp_path / "ld.gold"  # -B: the compiler looks there first
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    assert _gold(CpuBackend(f"{compiler} -B{tmp_path}/", cache)) == []

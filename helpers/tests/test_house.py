@@ -38,7 +38,8 @@ def state():
 for module in {modules!r}:
     before = state()
     importlib.import_module(module)
-    changed = [what for what, was in before.items() if state()[what] != was]
+    after = state()
+    changed = [(what, before[what], after[what]) for what in after if after[what] != before[what]]
     assert not changed, (module, changed)
     assert "torch.utils.cpp_extension" not in sys.modules, module
 """

@@ -12,7 +12,7 @@ from helpers import recorded, timing
 from helpers.base.called_kernels import called_kernels
 from helpers.base.tables import Table
 from helpers.compiler import compile_cuda
-from helpers.device import DEVICE
+from helpers.device import BACKEND, DEVICE
 from helpers.recorded import Record
 from helpers.timing import Comparison, capture, compare, time_cuda
 
@@ -361,7 +361,8 @@ def test_a_graph_does_the_work_again_and_names_its_kernels():
             if (threadIdx.x < n) x[threadIdx.x] += 1;
         }
         void add_one(torch::Tensor x) {
-            add_one_kernel<<<1, 32>>>(x.data_ptr<float>(), x.numel());
+            auto stream = at::cuda::getCurrentCUDAStream();
+            add_one_kernel<<<1, 32, 0, stream>>>(x.data_ptr<float>(), x.numel());
         }
         """).add_one
     counts = torch.zeros(7, device=DEVICE)
@@ -372,6 +373,17 @@ def test_a_graph_does_the_work_again_and_names_its_kernels():
         replay()
     assert torch.equal(counts, before + 2)
     assert called == add_one.kernel_versions
+
+
+@pytest.mark.skipif(BACKEND == "cpu", reason="there are no graphs")
+def test_a_graph_of_nothing_is_an_error():
+    fill = compile_cuda("""
+        __global__ void fill_kernel(float* x) { *x = 1; }
+        void fill(torch::Tensor x) { fill_kernel<<<1, 1>>>(x.data_ptr<float>()); }
+        """).fill
+    x = torch.zeros(1, device=DEVICE)
+    with pytest.raises(RuntimeError, match="graph is empty: expected launches in .*Stream"):
+        capture(lambda: fill(x))
 
 
 def test_memory_that_a_graph_writes_stays_its_own():
