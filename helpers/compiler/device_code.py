@@ -86,7 +86,8 @@ def sass_lines(src: str | Path, arch: str | None = None) -> dict[str, list[tuple
     """
     cubin = compiled(src, arch, "-cubin")
     label = src.name if isinstance(src, Path) else "cell"
-    printed = _printed(str(tools.nvdisasm()), "-c", "-gi", str(cubin))
+    # -ndf: no analysis of the branch stack, a third of the time, which changes no line here
+    printed = _printed(str(tools.nvdisasm()), "-c", "-gi", "-ndf", str(cubin))
     kernels: dict[str, list[tuple[int, str]]] = {}
     instructions, line, is_first = [], 0, True
     for text in printed.splitlines():
