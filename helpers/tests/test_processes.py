@@ -301,7 +301,7 @@ def test_no_process_outlives_its_script_nor_its_files(tmp_path):
     assert done.returncode == -signal.SIGKILL, done.stderr
     sums, pids = done.stdout.splitlines()
     assert sums == "[3.0, 1.0]"
-    assert len(pids.split()) == 5 and gone(map(int, pids.split()))
+    assert len(pids.split()) == 5 and gone([int(pid) for pid in pids.split()])
     assert os.listdir(tmp_path) == ["teams.py"]
 
 
