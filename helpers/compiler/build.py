@@ -545,7 +545,7 @@ def _call_load_inline(library: str, build: Build, directory: Path):
             linked = arguments.get("extra_ldflags", [])
             arguments["extra_ldflags"] = [str(_tensor_object(build.backend)), *linked]
         linked = arguments.get("extra_ldflags", [])
-        arguments["extra_ldflags"] = [*linked, *tools.standard_library()]
+        arguments["extra_ldflags"] = [*linked, *cuda_on_cpu.standard_library()]
         try:
             module = load_inline(
                 library,

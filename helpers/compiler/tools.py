@@ -192,17 +192,6 @@ def library(name: str) -> tuple[Path, Path | None]:
     raise ToolMissing(sentence, _pip(package.format(major)))
 
 
-def standard_library() -> list[str]:
-    """Return the libstdc++ that this process has loaded, for the linker; none on a Mac.
-
-    Some compilers have a static one only. A process with two of them dies where a string prints a
-    number, since each counts the parts of a locale for itself.
-    """
-    maps = Path("/proc/self/maps")
-    loaded = re.findall(r"/.*libstdc\+\+\.so.*", maps.read_text()) if maps.exists() else []
-    return loaded[:1]
-
-
 def _glob(home: Path, pattern: str):
     return home.glob(pattern) if pattern else [home]
 

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -195,6 +196,7 @@ class CpuBackend:
         """Compile `mains` to a library, once for their content, the compiler and the options."""
         command = [*shlex.split(self.compiler), "-O2", "-g1", "-std=c++17", "-fPIC"]
         command += ["-pthread", "-fvisibility=hidden", *options]
+        linked = [*linked, *standard_library()]
         content = [path.read_text() for path in sorted(sources)]
         key = digest(repr((command, linked, version, platform.machine())), *content)
         directory, file = f"{name}_{key}", name + _SUFFIX
@@ -218,6 +220,17 @@ class CpuBackend:
 
         announce = f"Building {file} of the CPU backend, once on this machine"
         return self.cache.get(directory, make, announce) / file
+
+
+def standard_library() -> list[str]:
+    """Return the libstdc++ that this process has loaded, for the linker; none on a Mac.
+
+    Some compilers have a static one only. A process with two of them dies where a string prints a
+    number, since each counts the parts of a locale for itself.
+    """
+    maps = Path("/proc/self/maps")
+    loaded = re.findall(r"/.*libstdc\+\+\.so.*", maps.read_text()) if maps.exists() else []
+    return loaded[:1]
 
 
 # Every access is told once, as a whole, and by its line.

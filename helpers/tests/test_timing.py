@@ -357,6 +357,7 @@ def test_html_takes_the_themes_colours_and_escapes():
 
 def test_a_graph_does_the_work_again_and_names_its_kernels():
     add_one = compile_cuda("""
+        #include <c10/cuda/CUDAStream.h>
         __global__ void add_one_kernel(float* x, int n) {
             if (threadIdx.x < n) x[threadIdx.x] += 1;
         }
