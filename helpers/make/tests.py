@@ -3,7 +3,7 @@
 A test that crashes its process spoils only its own part. As many parts run at once as there are
 cores, up to MOST_AT_ONCE, each on cores of its own: PyTorch and the CPU backend start a thread for
 each core that they may use. What takes longest comes first: LONGEST, notebooks, then the largest
-files. Parts that mostly wait, WAITING, run one after another beside the others, on all cores.
+files.
 A line for each part counts up: parts done of all, seconds since the start. The last line is the sum
 of all parts.
 """
@@ -39,12 +39,6 @@ LONGEST = (  # more than a minute each, on 2 cores
     "notebooks/17b_faster_and_faster.ipynb",
     "notebooks/17c_training_step.ipynb",
     "kernels/tests/test_mnist_program.py",
-)
-WAITING = (  # for processes that start, end or hang
-    "helpers/tests/test_processes.py",
-    "helpers/tests/test_make_tests.py",
-    "notebooks/16_multi_gpu.ipynb",
-    "notebooks/16b_data_parallel.ipynb",
 )
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # nbval's, also where nobody looks at a terminal
 ENVIRONMENT = {
@@ -87,11 +81,6 @@ def parts() -> list[list[str]]:
     return [
         [*(NBVAL if path.suffix == ".ipynb" else []), str(path)] for path in dict.fromkeys(paths)
     ]
-
-
-def waits(part: list[str]) -> bool:
-    """Return whether the part is one of WAITING."""
-    return Path(part[-1]) in [ROOT / name for name in WAITING]
 
 
 def shares() -> list[set[int]]:
@@ -152,7 +141,7 @@ def main() -> int:
     prepare("cpu")  # also of what checks need on a machine with a GPU
     begin = time.perf_counter()
     todo = parts()
-    workers, beside = [Worker(share) for share in shares()], Worker(set())
+    workers = [Worker(share) for share in shares()]
     free = SimpleQueue()
     for worker in workers:
         free.put(worker)
@@ -164,11 +153,8 @@ def main() -> int:
         finally:
             free.put(worker)
 
-    with ThreadPoolExecutor(len(workers)) as pool, ThreadPoolExecutor(1) as one:
-        futures = [
-            one.submit(run_part, part, beside) if waits(part) else pool.submit(run, part)
-            for part in todo
-        ]
+    with ThreadPoolExecutor(len(workers)) as pool:
+        futures = [pool.submit(run, part) for part in todo]
         try:
             results = []
             for future in as_completed(futures):
@@ -178,15 +164,14 @@ def main() -> int:
                 if results[-1].failed:
                     print(results[-1].output, flush=True)
         except KeyboardInterrupt:
-            for executor in (pool, one):
-                executor.shutdown(wait=False, cancel_futures=True)
-            for worker in (*workers, beside):
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in workers:
                 worker.interrupt()
             wait([future for future in futures if future.running()], GRACE_S)
             print("stopped", flush=True)
             return 130
         finally:
-            for worker in (*workers, beside):
+            for worker in workers:
                 worker.kill()
     failures = [result for result in results if result.failed]
     if failures:
