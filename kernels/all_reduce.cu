@@ -75,7 +75,7 @@ static __device__ P load(const T* inp, int64_t i, int64_t n, bool aligned) {
 template <typename P, typename T>
 static __device__ void store(T* out, int64_t i, int64_t n, bool aligned, P pack) {
     using Words = std::conditional_t<sizeof(P) == 16, uint4, uint2>;
-    if (aligned && i + P::WIDTH <= n)  // streamed: nobody here reads it, L2 is for slots
+    if (aligned && i + P::WIDTH <= n)  // streamed: L2 is for what is read again
         __stcs(reinterpret_cast<Words*>(out + i), reinterpret_cast<Words&>(pack));
     else
         for (int k = 0; k < P::WIDTH; k++)
