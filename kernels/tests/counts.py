@@ -110,7 +110,7 @@ def by_cpu_backend() -> dict[str, dict[str, int]]:
 
 
 def on_gpu_only(function: str) -> bool:
-    """Return whether the function takes addresses of memory that a GPU here has."""
+    """Return whether the function takes addresses, which are the GPU's where there is one."""
     return BACKEND == "cuda" and function.startswith("all_reduce")
 
 

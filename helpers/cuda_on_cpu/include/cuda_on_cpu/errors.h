@@ -128,7 +128,7 @@ namespace cuda_on_cpu {
 // What a call returns: the fault that ended a kernel, if one did, or else what is given. An error is
 // remembered.
 CUDA_ON_CPU_API cudaError_t result(cudaError_t);
-// Throws std::runtime_error for an error, which is forgotten then. Here and not in a header, because
-// <stdexcept> takes longer to read than most kernels.
+// Throws std::runtime_error for an error, which is forgotten then. Not inline: every string would read
+// <stdexcept>, which takes longer than most kernels.
 CUDA_ON_CPU_API void check(cudaError_t);
 }
