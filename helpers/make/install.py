@@ -62,6 +62,7 @@ def main():
             return
         make_venv()
         install(gpu)
+        compile_modules()
         write_settings()
         STAMP.write_text(key)
     print("Installed into .venv.")
@@ -187,7 +188,7 @@ def install(gpu):
         install_torch_for_cpu(torch)
     say("JupyterLab and the rest of requirements.txt (about 350 MB)")
     # uv takes seconds where pip takes a minute; what pip's configuration names, pip alone finds
-    if not (pip(UV, may_fail=True) and uv("--compile-bytecode", "-r", str(REQUIREMENTS))):
+    if not (pip(UV, may_fail=True) and uv("-r", str(REQUIREMENTS))):
         pip("-r", str(REQUIREMENTS))
 
 
@@ -202,6 +203,14 @@ def install_torch_for_cpu(torch):
     print("The build without CUDA cannot be reached.", flush=True)
     say(f"PyTorch with CUDA {CUDA_MAJOR} instead (about 2.5 GB)")
     pip(torch)
+
+
+def compile_modules():
+    """Compile what is installed to bytecode, on all cores: pip would do it on one."""
+    folder = VENV / f"lib/python{short()}/site-packages"
+    # -x: but for the packages' tests; -qq: nothing is said of templates that are no Python
+    options = ["-qq", "-j", "0", "-x", "/tests/"]
+    subprocess.run([str(PYTHON), "-m", "compileall", *options, str(folder)])
 
 
 def link_libraries():
@@ -222,7 +231,7 @@ def write_settings():
 
 def pip(*arguments, may_fail=False):
     """Run pip in .venv and return whether it worked; stop with its message if it must not fail."""
-    command = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "install"]
+    command = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "--no-compile"]
     command += arguments
     errors = subprocess.PIPE if may_fail else None
     done = subprocess.run(command, stderr=errors)

@@ -34,7 +34,7 @@ def program(tmp_path, monkeypatch):
 
 
 REST = ["-r", str(install.REQUIREMENTS)]
-BY_UV = [[install.UV], ["uv", "--compile-bytecode", *REST]]
+BY_UV = [[install.UV], ["uv", *REST]]
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def test_requirements_are_exact():
 
 
 def wheel(folder, name, version):
-    """Write a package without content."""
+    """Write a package of one empty module."""
     info = f"{name}-{version}.dist-info"
     with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as file:
         file.writestr(
@@ -207,6 +207,7 @@ def wheel(folder, name, version):
             f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any"
         )
         file.writestr(f"{info}/RECORD", "")
+        file.writestr(f"{name}.py", "")
 
 
 @pytest.mark.skipif(install.find_gpu(), reason="the packages here stand for those without CUDA")
@@ -243,6 +244,8 @@ def test_from_nothing_then_again_then_changed(tmp_path, monkeypatch):
     changed = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     assert "Making" not in changed.stdout
     assert installed(tmp_path) == ["ninja==1.0", "torch==2.13.0+cpu"]
+    compiled = (tmp_path / ".venv/lib").glob("python*/site-packages/__pycache__/*.pyc")
+    assert {path.name.split(".")[0] for path in compiled} >= {"ninja", "torch"}
 
     requirements.write_text("torch==2.13.0\nninja==2.0\n")
     failed = subprocess.run([sys.executable, script], capture_output=True, text=True)
