@@ -110,8 +110,8 @@ def by_cpu_backend() -> dict[str, dict[str, int]]:
 
 
 def on_gpu_only(function: str) -> bool:
-    """Return whether the function takes addresses, which are the GPU's where there is one."""
-    return BACKEND == "cuda" and function.startswith("all_reduce")
+    """Return whether the function takes addresses, or a workspace as the GPU there needs it."""
+    return BACKEND == "cuda" and function.startswith(("all_reduce", "mnist_cnn"))
 
 
 def by_nsight_compute() -> dict[str, dict[str, int]]:
