@@ -51,7 +51,7 @@ class Case:
     listed: Sequence[str] = ()  # arguments that it takes in lists: called with lists of one
     scratch: Sequence[str] = ()  # arguments that it writes what it likes into
     vectors: bool = False  # it refuses memory that is aligned to elements only
-    machine: bool = False  # what its arguments hold depends on the machine's multiprocessors
+    machine: bool = False  # its arguments hold addresses, or a workspace as the machine needs it
 
     def values(self, arguments: Arguments) -> list[Any]:
         """Return the arguments as the function takes them: `x[0]`, `x[1]` … as one list."""

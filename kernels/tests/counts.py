@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Collection
 from pathlib import Path
+from types import ModuleType
 from unittest import mock
 
 import torch
@@ -57,7 +58,7 @@ def calls(files: Collection[str] = ()):
     files: stems of kernel files, such as "fft"; none: all of them.
     """
     for path in _paths(files):
-        tests = importlib.import_module(f"kernels.tests.test_{path.stem}")
+        tests = _tests(path)
         for case in tests.CASES:
             small = [s for s in case.sizes if 0 < _elements(s) <= SMALL]
             for size in dict.fromkeys([case.sizes[0], max(small, key=_elements)]):
@@ -75,6 +76,10 @@ def _paths(files: Collection[str]) -> list[Path]:
         names = ", ".join(every)
         raise SystemExit(f"no kernel file {', '.join(sorted(unknown))}; there is {names}")
     return [path for stem, path in every.items() if stem in files or not files]
+
+
+def _tests(path: Path) -> ModuleType:
+    return importlib.import_module(f"kernels.tests.test_{path.stem}")
 
 
 def _elements(size: tuple) -> int:
@@ -110,8 +115,9 @@ def by_cpu_backend() -> dict[str, dict[str, int]]:
 
 
 def on_gpu_only(function: str) -> bool:
-    """Return whether the function takes addresses, or a workspace as the GPU there needs it."""
-    return BACKEND == "cuda" and function.startswith(("all_reduce", "mnist_cnn"))
+    """Return whether its arguments are the GPU's own, which the CPU backend cannot use."""
+    own = {case.function for path in _paths(()) for case in _tests(path).CASES if case.machine}
+    return BACKEND == "cuda" and function in own
 
 
 def by_nsight_compute() -> dict[str, dict[str, int]]:

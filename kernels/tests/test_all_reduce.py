@@ -44,6 +44,7 @@ CASES = [
         [(6, 8), (), (1,), (0,), (3, 5, 7, 11), (70_001,)],
         ragged=[("links", lambda of: links_of(2)), ("links", lambda of: [0, 1])],
         dtypes=TYPES,
+        machine=True,
     ),
     Case(
         "all_reduce_",
@@ -53,6 +54,7 @@ CASES = [
         ragged=[("links", lambda of: links_of(2)), ("links", lambda of: [])],
         writes=("inp",),
         dtypes=TYPES,
+        machine=True,
     ),
     Case(
         "all_reduce_here",
@@ -61,6 +63,7 @@ CASES = [
         [(2, 6, 8), (3, 5, 7), (2, 1000), (8, 3), (2,), (2, 0), (3, 50_001), (8, 45_001)],
         ragged=[*wrong("inp", floats, (3, 5), ()), ("links", lambda of: links_of(1))],
         dtypes=TYPES,
+        machine=True,
     ),
 ]
 
