@@ -217,7 +217,11 @@ def scaled_rank(rank, ranks):
 def test_one_that_dies_ends_the_others(team):
     def worker(rank, ranks):
         if rank == 1:
+            for other in (0, 2):
+                dist.recv(torch.empty(1), other)
+            time.sleep(0.2)  # for the line after the send
             os.kill(os.getpid(), signal.SIGKILL)
+        dist.send(torch.zeros(1), 1)
         recv_forever(rank, ranks)
 
     team.start()
