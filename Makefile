@@ -26,7 +26,7 @@ progress: install  ## show what of the notebooks is solved, and what comes next
 kernels: install  ## write kernels/*.cu from the notebooks
 	@$(PY) -m helpers.make.kernels
 
-results: install  ## write README's picture and tables and kernels/README.md from the records
+results: install  ## write README's tables, kernels/README.md and the figures in prose from the records
 	@$(PY) -m helpers.make.readme
 
 bench: install  ## time kernels/ against PyTorch and libraries, on a GPU (one file: make bench K=softmax)

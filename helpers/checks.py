@@ -22,6 +22,8 @@ _RTOL = {
 }
 
 
+LOOSE = 0.05  # of a typical element: a result scaled by 1.05 would pass
+
 _CHUNK = 2**22  # elements compared at a time: float64 copies of 1e8 would fill small GPUs
 
 
@@ -38,13 +40,15 @@ def check_close(actual, expected, rtol=None, atol=None, name=None):
     NaN never passes.
 
     Shapes must be equal; dtypes too, up to the precision of floats, so a float32 result may be
-    checked against a float64 reference. Prints one line when everything is right.
+    checked against a float64 reference. Prints one line when everything is right: what was allowed
+    (`|x|` is an element of `expected`), and where errors of 5 % and more would pass, that.
     """
     name = name or "out"
+    is_usual = atol is None
     rtol, atol = _compare(actual, expected, rtol, atol, name)
     got, _ = _as_tensor(actual)
     what = "×".join(map(str, got.shape)) + f" {_dtype_name(got)}, all" if got.dim() else "a number,"
-    print(f"{name}: {what} " + (f"within {rtol or atol:g}" if rtol or atol else "equal"))
+    print(f"{name}: {what} {_allowed(rtol, 0 if is_usual else atol)}{_looseness(expected, rtol, atol)}")
 
 
 def check_grad(fn, ref, *inputs, rtol=None, atol=None):
@@ -171,6 +175,22 @@ def _compare(actual, expected, rtol, atol, name):
     if wrong.any():
         raise AssertionError(_difference(got, want, wrong, rtol, atol, name))
     return rtol, atol
+
+
+def _allowed(rtol, atol):
+    """Say which errors pass; without an atol, rtol goes for an element or the root mean square."""
+    if not rtol and not atol:
+        return "equal"
+    parts = [f"{rtol:g} · |x|" if atol else f"{rtol:g}"] * bool(rtol) + [f"{atol:g}"] * bool(atol)
+    return "within " + " + ".join(parts)
+
+
+def _looseness(expected, rtol, atol):
+    """Say how large an error of a typical element passes, if it is large; else nothing."""
+    size = _root_mean_square(_as_tensor(expected)[0])
+    if not 0 < size < math.inf or rtol + atol / size < LOOSE:
+        return ""
+    return f" (loose: {100 * (rtol + atol / size):.0f} % of a typical one)"
 
 
 def _chunks(tensor):

@@ -14,7 +14,7 @@ def predict(name: str, guess: float | None, unit: str) -> Card:
     no positive number.
     """
     if guess is None or guess is ...:
-        return Card(name, "to do", f"your guess in {unit}, before you go on")
+        return Card(name, "to do", f"a guess of yours ({unit}), before you go on")
     if isinstance(guess, bool) or not isinstance(guess, int | float) or not 0 < guess < math.inf:
         raise ValueError(f"{name}: expected a positive number of {unit}, got {guess!r}")
     known = entry(name)
@@ -28,7 +28,7 @@ def predict(name: str, guess: float | None, unit: str) -> Card:
 def reveal(name: str, measured: float, unit: str) -> Card:
     """Show what was measured, with the guess beside it on a scale of powers of ten.
 
-    `measured` is positive and in the same unit as the guess; NaN where nothing is measured or
+    Without a guess it keeps the number to itself. `measured` is positive and in the same unit as the guess; NaN where nothing is measured or
     recorded. ValueError if it is not positive, or the guess was made in another unit.
     """
     if math.isnan(measured):
@@ -37,7 +37,7 @@ def reveal(name: str, measured: float, unit: str) -> Card:
         raise ValueError(f"{name}: expected a positive number of {unit}, measured {measured}")
     known = entry(name)
     if "guess" not in known:
-        return Card(name, "to do", f"measured: {measured:,.4g} {unit}, without a guess of yours")
+        return Card(name, "to do", "guess first, in the cell above that asks; then run this one again")
     if known["unit"] != unit:
         raise ValueError(f"{name}: the guess was made in {known['unit']}, measured in {unit}")
     update(name, measured=float(measured))

@@ -1,4 +1,7 @@
-"""Write README's picture and tables, and kernels/README.md, from the records: `make results`."""
+"""Write what comes from the records: README's picture and tables, kernels/README.md, figures.
+
+`make results` calls it. The figures are those in the prose of notebooks and README: figures.py.
+"""
 
 import json
 import re
@@ -7,7 +10,7 @@ from pathlib import Path
 
 import nbformat
 
-from helpers.make import readme_picture
+from helpers.make import figures, readme_picture
 from helpers.make.install import ROOT
 from helpers.make.kernels import KERNELS, NOTEBOOKS, kernel_sources, notebook_paths
 from helpers.recorded import RECORDS
@@ -185,7 +188,7 @@ def _table(rows: list[list[str]]) -> str:
 
 
 def write() -> None:
-    """Write the picture, README's tables and kernels/README.md."""
+    """Write the picture, README's tables, kernels/README.md and the figures in prose."""
     readme_picture.write()
     for path, text in (
         (README, with_tables(README.read_text())),
@@ -194,6 +197,9 @@ def write() -> None:
         is_current = path.exists() and path.read_text() == text
         print(f"{path.relative_to(ROOT)}: " + ("current" if is_current else "written"))
         path.write_text(text)
+    for path in figures.pages():
+        if figures.fill(path):
+            print(f"{path.relative_to(ROOT)}: figures written; read its claims anew")
 
 
 if __name__ == "__main__":

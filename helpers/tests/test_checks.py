@@ -32,13 +32,18 @@ def test_one_line_says_what_was_compared(capsys):
     check_close(x.half(), x, name="halves")
     check_close(torch.arange(4), torch.arange(4))
     check_close(torch.arange(4), torch.arange(1, 5), atol=1)
+    ones = torch.ones(1000)
+    check_close(ones, ones + 1e-4, atol=1e-3, name="scale")
+    check_close(ones, ones + 0.05, rtol=0, atol=0.1, name="scale")
     check_close(2.0, 2, name="two")
     check_close(np.zeros((0, 2)), np.zeros((0, 2)))
     assert capsys.readouterr().out.splitlines() == [
         "out: 3×5 float32, all within 1e-05",
         "halves: 3×5 float16, all within 0.002",
         "out: 4 int64, all equal",
-        "out: 4 int64, all within 1",
+        "out: 4 int64, all within 1 (loose: 37 % of a typical one)",
+        "scale: 1000 float32, all within 1e-05 · |x| + 0.001",
+        "scale: 1000 float32, all within 0.1 (loose: 10 % of a typical one)",
         "two: a number, within 1e-05",
         "out: 0×2 float64, all within 1e-10",
     ]

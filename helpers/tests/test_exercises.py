@@ -317,8 +317,8 @@ def test_what_a_card_says_is_text():
 
 
 def test_a_prediction_is_kept_and_the_first_guess_counts():
-    assert repr(predict("time", ..., "µs")) == "○ time: your guess in µs, before you go on"
-    assert "without a guess of yours" in repr(reveal("time", 20.0, "µs"))
+    assert repr(predict("time", ..., "µs")) == "○ time: a guess of yours (µs), before you go on"
+    assert "guess first" in repr(shown := reveal("time", 20.0, "µs")) and "20" not in repr(shown)
     predict("time", 50, "µs")
     predict("time", 40, "µs")
     card = reveal("time", 20.0, "µs")
