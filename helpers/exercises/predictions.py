@@ -37,7 +37,9 @@ def reveal(name: str, measured: float, unit: str) -> Card:
         raise ValueError(f"{name}: expected a positive number of {unit}, measured {measured}")
     known = entry(name)
     if "guess" not in known:
-        return Card(name, "to do", "guess first, in the cell above that asks; then run this one again")
+        return Card(
+            name, "to do", "guess first, in the cell above that asks; then run this one again"
+        )
     if known["unit"] != unit:
         raise ValueError(f"{name}: the guess was made in {known['unit']}, measured in {unit}")
     update(name, measured=float(measured))
