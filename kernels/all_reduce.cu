@@ -7,7 +7,8 @@
 // in CUDA graphs; the calls of a rank must follow each other, as NCCL's must.
 // Of n bytes each of p ranks sends (p - 1) * 2 n while that is little: every word with
 // a flag beside it, to everybody, one trip. Beyond that 2 n (p - 1) / p, no more than a
-// ring sends, in two trips: shares to their owners, sums back, in rounds that overlap.
+// ring sends, in rounds that overlap: shares to their owners, sums back, two trips (in
+// the field's words a two-shot); of two ranks, all to the other, one trip (a one-shot).
 // All ranks have to call with the same size and type, which nobody compares. Who waits
 // longer than timeout_s stops with an assertion: nobody waits for ever.
 // Scratch memory: what all_reduce_open takes, up to 51 MB a rank; calls take none.
@@ -37,10 +38,12 @@
 #include <vector>
 using c10::cuda::CUDAGuard, c10::cuda::getCurrentCUDAStream, torch::Tensor;
 
-constexpr int MAX_RANKS = 8, MAX_BLOCKS = 128, BLOCK_SIZE = 512;
-constexpr int64_t ONE_TRIP = 2 << 20;  // bytes that two ranks add up in one trip
-constexpr int SLOTS = 2;               // rounds that a block has room for
+constexpr int MAX_RANKS = 8, MAX_BLOCKS = 256, BLOCK_SIZE = 512;
+constexpr int64_t WORDS_PAIR = 640 << 10;  // up to so many bytes with flags: two ranks,
+constexpr int64_t WORDS = 2 << 20;         // more of them (as if those were two)
+constexpr int SLOTS = 2;                   // rounds that a block has room for
 constexpr int ROUND_PACKS = 8 * BLOCK_SIZE;  // of 16 bytes, all ranks' shares together
+constexpr int PAIR_SLOTS = 4, PAIR_SIZE = 256, PAIR_PACKS = 4;  // threads; packs of each
 
 // First in each rank's memory. An entry a block: none reads what another one writes.
 struct Head {
@@ -131,7 +134,7 @@ static __device__ uint2 wait_line(const ulonglong2* from, unsigned flag, Patienc
 // ended e - 1, for which all have come; they had ended e - 2, and its buffer is free.
 template <typename T>
 __global__ void __launch_bounds__(BLOCK_SIZE, 1)
-all_reduce_one_trip_kernel(T* out, const T* inp, int64_t n, int64_t room,
+all_reduce_words_kernel(T* out, const T* inp, int64_t n, int64_t room,
                            const __grid_constant__ Ranks ranks) {
     using P = Pack<T, 8>;
     int me = ranks.first + blockIdx.y, count = ranks.count;
@@ -285,6 +288,63 @@ all_reduce_two_trips_kernel(T* out, const T* inp, int64_t n, int64_t slots_at,
     if (threadIdx.x == 0) done += rounds;
 }
 
+// Two ranks: each sends all it has, and adds up all of it. When a rank sends k + 1, the
+// other has read what came before k - 2; so four slots, and no word that one is free.
+template <typename T>
+__global__ void __launch_bounds__(PAIR_SIZE, 2)
+all_reduce_pair_kernel(T* out, const T* inp, int64_t n, int64_t slots_at,
+                       const __grid_constant__ Ranks ranks) {
+    using P = Pack<T, 16>;
+    int me = ranks.first + blockIdx.y, other = 1 - me, t = threadIdx.x;
+    inp += blockIdx.y * n, out += blockIdx.y * n;
+    bool inp_aligned = uintptr_t(inp) % 16 == 0, out_aligned = uintptr_t(out) % 16 == 0;
+    Head* mine = reinterpret_cast<Head*>(ranks.memory[me]);
+    Head* theirs = reinterpret_cast<Head*>(ranks.memory[other]);
+    unsigned before = mine->rounds[blockIdx.x];  // rounds of earlier calls
+    int64_t round = PAIR_PACKS * PAIR_SIZE * P::WIDTH, all = (n + round - 1) / round;
+    int rounds = int((all - blockIdx.x + gridDim.x - 1) / gridDim.x);
+    Patience patience{ranks.timeout_ns};
+
+    auto element = [&](int k, int v) {
+        int64_t row = (int64_t(k) * gridDim.x + blockIdx.x) * PAIR_PACKS + v;
+        return (row * PAIR_SIZE + t) * P::WIDTH;
+    };
+    auto slot = [&](int of, int k) {  // in the memory of one, for the other's round k
+        auto* slots = reinterpret_cast<P*>(ranks.memory[of] + slots_at);
+        int64_t number = blockIdx.x * PAIR_SLOTS + (before + k) % PAIR_SLOTS;
+        return slots + number * PAIR_PACKS * PAIR_SIZE + t;
+    };
+    auto send = [&](int k) {
+        P pack[PAIR_PACKS], *to = slot(other, k);
+#pragma unroll
+        for (int v = 0; v < PAIR_PACKS; v++)
+            pack[v] = load<P>(inp, element(k, v), n, inp_aligned);
+#pragma unroll
+        for (int v = 0; v < PAIR_PACKS; v++) to[v * PAIR_SIZE] = pack[v];
+        __syncthreads();  // the whole block has written before the number says so
+        if (t == PAIR_SIZE - 1) tell(&theirs->sent[0][blockIdx.x][me], before + k + 1);
+    };
+    send(0);
+    for (int k = 0; k < rounds; k++) {
+        if (k + 1 < rounds) send(k + 1);  // it travels while k is added up
+        if (t == 0) wait_for(&mine->sent[0][blockIdx.x][other], before + k + 1, patience);
+        __syncthreads();  // now all threads may read what has come
+        P got[PAIR_PACKS], own[PAIR_PACKS], *from = slot(me, k);
+#pragma unroll
+        for (int v = 0; v < PAIR_PACKS; v++) {
+            got[v] = from[v * PAIR_SIZE];
+            own[v] = load<P>(inp, element(k, v), n, inp_aligned);
+        }
+#pragma unroll
+        for (int v = 0; v < PAIR_PACKS; v++) {
+            Sum<T, P> sum;  // a + b has the bits of b + a
+            sum.add(own[v]), sum.add(got[v]);
+            store(out, element(k, v), n, out_aligned, sum.rounded());
+        }
+    }
+    if (t == 0) mine->rounds[blockIdx.x] = before + rounds;
+}
+
 static void check(const char* name, Tensor x) {
     auto type = x.scalar_type();
     bool known = type == torch::kFloat32 || type == torch::kFloat16 ||
@@ -297,15 +357,18 @@ static void check_done(cudaError_t error, const std::string& what) {
     TORCH_CHECK(error == cudaSuccess, what, ": ", cudaGetErrorString(error));
 }
 
-// Lines that one rank may send to another: as many as make one trip the faster way
+// Lines that one rank may send to another: as many as make words the faster way
 static int64_t line_room(int64_t count) {
-    return count == 1 ? 0 : ONE_TRIP * count / (16 * (count - 1) * (count - 1));
+    if (count <= 2) return count == 1 ? 0 : WORDS_PAIR / 8;
+    return WORDS * count / (16 * (count - 1) * (count - 1));
 }
 static int64_t slots_place(int64_t count) {
     return HEAD_BYTES + 2 * count * line_room(count) * 16;
 }
-static int64_t most_blocks(int64_t multiprocessors) {
-    return std::min<int64_t>(MAX_BLOCKS, multiprocessors);
+// All have to be on the GPU at once; two of a pair's blocks fit on a multiprocessor.
+static int64_t most_blocks(int64_t multiprocessors, bool pair) {
+    int64_t most = pair ? MAX_BLOCKS : MAX_BLOCKS / 2;
+    return std::min<int64_t>(most, multiprocessors * (pair ? 2 : 1));
 }
 
 // What a rank tells the others of its memory: a handle, its address, its process, the
@@ -321,7 +384,9 @@ std::vector<int64_t> all_reduce_open(Tensor like, int64_t ranks) {
     int multiprocessors;
     check_done(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount,
                                       like.get_device()), "all_reduce_open");
-    int64_t slots = most_blocks(multiprocessors) * 2 * SLOTS * ROUND_PACKS * 16;
+    int64_t slots = ranks == 2 ? most_blocks(multiprocessors, true) * PAIR_SLOTS *
+                                 PAIR_PACKS * PAIR_SIZE * 16
+                    : most_blocks(multiprocessors, false) * 2 * SLOTS * ROUND_PACKS * 16;
     char* memory;
     check_done(cudaMalloc(&memory, slots_place(ranks) + slots), "all_reduce_open");
     check_done(cudaMemset(memory, 0, slots_place(ranks)), "all_reduce_open");
@@ -413,24 +478,27 @@ static void launch(Tensor out, Tensor inp, int64_t n, int64_t ys,
     for (int r = 0; r < ranks.count; r++)
         ranks.memory[r] = reinterpret_cast<char*>(links[LINKS + 2 * r]);
     int64_t bytes = n * inp.element_size(), lines = (bytes + 7) / 8;
-    bool one_trip = lines <= line_room(ranks.count);
-    int V = ranks.count <= 2 ? 4 : ranks.count <= 4 ? 2 : 1;
-    int64_t round = int64_t(ranks.count) * V * BLOCK_SIZE * 16;
-    int64_t wanted = one_trip ? (lines + BLOCK_SIZE - 1) / BLOCK_SIZE
-                              : (bytes + round - 1) / round;
-    int64_t blocks = std::min(wanted, most_blocks(links[3]) / ys);
+    bool words = lines <= line_room(ranks.count), pair = !words && ranks.count == 2;
+    int V = ranks.count == 1 ? 4 : ranks.count <= 4 ? 2 : 1;
+    int64_t threads = pair ? PAIR_SIZE : BLOCK_SIZE;
+    int64_t round = pair ? PAIR_PACKS * PAIR_SIZE * 16
+                         : int64_t(ranks.count) * V * BLOCK_SIZE * 16;
+    int64_t wanted = words ? (lines + BLOCK_SIZE - 1) / BLOCK_SIZE
+                           : (bytes + round - 1) / round;
+    int64_t blocks = std::min(wanted, most_blocks(links[3], pair) / ys);
     cudaLaunchAttribute together{};  // ranks of one launch: all blocks alive at once
     together.id = cudaLaunchAttributeCooperative, together.val.cooperative = 1;
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(std::max<int64_t>(blocks, 1), ys);
-    config.blockDim = dim3(BLOCK_SIZE), config.stream = getCurrentCUDAStream();
+    config.blockDim = dim3(threads), config.stream = getCurrentCUDAStream();
     config.attrs = &together, config.numAttrs = ys > 1;
     with_type(inp, [&](auto zero) { using T = decltype(zero);
-        auto* kernel = one_trip ? all_reduce_one_trip_kernel<T>
+        auto* kernel = words ? all_reduce_words_kernel<T>
+                       : pair ? all_reduce_pair_kernel<T>
                        : V == 4 ? all_reduce_two_trips_kernel<T, 4>
                        : V == 2 ? all_reduce_two_trips_kernel<T, 2>
                                 : all_reduce_two_trips_kernel<T, 1>;
-        int64_t place = one_trip ? line_room(ranks.count) : slots_place(ranks.count);
+        int64_t place = words ? line_room(ranks.count) : slots_place(ranks.count);
         C10_CUDA_CHECK(cudaLaunchKernelEx(
             &config, kernel, out.data_ptr<T>(),
             static_cast<const T*>(inp.data_ptr<T>()), n, place, ranks));

@@ -16,7 +16,7 @@ from kernels.tests.contract import Case, floats, wrong
 
 FILE = ROOT / "kernels" / "all_reduce.cu"
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
-TWO_TRIPS = ("ONE_TRIP = 2 << 20", "ONE_TRIP = 64")  # nearly always, to be seen at small sizes
+FEW_WORDS = ("640 << 10", "64"), ("2 << 20", "64")  # the ways of large tensors, for small ones
 SET_UP = ("all_reduce_open", "all_reduce_connect", "all_reduce_close")  # no tensors: see below
 
 
@@ -76,12 +76,18 @@ def ordered(x):
     return total.to(x.dtype)
 
 
-@pytest.fixture(scope="module", params=["as it is", "two trips"])
-def file(request):
-    """The file, and one that takes the way of large tensors for small ones."""
+def in_rounds():
+    """Return the file's source, changed to take the ways of large tensors for small ones."""
     source = FILE.read_text()
-    assert TWO_TRIPS[0] in source
-    return compile_cuda(FILE if request.param == "as it is" else source.replace(*TWO_TRIPS))
+    for old, new in FEW_WORDS:
+        assert source.count(old) == 1
+        source = source.replace(old, new)
+    return source
+
+
+@pytest.fixture(scope="module", params=["as it is", "in rounds"])
+def file(request):
+    return compile_cuda(FILE if request.param == "as it is" else in_rounds())
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 5, 8])
@@ -131,19 +137,31 @@ def test_special_values():
         torch.testing.assert_close(row, expected, equal_nan=True, rtol=0, atol=0)
 
 
-def test_two_trips_have_no_fault_either():
-    """On the CPU backend, every access of all ranks checked."""
-    checked = compile_cuda(FILE.read_text().replace(*TWO_TRIPS), check=True)
-    links = open_here(checked, 2)
-    for n in (9, 1001, 20_001):
-        x = torch.randn(2, n, device=DEVICE)
-        assert torch.equal(checked.all_reduce_here(x, links)[0], x[0] + x[1])
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_rounds_have_no_fault_either(ranks):
+    """On the CPU backend, every access of all ranks checked, and a block has many rounds."""
+    few = in_rounds().replace("MAX_BLOCKS = 256", "MAX_BLOCKS = 4")
+    checked = compile_cuda(few, check=True)
+    links = open_here(checked, ranks)
+    for n in (9, 1001, 50_001, 20_001):
+        x = torch.randn(ranks, n, device=DEVICE)
+        assert torch.equal(checked.all_reduce_here(x, links)[0], ordered(x))
     checked.all_reduce_close(x, links)
 
 
 @pytest.mark.skipif(BACKEND == "cuda", reason="a GPU shows such a fault now and then only")
+def test_the_checker_finds_that_a_pair_has_a_slot_too_few():
+    few = in_rounds().replace("MAX_BLOCKS = 256", "MAX_BLOCKS = 4")
+    assert "PAIR_SLOTS = 4" in few
+    checked = compile_cuda(few.replace("PAIR_SLOTS = 4", "PAIR_SLOTS = 3"), check=True)
+    links = open_here(checked, 2)
+    with pytest.raises(RuntimeError, match="nothing orders the blocks"):
+        checked.all_reduce_here(torch.randn(2, 100_001, device=DEVICE), links)
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="a GPU shows such a fault now and then only")
 def test_the_checker_finds_a_number_that_overtakes_its_data():
-    source = FILE.read_text().replace(*TWO_TRIPS)
+    source = in_rounds()
     assert "st.release.sys" in source
     checked = compile_cuda(source.replace("st.release.sys", "st.relaxed.sys"), check=True)
     links = open_here(checked, 2)
@@ -186,9 +204,9 @@ def team():
         yield team
 
 
-@pytest.mark.parametrize("change", [("", ""), TWO_TRIPS], ids=["as it is", "two trips"])
-def test_a_process_a_rank(team, change):
-    source = FILE.read_text().replace(*change)
+@pytest.mark.parametrize("source", [FILE.read_text, in_rounds], ids=["as it is", "in rounds"])
+def test_a_process_a_rank(team, source):
+    source = source()
     compile_cuda(source)
     assert team(_calls, source, [1, 0, 1000, 5, 70_001]) == [[]] * 2
 
