@@ -479,7 +479,7 @@ static void launch(Tensor out, Tensor inp, int64_t n, int64_t ys,
         ranks.memory[r] = reinterpret_cast<char*>(links[LINKS + 2 * r]);
     int64_t bytes = n * inp.element_size(), lines = (bytes + 7) / 8;
     bool words = lines <= line_room(ranks.count), pair = !words && ranks.count == 2;
-    int V = ranks.count == 1 ? 4 : ranks.count <= 4 ? 2 : 1;
+    int V = ranks.count <= 2 ? 4 : ranks.count <= 4 ? 2 : 1;
     int64_t threads = pair ? PAIR_SIZE : BLOCK_SIZE;
     int64_t round = pair ? PAIR_PACKS * PAIR_SIZE * 16
                          : int64_t(ranks.count) * V * BLOCK_SIZE * 16;

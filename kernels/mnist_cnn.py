@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -161,14 +161,18 @@ class MnistCNN:
         self._tracked = {key: count + 1 for key, count in self._tracked.items()}
         return loss
 
-    def average(self) -> None:
+    def average(self, total: Callable[[Tensor], Tensor] | None = None) -> None:
         """Replace parameters and statistics by their mean over the processes of torch.distributed.
 
         After a step that all of them began with the same parameters, this is the step by the mean
-        of their gradients: a step is linear in its gradient. All processes have to call it. It can
-        be captured in a CUDA graph, if NCCL connects them.
+        of their gradients: a step is linear in its gradient. All processes have to call it. `total`
+        returns the sum of a tensor over the processes, as `kernels.all_reduce` does for the GPUs of
+        one machine; torch.distributed's if it is None. It can be captured in a CUDA graph, if NCCL
+        connects the processes.
         """
-        if dist.get_backend() == "nccl":
+        if total is not None:
+            torch.mul(total(self._flat), 1 / dist.get_world_size(), out=self._flat)
+        elif dist.get_backend() == "nccl":
             dist.all_reduce(self._flat, dist.ReduceOp.AVG)
         else:  # gloo knows no mean
             dist.all_reduce(self._flat)

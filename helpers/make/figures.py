@@ -1,4 +1,4 @@
-"""Figures in prose that come from a record, tied to it: checked by a test, filled by `make results`.
+"""Figures in prose that come from a record, tied to it: a test checks, `make results` fills in.
 
 Behind a figure, in a comment that no page shows, stands what it is:
 

@@ -144,24 +144,27 @@ class Team:
         args: tuple = (),
         bytes: int | None = None,
         check: bool = True,
+        calls: int = 1,
     ) -> Comparison:
         """Time candidates on as many GPUs as processes; elsewhere show what was recorded.
 
         Candidates prepare, as those of `time_ms` do. They run once on every machine: with `check`
         all results are compared with the first one's. A row's time is that of the slowest rank.
-        `bytes`: what one call moves, for GB/s.
+        `bytes`: what one call moves, for GB/s. `calls`: as often does a candidate do its work when it
+        is called (a graph, say); a row's time is that of one.
         """
         names = list(candidates)
         if not names:
             raise ValueError("expected at least one candidate, got none")
 
         def measure() -> dict:
-            samples = self(_time_all, dict(candidates), args, check, BUDGET_S)[0]
+            taken = self(_time_all, dict(candidates), args, check, BUDGET_S)[0]
+            samples = [[ms / calls for ms in times] for times in taken.values()]
             method = (
-                f"median of {len(samples[names[0]])} samples on {self.ranks} GPUs, "
-                "the slowest rank's, L2 flushed before each call"
+                f"median of {len(samples[0])} samples on {self.ranks} GPUs, the slowest rank's, "
+                f"L2 flushed before each {'call' if calls == 1 else f'{calls} calls in a row'}"
             )
-            return evaluate(names, list(samples.values()), bytes, None) | {"method": method}
+            return evaluate(names, samples, bytes, None) | {"method": method}
 
         return Comparison(
             self.recorded(key, measure, names, lambda: self._once(candidates, args, check))

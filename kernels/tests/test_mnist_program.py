@@ -135,8 +135,9 @@ def test_predict_against_float64(exact, monkeypatch):
             mine.predict(none)
 
 
+@pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("exact", [True, False])
-def test_average_with_another_process(exact, monkeypatch):
+def test_average_with_another_process(exact, given, monkeypatch):
     images, labels = digits(4)
     mine, other = MnistCNN(2, exact), MnistCNN(2, exact)
     for net, rows in (mine, numbers(0, 1)), (other, numbers(2, 3)):
@@ -146,7 +147,7 @@ def test_average_with_another_process(exact, monkeypatch):
     monkeypatch.setattr(mnist_cnn.dist, "get_backend", lambda: "gloo")
     monkeypatch.setattr(mnist_cnn.dist, "get_world_size", lambda: 2)
     monkeypatch.setattr(mnist_cnn.dist, "all_reduce", lambda flat: flat.add_(other._flat))
-    mine.average()
+    mine.average((lambda flat: flat + other._flat) if given else None)
     assert bits(mine.state_dict()) == bits(wanted)
     again = MnistCNN(2, exact, wanted)  # its workspace is made from the new weights
     losses = [net.step(images, labels, numbers(1, 2), 0.1) for net in (mine, again)]
