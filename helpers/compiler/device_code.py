@@ -59,8 +59,10 @@ def main_loop(
 ) -> Counter[str]:
     """Count the instructions, by their names, of the loop in which a kernel does most FMAs.
 
-    Of loops in each other it is the innermost; empty if no loop has FMAs. `kernel` is needed only
-    for a string of several kernels; the rest is as for `sass`.
+    Of loops in each other it is the innermost; empty if no loop has FMAs. All that stands in the
+    loop counts, also what a jump inside it leaves out in this turn or that; "BRA" says how many
+    jumps there are, the one back to its head among them. `kernel` is needed only for a string of
+    several kernels; the rest is as for `sass`.
     """
     code = [
         (int(address, 16), instruction)

@@ -26,6 +26,7 @@ from helpers.plots.ideas import (
 )
 from helpers.plots.live import LiveTraining
 from helpers.plots.measurements import (
+    plot_bars,
     plot_blocks,
     plot_confusion,
     plot_curves,
@@ -64,6 +65,7 @@ __all__ = [
     "draw_shares",
     "draw_stream",
     "draw_waves",
+    "plot_bars",
     "plot_blocks",
     "plot_confusion",
     "plot_curves",

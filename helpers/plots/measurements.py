@@ -72,10 +72,13 @@ def plot_grid(
     return ax
 
 
-def plot_owners(owners: torch.Tensor, names: Sequence[str]) -> Axes:
+def plot_owners(
+    owners: torch.Tensor, names: Sequence[str], owner: str = "thread", part: str = "element"
+) -> Axes:
     """Show which thread has which element: owners[rule, i] is the number of element i's thread.
 
-    One row a rule, with its name; the number in a cell, and its colour, are the thread's.
+    One row a rule, with its name; the number in a cell, and its colour, are the thread's. `owner`
+    and `part` are what they are called, where blocks own tiles, say.
     """
     if owners.dim() != 2 or not owners.numel() or len(owners) != len(names):
         raise ValueError(
@@ -90,10 +93,10 @@ def plot_owners(owners: torch.Tensor, names: Sequence[str]) -> Axes:
         ax.add_patch(Rectangle((col, row), 1, 1, fc=color, ec="0.7", lw=0.5))
         _label_thread(ax, (col, row), (thread,), True)
     ax.set_yticks(np.arange(rules) + 0.5, names)
-    ax.set(xlabel="element i")
-    ax.set_title("in a cell: the thread that has the element", fontsize=10)
+    ax.set(xlabel=f"{part} i")
+    ax.set_title(f"in a cell: the {owner} that has the {part}", fontsize=10)
     rows = [f"{name} {row.tolist()}" for name, row in zip(names, owners, strict=True)]
-    ax.figure.set_label(f"which thread has which element: {', '.join(rows)}")
+    ax.figure.set_label(f"which {owner} has which {part}: {', '.join(rows)}")
     return ax
 
 
@@ -266,6 +269,50 @@ def plot_timings(comparison: Comparison) -> Axes:
     ax.set_title(comparison.record.machine, fontsize=10)
     bars = ", ".join(f"{r['name']} {m:.4g} {unit}" for r, m in zip(rows, median, strict=True))
     ax.figure.set_label(f"median time of one call on {comparison.record.machine}: {bars}")
+    return ax
+
+
+def plot_bars(
+    values: Mapping[str, float],
+    xlabel: str,
+    caption: str,
+    at_most: Mapping[str, float] | None = None,
+    limits: Mapping[str, float] | None = None,
+) -> Axes:
+    """Draw a bar for each value that is known, from the first downwards; NaN has none.
+
+    `at_most` says how long some of the bars could be, by a model: a notch each. `limits` are lines
+    across all of them, with their names.
+    """
+    at_most, limits = at_most or {}, limits or {}
+    known = {name: value for name, value in values.items() if not math.isnan(value)}
+    _, ax = plt.subplots(figsize=(WIDTH, 0.34 * len(known) + 1.2), layout="constrained")
+    y = dict(zip(known, range(len(known)), strict=True))
+    ax.barh(list(y.values()), list(known.values()), color=COLORS[0])
+    notches = {name: limit for name, limit in at_most.items() if name in known}
+    for name, limit in notches.items():
+        ax.plot([limit, limit], [y[name] - 0.4, y[name] + 0.4], color=INK, lw=2)
+    longest = max([*known.values(), *notches.values(), *limits.values()], default=1)
+    beside = {"textcoords": "offset points", "va": "center", "fontsize": 9}
+    for name, value in known.items():
+        is_inside = value > longest / 8
+        end = value if is_inside else max(value, notches.get(name, 0))
+        place = {"xytext": (-5, 0), "ha": "right", "color": "white"} if is_inside else {}
+        text = _said(float(f"{value:.3g}"))
+        ax.annotate(text, (end, y[name]), **({"xytext": (5, 0)} | place | beside))
+    for name, limit in limits.items():
+        ax.axvline(limit, color=INK, ls=":", lw=1)
+        ax.annotate(name, (limit, -0.75), xytext=(-4, 0), ha="right", **beside)
+    ax.set_yticks(list(y.values()), list(known))
+    ax.set(xlabel=xlabel, ylim=(len(known) - 0.5, -1 if limits else -0.5))
+    ax.set(xlim=(0, 1.1 * longest))
+    ax.set_title(caption, fontsize=10, wrap=True)
+    bars = ", ".join(
+        f"{name} {value:.3g}" + (f" of {notches[name]:.3g}" if name in notches else "")
+        for name, value in known.items()
+    )
+    lines = "".join(f"; {name} {limit:.3g}" for name, limit in limits.items())
+    ax.figure.set_label(f"{xlabel}, {caption}: {bars}{lines}")
     return ax
 
 

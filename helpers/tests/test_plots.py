@@ -1,6 +1,7 @@
 """Plots show the numbers they were given, at the right place, with units and the machine's name."""
 
 import itertools
+import math
 import warnings
 
 import matplotlib
@@ -12,6 +13,7 @@ from matplotlib.patches import Rectangle
 
 from helpers.plots import (
     draw_race,
+    plot_bars,
     plot_blocks,
     plot_confusion,
     plot_curves,
@@ -194,6 +196,25 @@ def test_bars_are_as_long_as_the_times(medians, unit, scale):
     assert ax.texts[0].get_text() == f"{scale * medians[0]:.4g} {unit} · 1.00×"
 
 
+def test_bars_of_values_have_notches_and_lines_where_they_could_end():
+    values = {"naive": 0.5, "unknown": math.nan, "tile": 9.2}
+    ax = plot_bars(values, "TFLOP/s", "some GPU", {"tile": 10.3, "unknown": 1}, {"peak": 60})
+    bars = [p for p in ax.patches if isinstance(p, Rectangle)]
+    assert [bar.get_width() for bar in bars] == [0.5, 9.2] and ax.yaxis_inverted()
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["naive", "tile"]
+    assert [list(line.get_xdata()) for line in ax.lines] == [[10.3, 10.3], [60, 60]]
+    assert {t.get_text() for t in ax.texts} == {"0.5", "9.2", "peak"}
+    assert ax.figure.get_label() == "TFLOP/s, some GPU: naive 0.5, tile 9.2 of 10.3; peak 60"
+    assert not plot_bars({}, "TFLOP/s", "some GPU").patches
+
+
+def test_owners_may_be_blocks_that_have_tiles():
+    ax = plot_owners(torch.tensor([[0, 1]]), ["one each"], "block", "tile")
+    assert ax.get_xlabel() == "tile i"
+    assert ax.get_title() == "in a cell: the block that has the tile"
+    assert ax.figure.get_label() == "which block has which tile: one each [0, 1]"
+
+
 def test_timings_without_a_record_show_the_sentence():
     ax = plot_timings(Comparison(Record(None)))
     assert "Nothing is recorded" in ax.texts[0].get_text() and not ax.patches
@@ -297,6 +318,7 @@ def test_every_picture_can_be_saved(tmp_path):
         plot_owners(torch.tensor([[0, 1]]), ["one each"]).figure,
         plot_roofline({"a": (1, 1)}, 300, 8, "T4").figure,
         plot_timings(comparison(3, 2)).figure,
+        plot_bars({"a": 1, "b": 2}, "TFLOP/s", "T4").figure,
         plot_curves({"a": [(1, 2), (2, 3)]}, "x", "y", "T4").figure,
         plot_blocks([(0, 0.0, 1.0), (0, 1.0, 3.0)], "T4").figure,
         plot_losses({"a": [1, 0.5]}).figure,
