@@ -220,7 +220,7 @@ def test_gradients_of_a_step(count, exact):
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_an_exact_step_is_as_exact_as_float32(count):
-    """No error is ten times that of PyTorch in float32; in the best of some batches, each.
+    """No error is ten times that of PyTorch in float32, or 1e-5; in the best of some batches, each.
 
     In one of them no maximum moves. One product of halves where there should be three, or a low
     part that is lost, is off by hundreds of times PyTorch's error and more.
@@ -238,7 +238,8 @@ def test_an_exact_step_is_as_exact_as_float32(count):
                 best[who, i] = min(error, best.get((who, i), math.inf))
     for i in TRAINED:
         ours, theirs = best["ours", i], best["PyTorch", i]
-        assert ours < 10 * theirs, f"parameters[{i}]: off by {ours:.1e}, PyTorch by {theirs:.1e}"
+        most = min(10 * theirs, 1e-5)
+        assert ours < most, f"parameters[{i}]: off by {ours:.1e}, PyTorch by {theirs:.1e}"
 
 
 @pytest.mark.parametrize("count", COUNTS)
