@@ -60,6 +60,7 @@ def main(names: list[str]) -> int:
         return 1
     set_up()
     torch.backends.cudnn.allow_tf32 = False  # float32 against float32, as matmul has it
+    torch.backends.cudnn.benchmark = True  # from the start: a shape once met keeps what it has
     failed = []
     for op in names or CASES:
         try:

@@ -292,14 +292,15 @@ def _softmax():
         yield _moving(
             f"{name}, 16384 × 32768", bytes, eager, functools.partial(softmax.softmax_forward, x)
         )
-    x, dout = _rand(16384, 32768), _rand(16384, 32768)
-    out = x.softmax(-1)
-    yield _moving(
-        "backward, float32, 16384 × 32768",
-        12 * x.numel(),
-        lambda: torch.ops.aten._softmax_backward_data(dout, out, -1, out.dtype),
-        lambda: softmax.softmax_backward(dout, out),
-    )
+    for name, dtype in TYPES.items():
+        x, dout = (_rand(16384, 32768, dtype=dtype) for _ in range(2))
+        out = x.softmax(-1)
+        yield _moving(
+            f"backward, {name}, 16384 × 32768",
+            3 * x.itemsize * x.numel(),
+            functools.partial(torch.ops.aten._softmax_backward_data, dout, out, -1, dtype),
+            functools.partial(softmax.softmax_backward, dout, out),
+        )
 
 
 @_case
@@ -338,18 +339,27 @@ def _rms_norm():
             functools.partial(F.rms_norm, x, (N,), weight, 1e-5),
             lambda a=(x, weight): norm.rms_norm_forward(*a, 1e-5)[0],
         )
-    x, weight = x.float().requires_grad_(), weight.float()
-    out = F.rms_norm(x, (N,), weight, 1e-5)
-    dout = dout.float()
-    _, rstd = norm.rms_norm_forward(x.detach(), weight, 1e-5)
-    work = _moving(
-        f"backward, float32, {M} × {N}",
-        12 * M * N,
-        lambda: torch.autograd.grad(out, x, dout, retain_graph=True)[0],
-        lambda: norm.rms_norm_backward(dout, x.detach(), weight, rstd)[0],
-    )
-    rivals = {name: fn for name, fn in work.candidates.items() if name != "torch.compile"}
-    yield Work(work.name, rivals, bytes=work.bytes)
+    for name, dtype in TYPES.items():
+        x, dout, weight = _rand(M, N, dtype=dtype), _rand(M, N, dtype=dtype), _rand(N, dtype=dtype)
+        x.requires_grad_(), weight.requires_grad_()
+        out = F.rms_norm(x, (N,), weight, 1e-5)
+        given = dout, x.detach(), weight.detach()
+        _, rstd = norm.rms_norm_forward(*given[1:], 1e-5)
+        work = _moving(
+            f"backward, {name}, {M} × {N}",
+            3 * x.itemsize * M * N,
+            lambda a=(out, (x, weight), dout): torch.autograd.grad(*a, retain_graph=True)[0],
+            lambda a=(*given, rstd): norm.rms_norm_backward(*a)[0],
+        )
+        formula = torch.compile(_rms_norm_gradients)
+        work.candidates["torch.compile"] = lambda f=formula, a=(*given, rstd): f(*a)[0]
+        yield work
+
+
+def _rms_norm_gradients(dout, x, weight, rstd):
+    normed, scaled = x.float() * rstd[:, None], dout.float() * weight.float()
+    dinp = rstd[:, None] * (scaled - normed * (scaled * normed).mean(1, keepdim=True))
+    return dinp.to(x.dtype), (dout.float() * normed).sum(0).to(weight.dtype)
 
 
 @_case
@@ -441,7 +451,8 @@ def _attention():
             heads = 2048 // D
             q, k, v = (_rand(8, heads, 4096, D, dtype=torch.bfloat16) for _ in range(3))
             flops = 4 * 8 * heads * 4096**2 * D // (2 if causal else 1)
-            candidates = {"ours": functools.partial(attention, q, k, v, causal)}
+            free = functools.partial(F.scaled_dot_product_attention, q, k, v, is_causal=causal)
+            candidates = {"ours": functools.partial(attention, q, k, v, causal), "PyTorch": free}
             for name, backend in _sdpa_backends().items():
                 candidates[name] = functools.partial(_sdpa, backend, q, k, v, causal)
             # bfloat16, rounded in another order: too far apart for `compare`
@@ -452,9 +463,10 @@ def _attention():
 
 
 def _sdpa_backends():
+    """What PyTorch chooses from, each by force."""
     from torch.nn.attention import SDPBackend
 
-    return {"PyTorch": SDPBackend.FLASH_ATTENTION, "cuDNN": SDPBackend.CUDNN_ATTENTION}
+    return {"flash": SDPBackend.FLASH_ATTENTION, "cuDNN": SDPBackend.CUDNN_ATTENTION}
 
 
 def _sdpa(backend, q, k, v, causal):
@@ -539,9 +551,15 @@ def _product(name: str, ours: Callable, A: torch.Tensor, B: torch.Tensor, **allo
     is_int = A.dtype == torch.int8
     size = f"{M}³" if M == K == N else f"({M}, {K}) × ({K}, {N})"
     agree = functools.partial(check_close, **(allowed or {"rtol": 1e-4, "atol": 1e-5 * K**0.5}))
+    candidates = {
+        "ours": lambda: ours(A, B),
+        "PyTorch": lambda: torch._int_mm(A, B) if is_int else A @ B,
+    }
+    if is_int and B.is_contiguous():  # cuBLAS is many times as fast by columns
+        candidates["B copied by columns"] = lambda: torch._int_mm(A, B.t().contiguous().t())
     return Work(
         f"{name}, {size}",
-        {"ours": lambda: ours(A, B), "PyTorch": lambda: torch._int_mm(A, B) if is_int else A @ B},
+        candidates,
         flops=2 * M * N * K,
         agree=_equal if is_int else agree,
     )
@@ -570,39 +588,44 @@ def _conv2d_naive():
 
 
 def _conv2d_works(N, C, C_out, side, k, tf32):
-    """The convolution and its gradients; with TF32, of tensors with the channels last."""
-    conv, layout = kernel("conv2d"), torch.channels_last if tf32 else torch.contiguous_format
+    """The convolution and its gradients; with TF32, of tensors with the channels last.
+
+    cuDNN gets the other layout as well.
+    """
+    conv, layouts = kernel("conv2d"), [torch.contiguous_format, torch.channels_last]
+    layout, other = reversed(layouts) if tf32 else layouts
     x, weight, dout = (
         _rand(*shape).contiguous(memory_format=layout)
         for shape in [(N, C, side, side), (C_out, C, k, k), (N, C_out, side, side)]
     )
     weight, dout = weight / (C * k * k) ** 0.5, dout / (N * side * side) ** 0.5
+    turned = [tensor.contiguous(memory_format=other) for tensor in (x, weight, dout)]
     how = [1, 1], [k // 2] * 2, [1, 1], 1, tf32
 
-    def gradient(which):
+    def forward(x, weight, _):
+        return F.conv2d(x, weight, padding=k // 2)
+
+    def gradient(x, weight, dout, which):
         rest = None, [1, 1], [k // 2] * 2, [1, 1], False, [0, 0], 1
         mask = [which == 0, which == 1, False]
         return torch.ops.aten.convolution_backward(dout, x, weight, *rest, mask)[which]
 
     directions = {
-        "forward": (
-            lambda: conv.conv2d_forward(x, weight, x.new_empty(0), *how),
-            lambda: F.conv2d(x, weight, padding=k // 2),
-        ),
+        "forward": (lambda: conv.conv2d_forward(x, weight, x.new_empty(0), *how), forward),
         "gradient of inp": (
             lambda: conv.conv2d_backward_input(dout, weight, side, side, *how),
-            lambda: gradient(0),
+            functools.partial(gradient, which=0),
         ),
         "gradient of weight": (
             lambda: conv.conv2d_backward_weight(dout, x, k, k, *how),
-            lambda: gradient(1),
+            functools.partial(gradient, which=1),
         ),
     }
 
     def switched(function):  # cuDNN's switch and cuBLAS's
         def call():
             product, matmul = torch.backends.cuda.matmul.allow_tf32, torch.backends.cuda.matmul
-            with torch.backends.cudnn.flags(enabled=True, allow_tf32=tf32):
+            with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=tf32):
                 matmul.allow_tf32 = tf32
                 try:
                     return function()
@@ -616,7 +639,11 @@ def _conv2d_works(N, C, C_out, side, k, tf32):
     # cuDNN's sums over all pixels are off by 2e-4, and its TF32 is cut off, not rounded
     agree = functools.partial(check_close, rtol=1e-2 if tf32 else 1e-3)
     for direction, (ours, pytorch) in directions.items():
-        candidates = {"ours": ours, "PyTorch": switched(pytorch)}
+        candidates = {
+            "ours": ours,
+            "PyTorch": switched(functools.partial(pytorch, x, weight, dout)),
+            "NCHW" if tf32 else "NHWC": switched(functools.partial(pytorch, *turned)),
+        }
         what = f"{'TF32' if tf32 else 'float32'}, {direction}, {name}"
         work = _computing(what, flops, torch.float32, candidates, agree=agree)
         work.candidates[PRODUCT] = switched(work.candidates[PRODUCT])
@@ -770,7 +797,7 @@ def _optimizers():
 
 @_case
 def _all_reduce():
-    """Two GPUs; the floor is a copy from the other GPU, which copies from this one meanwhile."""
+    """Two GPUs; the floor is a copy to the other GPU, which copies to this one meanwhile."""
     file, source = kernel("all_reduce"), (ROOT / "kernels" / "all_reduce.cu").read_text()
     if torch.cuda.device_count() < 2:
         there = torch.cuda.device_count()
@@ -804,7 +831,7 @@ def _race_between_gpus(team: Team, source: str, bytes: int, dtype: torch.dtype) 
         "ours": _reduce_ours,
         "PyTorch": _reduce_in_symmetric_memory,
         "NCCL": _reduce_nccl,
-        COPY: _copy_from_the_other,
+        COPY: _copy_to_the_other,
     }
     samples = team(_samples, list(candidates.values()), source, bytes, dtype)[0]
     samples = [[ms / CALLS_IN_A_ROW for ms in times] for times in samples]
@@ -815,7 +842,7 @@ def _race_between_gpus(team: Team, source: str, bytes: int, dtype: torch.dtype) 
 def _samples(rank: int, ranks: int, candidates: list[Callable], *about: Any) -> list[list[float]]:
     """Return those of each candidate, and of the first once more."""
     functions = [_in_a_row(prepare(rank, ranks, *about)) for prepare in candidates]
-    return clock_in_turns([*functions, functions[0]], SECONDS)
+    return clock_in_turns([*functions, functions[0]], SECONDS / 3)
 
 
 def _in_a_row(call: Callable) -> Callable:
@@ -852,12 +879,13 @@ def _reduce_in_symmetric_memory(
     return lambda: torch.ops.symm_mem.two_shot_all_reduce_(x, "sum", name)
 
 
-def _copy_from_the_other(
+def _copy_to_the_other(
     rank: int, ranks: int, source: str, bytes: int, dtype: torch.dtype
 ) -> Callable:
+    """By a kernel that writes into the other's memory: a graph cannot hold such a memcpy."""
     x, memory = _peer_memory(bytes // dtype.itemsize, dtype)
-    there, out = memory.get_buffer(1 - rank, x.shape, dtype), torch.empty_like(x)
-    return lambda: out.copy_(there)
+    there = memory.get_buffer(1 - rank, x.shape, dtype)
+    return lambda: torch.add(x, 0.0, out=there)
 
 
 def _peer_memory(count: int, dtype: torch.dtype) -> tuple[torch.Tensor, Any]:
@@ -878,22 +906,29 @@ def _training_step(count: int, exact: bool) -> Work:
     """Steps in CUDA graphs: exact against PyTorch in float32, halves against its bfloat16."""
     network, lr, rows = kernel("mnist_cnn"), 0.05, torch.arange(count, device="cuda")
     images, labels = _rand(count, 28, 28), torch.randint(10, (count,), device="cuda")
-    net = _digits_net()
-    weights, start = list(net.parameters()), {k: v.clone() for k, v in net.state_dict().items()}
+    net, plain = _digits_net(), _digits_net().to(memory_format=torch.contiguous_format)
+    start = {k: v.clone() for k, v in net.state_dict().items()}
     ours = _in_our_order(start)
     workspace = network.mnist_cnn_prepare(ours, count, exact)
 
     def our_step():
         network.mnist_cnn_step(ours, workspace, images, labels, rows, lr, exact)
 
-    def loss_of(x, y):
-        with torch.autocast("cuda", torch.bfloat16, enabled=not exact):
-            return F.cross_entropy(net(x), y)
+    def stepping(net, compiled=True):
+        weights = list(net.parameters())
 
-    def step(loss_of):
-        grads = torch.autograd.grad(loss_of(images[rows, None], labels[rows]), weights)
-        with torch.no_grad():
-            torch._foreach_add_(weights, grads, alpha=-lr)
+        def loss_of(x, y):
+            with torch.autocast("cuda", torch.bfloat16, enabled=not exact):
+                return F.cross_entropy(net(x), y)
+
+        loss_of = torch.compile(loss_of, dynamic=False) if compiled else loss_of
+
+        def step():
+            grads = torch.autograd.grad(loss_of(images[rows, None], labels[rows]), weights)
+            with torch.no_grad():
+                torch._foreach_add_(weights, grads, alpha=-lr)
+
+        return step
 
     def agree(*_):  # the steps change the weights: both from the same
         before = _in_our_order(start)
@@ -901,7 +936,7 @@ def _training_step(count: int, exact: bool) -> Work:
         for mine, value in zip(ours, before, strict=True):
             mine.copy_(value)
         workspace.copy_(network.mnist_cnn_prepare(ours, count, exact))
-        step(loss_of)
+        eager()
         our_step()
         after = _in_our_order(net.state_dict())
         for i, (old, got, want) in enumerate(zip(before, ours, after, strict=True)):
@@ -909,11 +944,12 @@ def _training_step(count: int, exact: bool) -> Work:
             assert error < (0.05 if exact else 0.5), f"parameter {i}: off by {error:.1e}"
 
     torch.compiler.reset()
-    compiled = torch.compile(loss_of, dynamic=False)
+    eager = stepping(net, compiled=False)
     candidates = {
         "ours": capture(our_step),
-        "PyTorch": capture(lambda: step(loss_of)),
-        "torch.compile": capture(lambda: step(compiled)),
+        "PyTorch": capture(eager),
+        "torch.compile": capture(stepping(net)),
+        "compiled, NCHW": capture(stepping(plain)),
     }
     products = 2 * 784 * 288 + 3 * (196 * 64 * 288 + 3136 * 128 + 1280)  # an image's
     name = f"a step of {count:,} images, {'exact' if exact else 'halves'}"

@@ -54,12 +54,24 @@ def notebook_table(folder: Path = NOTEBOOKS) -> str:
 
 
 def results_table(folder: Path = RECORDS) -> str:
-    """Return a row for each benched kernel file: what gains most on its strongest rival."""
+    """Return two rows for each benched kernel file: what gains most and least on its rivals.
+
+    Against the strongest of them; one row for a file with one work.
+    """
     machines: dict[str, list[list[str]]] = {}
     for op, record in _benches(folder):
-        best = max(record["value"], key=lambda work: min(_rivals(work).values()))
-        machines.setdefault(_machine(record), []).append(_row(op, best, "kernels/"))
+        rows = machines.setdefault(_machine(record), [])
+        works = sorted(record["value"], key=_gain)
+        best, worst = works[-1], works[0]
+        rows.append(_row(op, best, "kernels/"))
+        if _gain(worst) < _gain(best):
+            rows.append(["at its worst", *_row(op, worst)[1:]])
     return _by_machine(machines)
+
+
+def _gain(work: dict) -> float:
+    """Return how many times as fast as its strongest rival ours is."""
+    return min(_rivals(work).values())
 
 
 BATCHES = (64, 256, 1024, 4096)
@@ -78,16 +90,22 @@ def step_table(folder: Path = RECORDS) -> str:
     rows = [["images a step", *exact, "PyTorch, any precision", "ours, in halves", ""]]
     for batch, record in zip(BATCHES, records, strict=True):
         ms = {row["name"]: row["median_ms"] for row in record["value"]["rows"]}
-        torch_ms = {name: time for name, time in ms.items() if name.startswith("PyTorch")}
-        in_float = min(time for name, time in torch_ms.items() if "float32" in name)
+        theirs = [name for name in ms if name.startswith("PyTorch")]
+        in_float = [name for name in theirs if "float32" in name]
         row = [str(batch)]
-        for best, ours in (
-            (in_float, ms["ours, exact"]),
-            (min(torch_ms.values()), ms["ours, halves"]),
-        ):
-            row += [_time(best), _time(ours), f"{best / ours:.2f} ×"]
+        for rivals, ours in ((in_float, ms["ours, exact"]), (theirs, ms["ours, halves"])):
+            best = min(rivals, key=lambda name: ms[name])
+            which = f"{_time(ms[best])}, {_variant(best, rivals is theirs)}"
+            row += [which, _time(ours), f"{ms[best] / ours:.2f} ×"]
         rows.append(row)
     return f"{_machine(records[0])}\n\n{_table(rows)}"
+
+
+def _variant(name: str, with_type: bool) -> str:
+    """Return what a candidate of 17c's race is, beside PyTorch: its type, its layout and more."""
+    dtype, *rest = name.removeprefix("PyTorch ").split(", ")
+    layout = rest if "NHWC" in rest else ["NCHW", *rest]
+    return " ".join([dtype, *layout] if with_type else layout)
 
 
 KERNELS_README = """# Kernels
@@ -100,7 +118,9 @@ what networks need is also a PyTorch operator with gradients: `from kernels impo
 L2 flushed before each call, results compared before and after. A rate counts the bytes that must be
 moved, or the FLOPs. The floor is a copy of as many bytes, or cuBLAS's product of as many FLOPs,
 timed in turn with them; from 100 % on a kernel is as fast. What is below 1.00 × is slower than the
-rival. A file without a row has not been timed since it last changed.
+rival. cuDNN has tried its algorithms (`torch.backends.cudnn.benchmark`). Among the others are
+NVIDIA's libraries, the same tensors in another layout, and what PyTorch has but does not take by
+itself. A file without a row has not been timed since it last changed.
 
 {tables}"""
 
@@ -135,10 +155,9 @@ def _row(op: str, work: dict, folder: str = "") -> list[str]:
     is_moving = ours["gbps"] is not None
     rate = f"{ours['gbps']:,.0f} GB/s" if is_moving else f"{ours['tflops']:.1f} TFLOP/s"
     floor = next((row["ratio"] for row in work["rows"] if row["name"] in FLOORS), None)
-    library = [
-        f"{name} {ratio:.2f} ×" for name, ratio in _rivals(work).items() if name in LIBRARIES
-    ]
-    against = [_rivals(work).get(name) for name in ("PyTorch", "torch.compile")]
+    named = ("PyTorch", "torch.compile")  # each has a column, all others share one
+    others = [f"{name} {ratio:.2f} ×" for name, ratio in _rivals(work).items() if name not in named]
+    against = [_rivals(work).get(name) for name in named]
     return [
         f"[{op}]({folder}{op}.cu)",
         work["work"],
@@ -146,7 +165,7 @@ def _row(op: str, work: dict, folder: str = "") -> list[str]:
         rate,
         f"{100 / floor:.0f} %" if floor else "–",
         *(f"{ratio:.2f} ×" if ratio else "–" for ratio in against),
-        ", ".join(library) or "–",
+        ", ".join(others) or "–",
     ]
 
 
@@ -161,7 +180,7 @@ def _rivals(work: dict) -> dict[str, float]:
 
 
 def _by_machine(machines: dict[str, list[list[str]]]) -> str:
-    header = ["kernel", "work", "time", "rate", "of the floor", "PyTorch", "compiled", "library"]
+    header = ["kernel", "work", "time", "rate", "of the floor", "PyTorch", "compiled", "others"]
     parts = [f"{machine}\n\n{_table([header, *rows])}" for machine, rows in machines.items()]
     return "\n".join(parts) or "Nothing is recorded yet.\n"
 

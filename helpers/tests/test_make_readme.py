@@ -62,7 +62,9 @@ def test_the_step_stands_against_the_best_of_pytorch(tmp_path):
         write_record(tmp_path, f"17_fast_{batch}", value)
     machine, _, *table = step_table(tmp_path).splitlines()
     assert machine == "NVIDIA H200 · CUDA 13.0 · torch 2.11.0"
-    assert table[-1] == "| 4096 | 2 ms | 500 µs | 4.00 × | 1 ms | 400 µs | 2.50 × |"
+    assert table[-1] == (
+        "| 4096 | 2 ms, NHWC | 500 µs | 4.00 × | 1 ms, TF32 NHWC | 400 µs | 2.50 × |"
+    )
     assert [line.count("|") for line in table] == 6 * [8]
 
 
@@ -120,6 +122,8 @@ def test_results_by_machine(tmp_path):
     assert lines[10] == (
         "| [sum](kernels/sum.cu) | large | 2 ms | 0 GB/s | 75 % | 1.50 × | 1.25 × | CUB 0.95 × |"
     )
+    assert lines[11] == "| at its worst | small | 500 µs | 0 GB/s | 60 % | 0.80 × | – | – |"
+    assert lines[4].startswith("| [gelu](kernels/gelu.cu) | small |") and not lines[5]
     rows = kernels_readme(tmp_path).splitlines()
     assert "| [sum](sum.cu) | small | 500 µs | 0 GB/s | 60 % | 0.80 × | – | – |" in rows
     assert sum("sum.cu" in row for row in rows) == 2
