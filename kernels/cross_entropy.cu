@@ -1,11 +1,12 @@
 // kernels/cross_entropy.cu
 // SPDX-License-Identifier: MIT
 // Mean cross-entropy of a batch: loss = mean of -log softmax(logits[n])[labels[n]].
-// float32, labels int64, contiguous, N and C below 2^31. A label outside 0 ... C - 1
-// gives NaN, so does an empty batch. Forward reads 4 N C + 8 N bytes, once, and takes
-// 4 N bytes of scratch memory. Backward reads the logits twice, the second time from
-// cache where they stay there; logits that do not start at a multiple of 16 bytes are
-// copied first.
+// float32, labels int64, contiguous, N and C below 2^31. As in PyTorch, a row whose
+// label is -100 (ignore_index) does not count: the mean is over the others, its
+// gradient is 0. Another label outside 0 ... C - 1 gives NaN, so does a batch without a
+// row that counts. Forward reads 4 N C + 16 N bytes and takes 4 N bytes of scratch
+// memory. Backward reads the logits twice, the second time from cache where they stay
+// there; logits that do not start at a multiple of 16 bytes are copied first.
 // Notebook: 07b_softmax. Own code; the maximum and the sum in one pass after Milakov
 // and Gimelshein, "Online normalizer calculation for softmax" (2018).
 //
@@ -24,6 +25,7 @@ using c10::cuda::CUDAGuard, c10::cuda::getCurrentCUDAStream, torch::Tensor;
 
 constexpr int WARP_SIZE = 32;
 constexpr unsigned ALL_LANES = 0xffffffff;
+constexpr int64_t IGNORED = -100;  // the label of a row that does not count
 
 // exp to 1e-7 times 1 + |x|
 static __device__ float exp_of(float x) { return exp2f(x * 1.44269504f); }
@@ -78,7 +80,6 @@ static __device__ MaxSum max_and_sum(const float* row, int C, MaxSum* warp_value
 #pragma unroll
         for (int f = 0; f < FLIGHT; f++) {
             int j = i + f * blockDim.x;
-            // first: a choice after the load would wait for it
             x[f] = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
             if (j < parts.fours) x[f] = fours[j];
         }
@@ -105,28 +106,50 @@ __global__ void cross_entropy_forward_kernel(float* losses,          // (N)
     if (n < N && threadIdx.x == 0) {
         int64_t label = labels[n];
         bool valid = label >= 0 && label < C;
-        losses[n] = valid ? logf(m.sum) - (row[label] - m.largest) : NAN;
+        losses[n] = valid ? logf(m.sum) - (row[label] - m.largest)
+                          : label == IGNORED ? 0.0f : NAN;
     }
 }
 
-// One block. The order of the sum depends on N alone: twice the same is the same.
-__global__ void cross_entropy_mean_kernel(float* loss, const float* losses, int N) {
-    __shared__ float warp_sums[WARP_SIZE];
-    float sum = 0.0f;
-#pragma unroll 8
-    for (int64_t n = threadIdx.x; n < N; n += blockDim.x) sum += losses[n];
+// The sum over a block, for its thread 0
+static __device__ float block_sum(float sum, float* warp_sums) {
     for (int offset = WARP_SIZE / 2; offset > 0; offset /= 2)
         sum += __shfl_xor_sync(ALL_LANES, sum, offset);
     if (threadIdx.x % WARP_SIZE == 0) warp_sums[threadIdx.x / WARP_SIZE] = sum;
     __syncthreads();  // every warp's sum is written before one is read
-    if (threadIdx.x > 0) return;
-    for (int warp = 1; warp < blockDim.x / WARP_SIZE; warp++) sum += warp_sums[warp];
-    *loss = sum / N;
+    for (int w = 1; threadIdx.x == 0 && w < blockDim.x / WARP_SIZE; w++)
+        sum += warp_sums[w];
+    return sum;
 }
 
-// dlogits = (softmax - one-hot label) * dloss / N; threads as in forward
+// One block. The order of the sum depends on N alone: twice the same is the same.
+__global__ void cross_entropy_mean_kernel(float* loss, const float* losses,
+                                          const int64_t* labels, int N) {
+    __shared__ float warp_sums[2][WARP_SIZE];
+    float sum = 0.0f;
+    int count = 0;
+#pragma unroll 8
+    for (int64_t n = threadIdx.x; n < N; n += blockDim.x)
+        sum += losses[n], count += labels[n] != IGNORED;
+    sum = block_sum(sum, warp_sums[0]);
+    float rows = block_sum(count, warp_sums[1]);
+    if (threadIdx.x == 0) *loss = sum / rows;
+}
+
+// One block: dloss / the number of rows that count
+__global__ void cross_entropy_scale_kernel(float* scale, const float* dloss,
+                                           const int64_t* labels, int N) {
+    __shared__ float warp_sums[WARP_SIZE];
+    int count = 0;
+    for (int64_t n = threadIdx.x; n < N; n += blockDim.x)
+        count += labels[n] != IGNORED;
+    float rows = block_sum(count, warp_sums);
+    if (threadIdx.x == 0) *scale = *dloss / rows;
+}
+
+// dlogits = (softmax - one-hot label) * scale; threads as in forward
 __global__ void cross_entropy_backward_kernel(float* dlogits,         // (N, C)
-                                              const float* dloss,     // ()
+                                              const float* scale_at,  // ()
                                               const float* logits,    // (N, C)
                                               const int64_t* labels,  // (N)
                                               int N, int C) {
@@ -138,7 +161,8 @@ __global__ void cross_entropy_backward_kernel(float* dlogits,         // (N, C)
     else C = 0;
     Parts parts(row, C);
     MaxSum m = max_and_sum(row, C, warp_values);
-    float scale = label >= 0 && label < C ? *dloss / N : NAN, per_sum = 1.0f / m.sum;
+    float scale = label >= 0 && label < C ? *scale_at : label == IGNORED ? 0.0f : NAN;
+    float per_sum = 1.0f / m.sum;
     auto gradient = [&](int c, float x) {
         return (exp_of(x - m.largest) * per_sum - (c == label ? 1.0f : 0.0f)) * scale;
     };
@@ -194,7 +218,8 @@ Tensor cross_entropy_forward(Tensor logits, Tensor labels) {
             losses.data_ptr<float>(), logits.data_ptr<float>(),
             labels.data_ptr<int64_t>(), N, C);
     cross_entropy_mean_kernel<<<1, 1024, 0, stream>>>(
-        loss.data_ptr<float>(), losses.data_ptr<float>(), N);
+        loss.data_ptr<float>(), losses.data_ptr<float>(), labels.data_ptr<int64_t>(),
+        N);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return loss;
 }
@@ -208,9 +233,15 @@ Tensor cross_entropy_backward(Tensor dloss, Tensor logits, Tensor labels) {
     if (N == 0) return dlogits;
     // so that 16 bytes of the logits belong to 16 bytes of the gradient
     if (reinterpret_cast<uintptr_t>(logits.data_ptr()) % 16) logits = logits.clone();
+    Tensor scale = torch::empty({}, logits.options());
+    auto stream = getCurrentCUDAStream();
+    cross_entropy_scale_kernel<<<1, 1024, 0, stream>>>(
+        scale.data_ptr<float>(), dloss.data_ptr<float>(), labels.data_ptr<int64_t>(),
+        N);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
     dim3 block = block_for(C, 16, 1024), grid((N + block.y - 1) / block.y);
-    cross_entropy_backward_kernel<<<grid, block, 0, getCurrentCUDAStream()>>>(
-        dlogits.data_ptr<float>(), dloss.data_ptr<float>(), logits.data_ptr<float>(),
+    cross_entropy_backward_kernel<<<grid, block, 0, stream>>>(
+        dlogits.data_ptr<float>(), scale.data_ptr<float>(), logits.data_ptr<float>(),
         labels.data_ptr<int64_t>(), N, C);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return dlogits;

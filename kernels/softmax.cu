@@ -94,7 +94,7 @@ softmax_forward_kernel(T* out, const T* inp, int64_t N, int C) {
         int i = start + threadIdx.x;
 #pragma unroll
         for (int p = 0; p < PACKS; p++, i += blockDim.x) {
-            x[p].fill(-INFINITY);  // first: a choice after the load would wait for it
+            x[p].fill(-INFINITY);  // changes neither the largest nor the sum
             if (i < parts.packs) x[p] = packs[i];
         }
         for (int h = 0; h < HELD; h++) held[h] = float(x[h / WIDTH].at[h % WIDTH]);

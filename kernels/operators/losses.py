@@ -35,6 +35,7 @@ def _(ctx, grad, dloss, logits, labels):
 def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     """Return the mean of -log softmax(logits[n])[target[n]]; logits: (N, C), float32.
 
-    target: (N), int64; a class outside 0 to C - 1 makes the loss NaN.
+    target: (N), int64; as in PyTorch rows with -100 do not count (all of them: NaN). Any other
+    class outside 0 to C - 1 makes the loss NaN.
     """
     return _forward(logits, target)

@@ -12,7 +12,10 @@ from kernels.tests.contract import Case, floats, wrong
 
 
 def labels_of(N, C):
-    return torch.randint(C, (N,), device=DEVICE)
+    """Return labels, of which from the third on every fourth is to be ignored."""
+    labels = torch.randint(C, (N,), device=DEVICE)
+    labels[2::4] = -100
+    return labels
 
 
 def gradient_ref(dloss, logits, labels):
@@ -86,6 +89,21 @@ def test_cross_entropy_turns_a_wrong_label_and_no_rows_into_nan(ce):
     logits, labels = random(0, 10)
     assert ce.cross_entropy_forward(logits, labels).isnan()
     assert ce.cross_entropy_backward(one, logits, labels).shape == (0, 10)
+
+
+def test_cross_entropy_does_not_count_rows_to_be_ignored(ce):
+    """As PyTorch: as if they were not there, their gradient is 0; without others NaN."""
+    logits, labels = random(2000, 10)
+    one, counts = torch.ones((), device=DEVICE), torch.rand(2000, device=DEVICE) < 0.3
+    labels[~counts] = -100
+    loss = ce.cross_entropy_forward(logits, labels)
+    check_close(loss, ce.cross_entropy_forward(logits[counts], labels[counts]))
+    grad = ce.cross_entropy_backward(one, logits, labels)
+    assert grad[~counts].abs().max() == 0
+    check_close(grad[counts], ce.cross_entropy_backward(one, logits[counts], labels[counts]))
+    labels[:] = -100
+    assert ce.cross_entropy_forward(logits, labels).isnan()
+    assert ce.cross_entropy_backward(one, logits, labels).abs().max() == 0
 
 
 def test_cross_entropy_hands_nan_on(ce):
