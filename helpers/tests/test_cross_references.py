@@ -243,6 +243,14 @@ def test_before_and_next_are_the_neighbours():
                 assert number == order[neighbour], f"{path.stem}: {way} is {number}"
 
 
+def test_the_map_stored_in_the_first_notebook_shows_them_all():
+    """It is printed when the notebook runs: run it again when another one has come."""
+    stored = json.loads(NOTEBOOKS[0].read_text())["cells"]
+    shown = [cell["outputs"] for cell in stored if cell["source"] == ["show_progress()"]]
+    text = "".join(shown[0][0]["data"]["text/plain"])
+    assert [path.stem for path in NOTEBOOKS if path.stem not in text] == []
+
+
 def small_course() -> dict[str, Page]:
     first, second = Page(), Page()
     first.add("markdown", "# 01 One\n## 1. Grids\nA grid is cut into blocks.\n## 2. Barriers")
