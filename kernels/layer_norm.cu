@@ -104,7 +104,7 @@ layer_norm_forward_kernel(T* out, float* mean, float* rstd, const T* inp,
     constexpr int PACKS = ELEMENTS / Pack<T>::WIDTH, STEP = WARP_SIZE * Pack<T>::WIDTH;
     __shared__ float sums[2][WARP_SIZE];
     int first = first_column<T>(), left = WHOLE ? INT_MAX : cols - first;
-    float share = 1.0f / cols;  // here, where registers are free
+    float share = 1.0f / cols;  // here, where nothing waits for it
     // kept in L2 longer than what is written, which leaves for memory the sooner
     const T* row = cuda::associate_access_property(
         inp + blockIdx.x * cols + first, cuda::access_property::persisting());
