@@ -460,6 +460,99 @@ FAULTS = {
     if (last) x[threadIdx.x + 512] = y[threadIdx.x] + y[threadIdx.x + 192];  // fault
 """,
     ),
+    "counts_set_to_zero": (
+        1,
+        64,
+        """
+    __shared__ int counts[64];
+    counts[threadIdx.x] = 0;  // fault
+    // fix: __syncthreads();
+    atomicAdd(&counts[threadIdx.x / 2], 1);  // fault
+    __syncthreads();
+    n[threadIdx.x] = counts[threadIdx.x];
+""",
+    ),
+    "counts_read_too_early": (
+        1,
+        64,
+        """
+    __shared__ int counts[64];
+    counts[threadIdx.x] = 0;
+    __syncthreads();
+    atomicAdd(&counts[threadIdx.x / 2], 1);  // fault
+    atomicAdd(&n[255], 1);
+    // fix: __syncthreads();
+    n[threadIdx.x] = counts[threadIdx.x];  // fault
+""",
+    ),
+    "lost_update": (
+        3,
+        32,
+        """
+    __shared__ int counts[32];
+    counts[threadIdx.x] = 0;
+    __syncthreads();
+    atomicAdd(&counts[threadIdx.x / 4], 1);
+    __syncthreads();
+    if (threadIdx.x < 8)
+        n[threadIdx.x] += counts[threadIdx.x];  // fault; fix: atomicAdd(&n[threadIdx.x], 4);
+""",
+    ),
+    "shift_across_blocks": (
+        2,
+        32,
+        """
+    int i = blockIdx.x * 32 + threadIdx.x;
+    float right = i < 63 ? x[i + 1] : 0;  // fault
+    __syncthreads();
+    x[i] = right;  // fault; fix: y[i] = right;
+""",
+    ),
+    "waits_for_an_old_value": (
+        1,
+        64,
+        """
+    volatile int* flag = n;
+    if (threadIdx.x == 0) {
+        x[0] = 4;
+        __threadfence();
+        flag[0] = 1;
+        while (flag[1] == 0) {}
+        y[0] = 5;  // fault
+        __threadfence();
+        flag[0] = 2;
+        while (flag[1] != 2) {}
+    } else if (threadIdx.x == 32) {
+        while (flag[0] == 0) {}
+        flag[1] = 1;
+        for (int i = 0; i < 100; i++) __nanosleep(1);  // fix: while (flag[0] != 2) {}
+        __threadfence();
+        y[1] = y[0];  // fault
+        __threadfence();
+        flag[1] = 2;
+    }
+""",
+    ),
+    "one_waits_all_read": (
+        2,
+        64,
+        """
+    if (blockIdx.x == 0) {
+        if (threadIdx.x == 0) {
+            y[0] = 5;  // fault
+            __threadfence();
+            atomicExch(n, 1);
+        }
+    } else {
+        if (threadIdx.x == 0) {
+            while (atomicAdd(n, 0) == 0) {}
+            __threadfence();
+        }
+        // fix: __syncthreads();
+        y[64 + threadIdx.x] = y[0];  // fault
+    }
+""",
+    ),
     "other_flag": (
         2,
         1,

@@ -59,6 +59,36 @@ def test_a_fault_is_found(cu, name):
     assert len(named) == 2 or len(fault_lines(name)) == 1 or "atomic" in message, message
 
 
+BARRIER = "with no barrier between. Is a __syncthreads() missing between the two?"
+FENCE = "Is a __threadfence() missing, after the first access and before the atomic"
+LEFT_OPEN = "; nothing orders the blocks of a launch."
+REMEDIES = {
+    "scan_in_place": "with no barrier between.",
+    "counts_set_to_zero": BARRIER,
+    "counts_read_too_early": BARRIER,
+    "lost_update": "what others write meanwhile is lost. Does it take an atomic",
+    "shift_across_blocks": LEFT_OPEN,
+    "last_block_without_fence": FENCE,
+    "fence_before_the_write": FENCE,
+    "producer_without_fence": FENCE,
+    "lock_without_release_fence": FENCE,
+    "waits_for_an_old_value": "Does the thread wait for the right value?",
+    "consumer_without_fence": "The thread has seen that this is done, but a __threadfence() is",
+    "fence_of_a_block": "it takes __threadfence().",
+    "all_write_one_fences": "is a __syncthreads() missing, after the first access",
+    "all_fence_no_barrier": "is a __syncthreads() missing, after the first access",
+    "one_waits_all_read": "Thread (0,0,0) has seen that this is done: is a __syncthreads() missing",
+}
+
+
+@pytest.mark.parametrize("name", REMEDIES)
+def test_what_is_missing_is_asked_for(cu, name):
+    with pytest.raises(RuntimeError) as raised:
+        run(cu, name)
+    message, said = str(raised.value), REMEDIES[name]
+    assert message.endswith(said) if said.endswith(".") else said in message
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", [*MENDED, *RIGHT])
 def test_what_is_right_passes(cu, name):

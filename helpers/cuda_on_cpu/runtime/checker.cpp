@@ -61,9 +61,13 @@ void Checker::barrier() {
     if (counting_) counter_.barrier();
 }
 
-void Checker::order(std::uintptr_t address, bool stores) {
+void Checker::order(std::uintptr_t address, How how) {
+    bool loads = how.kind == AccessKind::load, stores = how.kind == AccessKind::store;
+    bool updates = !loads && !stores && how.atomic == AtomicKind::update;
+    Word word{!loads, !stores, !loads && !updates, !stores && !updates};
+    order_.note_word(position.thread, address, word, clocks_);
     order_.note_address(position.thread, address);
-    if (stores) order_.release(position.thread, address);
+    if (word.writes) order_.release(position.thread, address);
 }
 
 // ---------------------------------------------------------------- arrays
@@ -220,7 +224,7 @@ void Checker::look_at(std::uintptr_t address, unsigned bytes, How how, const voi
     if (address % how.alignment) misaligned(address, bytes, how.kind, code);
     settle(true);
     AccessKind kind = how.kind;
-    if (how.orders) order(address, kind != AccessKind::load);
+    if (how.orders) order(address, how);
     Recent& recent = recent_[slot(code)];
     if (recent.code != code || address - recent.begin >= recent.bytes)
         find(recent, address, bytes, kind, code);
@@ -386,6 +390,10 @@ void Checker::fail(const std::string& sentence, const void* code) {
     multiprocessor_.fail_at(Checks::line(code), {}, sentence);
 }
 
+static const char* const ATOMIC_IS_MISSING =
+    " Each reads it, changes it and writes it back, and what others write meanwhile is lost. Does "
+    "it take an atomic, atomicAdd() say?";
+
 static const char* present(AccessKind kind) {
     return kind == AccessKind::load ? "reads " : kind == AccessKind::store ? "writes "
                                                                            : "atomically changes ";
@@ -474,7 +482,7 @@ void Checker::check_filled(const Recent& recent, std::uintptr_t address, unsigne
          recent.code);
 }
 
-void Checker::report_race(const KernelArray& array, std::uintptr_t address, AccessKind kind,
+void Checker::report_race(const KnownArray& array, std::uintptr_t address, AccessKind kind,
                           Mark mine, Mark earlier, bool wrote, bool in_kernel) {
     Quiet quiet;
     std::string what = !wrote ? "read" : earlier.atomic() ? "changed by an atomic" : "written";
@@ -489,13 +497,15 @@ void Checker::report_race(const KernelArray& array, std::uintptr_t address, Acce
     if (wrote && kind == AccessKind::store && mine.site() == earlier.site())
         sentence += " Often it is a missing guard, or an index that is the same for all threads.";
     else
-        sentence += missing_fence(mine, earlier);
+        sentence += remedy(array, address, mine, earlier, wrote);
     multiprocessor_.stop(mine.thread(), checks_->line(mine.site()), sentence);
     if (in_kernel) multiprocessor_.abandon();
 }
 
-// What to say of a race between threads that tell each other by atomics when something is done.
-std::string Checker::missing_fence(Mark mine, Mark earlier) const {
+// A flag, that is an atomic or volatile write which tells of an access, shows what is meant: a fence
+// is asked for only there. Else threads of a block have barriers, and blocks nothing at all.
+std::string Checker::remedy(const KnownArray& array, std::uintptr_t address, Mark mine,
+                            Mark earlier, bool wrote) const {
     bool one_block = earlier.same_block(mine);
     Scope scope = one_block ? Scope::block : Scope::device;
     if (order_.is_done(earlier, mine.thread(), scope, true))
@@ -503,10 +513,46 @@ std::string Checker::missing_fence(Mark mine, Mark earlier) const {
                "that and the access.";
     if (!one_block && order_.is_done(earlier, mine.thread(), Scope::block, true))
         return " A __threadfence_block() orders nothing for other blocks: it takes __threadfence().";
-    if (order_.is_used())
+    int who = one_block ? -1 : order_.who_knows(earlier, scope);
+    if (who >= 0)
+        return " Thread " + multiprocessor_.index_text(unsigned(who)) +
+               " has seen that this is done: is a __syncthreads() missing between that and the "
+               "access?";
+    auto can_tell = [&](std::uintptr_t at, bool is_counter) {
+        if (at == address || (is_counter && (one_block || array.contains(at)))) return false;
+        return one_block || std::none_of(shared_.begin(), shared_.end(), [&](const auto& shared) {
+                   return shared.contains(at);
+               });
+    };
+    switch (order_.telling(earlier, mine.thread(), one_block, can_tell)) {
+    case Telling::unfenced:
         return " Is a __threadfence() missing, after the first access and before the atomic or "
                "volatile write that tells of it?";
-    return "";
+    case Telling::not_waited:
+        return " An atomic or volatile write tells of it, after a fence; but it was looked at "
+               "before that. Does the thread wait for the right value?";
+    case Telling::too_early:
+        return " Another thread of that block tells of it by an atomic or volatile write: is a "
+               "__syncthreads() missing, after the first access and before the fence?";
+    case Telling::nothing:
+        break;
+    }
+    if (one_block) return order_.is_used() ? " Is a __syncthreads() missing between the two?" : "";
+    return is_update(array, address, mine, earlier, wrote) ? ATOMIC_IS_MISSING : "";
+}
+
+// Whether both accesses are of one line that reads an element and writes it back.
+bool Checker::is_update(const KnownArray& array, std::uintptr_t address, Mark mine, Mark earlier,
+                        bool wrote) const {
+    int line = checks_->line(mine.site());
+    if (mine.atomic() || earlier.atomic() || !line || line != checks_->line(earlier.site()))
+        return false;
+    const Shadow& shadow = *array.shadow;
+    Cell cell = shadow.cells()[(address - array.begin) / shadow.cell_bytes()];
+    Mark writer = wrote ? earlier : mine;
+    for (Mark read : {load(cell.read()), load(cell.other_read())})
+        if (read.exists() && read.same_thread(writer)) return true;
+    return false;
 }
 
 void Checker::report_unwritten(const Recent& recent, std::uintptr_t address, Mark mine) {

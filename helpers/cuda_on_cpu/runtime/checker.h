@@ -106,7 +106,7 @@ private:
     const KnownArray* nearest_static_shared(std::uintptr_t address) const;
     bool is_astray(std::uintptr_t address, bool was_in_array) const;
     bool is_guard(std::uintptr_t address, unsigned bytes) const;
-    [[gnu::noinline]] void order(std::uintptr_t address, bool stores);
+    [[gnu::noinline]] void order(std::uintptr_t address, How how);
     static bool in_own_stack(std::uintptr_t address) {  // the next one is farther away
         return address - (std::uintptr_t(__builtin_frame_address(0)) - STACK_BYTES) <
                2 * STACK_BYTES;
@@ -144,10 +144,14 @@ private:
                                                              std::uintptr_t address, unsigned bytes,
                                                              AccessKind kind, const void* code);
     // in_kernel: a thread of the block runs, which ends here. Else only the launch is stopped.
-    [[gnu::cold, gnu::noinline]] void report_race(const KernelArray& array, std::uintptr_t address,
+    [[gnu::cold, gnu::noinline]] void report_race(const KnownArray& array, std::uintptr_t address,
                                                   AccessKind kind, Mark mine, Mark earlier,
                                                   bool wrote, bool in_kernel = true);
-    std::string missing_fence(Mark mine, Mark earlier) const;
+    // What may be missing; empty if nothing can be said.
+    std::string remedy(const KnownArray& array, std::uintptr_t address, Mark mine, Mark earlier,
+                       bool wrote) const;
+    bool is_update(const KnownArray& array, std::uintptr_t address, Mark mine, Mark earlier,
+                   bool wrote) const;
     [[noreturn, gnu::cold, gnu::noinline]] void report_nowhere(std::uintptr_t address,
                                                                AccessKind kind, const void* code);
     [[noreturn, gnu::cold, gnu::noinline]] void report_local_of_another(AccessKind kind,

@@ -61,6 +61,24 @@ Address* Addresses::find(std::uintptr_t at, bool make) {
     return (all_[at] = std::make_unique<Address>()).get();
 }
 
+void Addresses::tell(std::uintptr_t at, const Told& told) {
+    constexpr std::size_t MOST = 64;
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<Told>& all = told_[at];
+    if (all.size() == MOST) all.erase(all.begin());
+    all.push_back(told);
+}
+
+std::vector<Told> Addresses::told_at(std::uintptr_t at, unsigned block) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<Told> found;
+    auto all = told_.find(at);
+    if (all == told_.end()) return found;
+    for (const Told& told : all->second)
+        if (told.block == block) found.push_back(told);
+    return found;
+}
+
 // ---------------------------------------------------------------- the threads of a block
 
 void Order::begin_launch(Addresses& addresses, unsigned threads) {
@@ -72,6 +90,8 @@ void Order::begin_block(unsigned block) {
     block_ = block;
     if (!used_) return;
     used_ = false;
+    looks_.clear();
+    words_left_ = WORDS;
     for (unsigned thread : touched_) thread_[thread] = {}, is_touched_[thread] = false;
     touched_.clear();
     seen_by_any_.clear();
@@ -211,6 +231,38 @@ void Order::pass(unsigned thread, std::uintptr_t at) {
     acquire(thread);
     Thread& own = use(thread);
     merge(own.seen[unsigned(Scope::block)], own.pending);
+}
+
+void Order::note_word(unsigned thread, std::uintptr_t at, Word word, const Clocks& clocks) {
+    if (!words_left_) return;
+    unsigned time = clocks.time(thread);
+    if (word.reads && address_[thread] == at)  // a loop that waits?
+        for (auto look = looks_.rbegin(); look != looks_.rend(); ++look)
+            if (look->thread == thread && look->at == at) {
+                if (look->time == time && look->looks == word.looks) return;
+                break;
+            }
+    words_left_--;
+    if (word.reads) looks_.push_back({at, thread, time, word.looks});
+    if (!word.writes) return;
+    Told told{block_, thread, time, clocks.last_barrier(), {}, {}, word.sets};
+    for (unsigned scope = 0; scope < SCOPES; scope++) {
+        const auto& all = all_ready_[scope];
+        told.all[scope] = all_before_[scope];
+        told.own[scope] = thread < all.size() ? all[thread] : 0;
+        if (thread_.empty()) continue;
+        const Ready& ready = thread_[thread].ready[scope];
+        told.all[scope] = std::max(told.all[scope], ready.before);
+        told.own[scope] =
+            std::max(told.own[scope], unsigned(ready.lanes[thread % Clocks::LANES]));
+    }
+    addresses_->tell(at, told);
+}
+
+int Order::who_knows(Mark access, Scope scope) const {
+    for (const Look& look : looks_)
+        if (is_done(access, look.thread, scope, true)) return int(look.thread);
+    return -1;
 }
 
 bool Order::is_done(Mark access, unsigned thread, Scope scope, bool at_once) const {

@@ -2,6 +2,7 @@
 // done; the thread's next atomic or volatile write releases that at its address. Who reads this
 // address later, by an atomic or volatile, and then passes a fence or barrier, knows it as well.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -52,9 +53,35 @@ private:
     std::vector<std::pair<std::uint32_t, std::pair<Address*, std::uint32_t>>> behind_since_;
 };
 
+// How a thread accesses an address through which it may tell others something. An atomic that only
+// changes a number, such as a counter, neither sets nor looks.
+struct Word {
+    bool writes, reads;
+    bool sets, looks;
+};
+
+// An atomic or volatile write, with a fence before it or without: what errors are explained by.
+struct Told {
+    unsigned block, thread, time;
+    unsigned met;                           // what has an earlier time was over for the block
+    std::array<unsigned, SCOPES> own, all;  // likewise, what a fence had made ready: the thread's
+    bool sets;                              //   own accesses, and those of the whole block
+};
+
+// What the block has been told of an access that races all the same.
+enum class Telling {
+    nothing,
+    too_early,   // by a thread of that block that had met with no barrier after the access
+    unfenced,    // or, in the same time, before it
+    not_waited,  // properly, but whoever looked did so before
+};
+
 // The addresses of a launch. As long as no thread has passed a fence, there are none.
 class Addresses {
 public:
+    void tell(std::uintptr_t at, const Told& told);
+    std::vector<Told> told_at(std::uintptr_t at, unsigned block);
+
     bool fences_are_used() const { return used_.load(std::memory_order_relaxed); }
     void use_fences() { used_.store(true, std::memory_order_relaxed); }
     Address* find(std::uintptr_t at, bool make);
@@ -63,6 +90,7 @@ private:
     std::atomic<bool> used_{false};
     std::mutex mutex_;
     std::unordered_map<std::uintptr_t, std::unique_ptr<Address>> all_;
+    std::unordered_map<std::uintptr_t, std::vector<Told>> told_;  // of each the latest
 };
 
 // What the threads of the running block know.
@@ -79,6 +107,13 @@ public:
     // nothing ready, and it may be a step of a long wait, which takes no time here.
     void acquired(unsigned thread);
     void note_address(unsigned thread, std::uintptr_t at) { address_[thread] = at, used_ = true; }
+    // For errors alone. Of a block that does thousands of atomics the first are kept.
+    void note_word(unsigned thread, std::uintptr_t at, Word word, const Clocks& clocks);
+    // can_tell(at, is_counter): whether an address may be what tells of the access.
+    template <typename CanTell>
+    Telling telling(Mark access, unsigned thread, bool one_block, CanTell can_tell) const;
+    // A thread of the block that knows that the access is done; -1: none that has looked.
+    int who_knows(Mark access, Scope scope) const;
     // At a barrier of some threads, which needs no fence: what the thread did is done for whoever
     // passes it.
     void arrive(unsigned thread, std::uintptr_t at, Clocks& clocks);
@@ -101,6 +136,11 @@ private:
         std::array<Seen, SCOPES> seen;  // and a fence passed
         std::uintptr_t released_at = 0; // since its latest fence
     };
+    struct Look {
+        std::uintptr_t at;
+        unsigned thread, time;
+        bool looks;
+    };
     Thread& use(unsigned thread);
     Seen known(unsigned thread) const;
 
@@ -109,6 +149,9 @@ private:
     bool used_ = false;
     std::vector<Thread> thread_;
     std::array<std::uintptr_t, Clocks::THREADS> address_{};  // of each thread's latest atomic
+    static constexpr unsigned WORDS = 4096;
+    unsigned words_left_ = WORDS;       // that note_word() still keeps
+    std::vector<Look> looks_;
     std::vector<unsigned> touched_;     // threads that differ from a fresh one
     std::vector<bool> is_touched_;
     Seen seen_by_any_, seen_by_all_;
@@ -116,5 +159,27 @@ private:
     std::array<unsigned, SCOPES> all_before_{};
     std::array<std::vector<std::uint16_t>, SCOPES> all_ready_;
 };
+
+template <typename CanTell>
+Telling Order::telling(Mark access, unsigned thread, bool one_block, CanTell can_tell) const {
+    Telling found = Telling::nothing;
+    unsigned scope = unsigned(one_block ? Scope::block : Scope::device);
+    for (const Look& look : looks_) {
+        if (one_block && look.thread != thread) continue;
+        for (const Told& told : addresses_->told_at(look.at, access.block())) {
+            bool counts = !look.looks && !told.sets;
+            if (!can_tell(look.at, counts)) continue;
+            bool itself = told.thread == access.thread(), met = access.time() < told.met;
+            if (itself ? told.time < access.time() : !met && told.time <= access.time()) continue;
+            bool ready = access.time() < told.all[scope] ||
+                         (itself && access.time() < told.own[scope]);
+            Telling says = !itself && !met ? Telling::too_early
+                           : ready         ? Telling::not_waited
+                                           : Telling::unfenced;
+            found = std::max(found, says);
+        }
+    }
+    return found;
+}
 
 }  // namespace cuda_on_cpu
