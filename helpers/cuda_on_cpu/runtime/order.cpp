@@ -64,9 +64,10 @@ Address* Addresses::find(std::uintptr_t at, bool make) {
 void Addresses::tell(std::uintptr_t at, const Told& told) {
     constexpr std::size_t MOST = 64;
     std::lock_guard<std::mutex> lock(mutex_);
-    std::vector<Told>& all = told_[at];
-    if (all.size() == MOST) all.erase(all.begin());
-    all.push_back(told);
+    auto& [all, count] = told_[at];
+    if (all.size() < MOST) all.push_back(told);
+    else all[count % MOST] = told;
+    count++;
 }
 
 std::vector<Told> Addresses::told_at(std::uintptr_t at, unsigned block) {
@@ -74,7 +75,7 @@ std::vector<Told> Addresses::told_at(std::uintptr_t at, unsigned block) {
     std::vector<Told> found;
     auto all = told_.find(at);
     if (all == told_.end()) return found;
-    for (const Told& told : all->second)
+    for (const Told& told : all->second.first)
         if (told.block == block) found.push_back(told);
     return found;
 }
@@ -84,6 +85,7 @@ std::vector<Told> Addresses::told_at(std::uintptr_t at, unsigned block) {
 void Order::begin_launch(Addresses& addresses, unsigned threads) {
     addresses_ = &addresses;
     threads_ = threads;
+    words_left_ = WORDS;
 }
 
 void Order::begin_block(unsigned block) {
@@ -91,7 +93,7 @@ void Order::begin_block(unsigned block) {
     if (!used_) return;
     used_ = false;
     looks_.clear();
-    words_left_ = WORDS;
+    latest_look_.fill(0);
     for (unsigned thread : touched_) thread_[thread] = {}, is_touched_[thread] = false;
     touched_.clear();
     seen_by_any_.clear();
@@ -236,14 +238,11 @@ void Order::pass(unsigned thread, std::uintptr_t at) {
 void Order::note_word(unsigned thread, std::uintptr_t at, Word word, const Clocks& clocks) {
     if (!words_left_) return;
     unsigned time = clocks.time(thread);
-    if (word.reads && address_[thread] == at)  // a loop that waits?
-        for (auto look = looks_.rbegin(); look != looks_.rend(); ++look)
-            if (look->thread == thread && look->at == at) {
-                if (look->time == time && look->looks == word.looks) return;
-                break;
-            }
+    unsigned look = word.reads ? 2 * time + 1 + word.looks : 0;
+    if (look && look == latest_look_[thread] && at == address_[thread]) return;  // as it waits
+    latest_look_[thread] = look;
     words_left_--;
-    if (word.reads) looks_.push_back({at, thread, time, word.looks});
+    if (word.reads) looks_.push_back({at, thread, word.looks});
     if (!word.writes) return;
     Told told{block_, thread, time, clocks.last_barrier(), {}, {}, word.sets};
     for (unsigned scope = 0; scope < SCOPES; scope++) {

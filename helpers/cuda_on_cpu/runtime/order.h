@@ -90,7 +90,8 @@ private:
     std::atomic<bool> used_{false};
     std::mutex mutex_;
     std::unordered_map<std::uintptr_t, std::unique_ptr<Address>> all_;
-    std::unordered_map<std::uintptr_t, std::vector<Told>> told_;  // of each the latest
+    // Of each the latest, and how many there were.
+    std::unordered_map<std::uintptr_t, std::pair<std::vector<Told>, std::size_t>> told_;
 };
 
 // What the threads of the running block know.
@@ -107,7 +108,7 @@ public:
     // nothing ready, and it may be a step of a long wait, which takes no time here.
     void acquired(unsigned thread);
     void note_address(unsigned thread, std::uintptr_t at) { address_[thread] = at, used_ = true; }
-    // For errors alone. Of a block that does thousands of atomics the first are kept.
+    // For errors alone. Of a launch that does many atomics the first are kept.
     void note_word(unsigned thread, std::uintptr_t at, Word word, const Clocks& clocks);
     // can_tell(at, is_counter): whether an address may be what tells of the access.
     template <typename CanTell>
@@ -138,7 +139,7 @@ private:
     };
     struct Look {
         std::uintptr_t at;
-        unsigned thread, time;
+        unsigned thread;
         bool looks;
     };
     Thread& use(unsigned thread);
@@ -149,9 +150,10 @@ private:
     bool used_ = false;
     std::vector<Thread> thread_;
     std::array<std::uintptr_t, Clocks::THREADS> address_{};  // of each thread's latest atomic
-    static constexpr unsigned WORDS = 4096;
-    unsigned words_left_ = WORDS;       // that note_word() still keeps
+    static constexpr unsigned WORDS = 1u << 15;
+    unsigned words_left_ = WORDS;       // of the launch, that note_word() still keeps
     std::vector<Look> looks_;
+    std::array<unsigned, Clocks::THREADS> latest_look_{};  // when, and how; 0: it was none
     std::vector<unsigned> touched_;     // threads that differ from a fresh one
     std::vector<bool> is_touched_;
     Seen seen_by_any_, seen_by_all_;
