@@ -48,9 +48,8 @@ def check_close(actual, expected, rtol=None, atol=None, name=None):
     rtol, atol = _compare(actual, expected, rtol, atol, name)
     got, _ = _as_tensor(actual)
     what = "×".join(map(str, got.shape)) + f" {_dtype_name(got)}, all" if got.dim() else "a number,"
-    print(
-        f"{name}: {what} {_allowed(rtol, 0 if is_usual else atol)}{_looseness(expected, rtol, atol)}"
-    )
+    allowed = _allowed(rtol, 0 if is_usual else atol) + _looseness(expected, rtol, atol)
+    print(f"{name}: {what} {allowed}")
 
 
 def check_grad(fn, ref, *inputs, rtol=None, atol=None):

@@ -28,8 +28,9 @@ def predict(name: str, guess: float | None, unit: str) -> Card:
 def reveal(name: str, measured: float, unit: str) -> Card:
     """Show what was measured, with the guess beside it on a scale of powers of ten.
 
-    Without a guess it keeps the number to itself. `measured` is positive and in the same unit as the guess; NaN where nothing is measured or
-    recorded. ValueError if it is not positive, or the guess was made in another unit.
+    Without a guess it keeps the number to itself. `measured` is positive and in the same unit as
+    the guess; NaN where nothing is measured or recorded. ValueError if it is not positive, or the
+    guess was made in another unit.
     """
     if math.isnan(measured):
         return Card(name, "to do", "not measured here, and nothing is recorded")

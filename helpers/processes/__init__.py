@@ -150,8 +150,8 @@ class Team:
 
         Candidates prepare, as those of `time_ms` do. They run once on every machine: with `check`
         all results are compared with the first one's. A row's time is that of the slowest rank.
-        `bytes`: what one call moves, for GB/s. `calls`: as often does a candidate do its work when it
-        is called (a graph, say); a row's time is that of one.
+        `bytes`: what one call moves, for GB/s. `calls`: as often a candidate does its work when it
+        is called (a graph of ten, say); a row's time is that of one.
         """
         names = list(candidates)
         if not names:
