@@ -17,7 +17,6 @@ from helpers.recorded import RECORDS
 
 README = ROOT / "README.md"
 FLOORS = ("copy", "cuBLAS product")  # candidates that are no rivals, as bench_cases.py names them
-LIBRARIES = ("CUB", "cuDNN", "cuRAND", "NCCL")
 
 
 def with_tables(readme: str, notebooks: Path = NOTEBOOKS, records: Path = RECORDS) -> str:
