@@ -43,7 +43,7 @@ constexpr int64_t WORDS_PAIR = 640 << 10;  // up to so many bytes with flags: tw
 constexpr int64_t WORDS = 2 << 20;         // more of them (as if those were two)
 constexpr int SLOTS = 2;                   // rounds that a block has room for
 constexpr int ROUND_PACKS = 8 * BLOCK_SIZE;  // of 16 bytes, all ranks' shares together
-constexpr int PAIR_SLOTS = 4, PAIR_SIZE = 256, PAIR_PACKS = 4;  // threads; packs of each
+constexpr int PAIR_SLOTS = 4, PAIR_SIZE = 256, PAIR_PACKS = 4;  // threads, of packs
 
 // First in each rank's memory. An entry a block: none reads what another one writes.
 struct Head {
@@ -327,7 +327,8 @@ all_reduce_pair_kernel(T* out, const T* inp, int64_t n, int64_t slots_at,
     send(0);
     for (int k = 0; k < rounds; k++) {
         if (k + 1 < rounds) send(k + 1);  // it travels while k is added up
-        if (t == 0) wait_for(&mine->sent[0][blockIdx.x][other], before + k + 1, patience);
+        if (t == 0)
+            wait_for(&mine->sent[0][blockIdx.x][other], before + k + 1, patience);
         __syncthreads();  // now all threads may read what has come
         P got[PAIR_PACKS], own[PAIR_PACKS], *from = slot(me, k);
 #pragma unroll
@@ -384,9 +385,10 @@ std::vector<int64_t> all_reduce_open(Tensor like, int64_t ranks) {
     int multiprocessors;
     check_done(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount,
                                       like.get_device()), "all_reduce_open");
-    int64_t slots = ranks == 2 ? most_blocks(multiprocessors, true) * PAIR_SLOTS *
-                                 PAIR_PACKS * PAIR_SIZE * 16
-                    : most_blocks(multiprocessors, false) * 2 * SLOTS * ROUND_PACKS * 16;
+    int64_t slots =
+        ranks == 2 ? most_blocks(multiprocessors, true) * PAIR_SLOTS *
+                     PAIR_PACKS * PAIR_SIZE * 16
+        : most_blocks(multiprocessors, false) * 2 * SLOTS * ROUND_PACKS * 16;
     char* memory;
     check_done(cudaMalloc(&memory, slots_place(ranks) + slots), "all_reduce_open");
     check_done(cudaMemset(memory, 0, slots_place(ranks)), "all_reduce_open");
