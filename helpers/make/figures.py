@@ -14,6 +14,7 @@ how much its second candidate is faster than its first; `gpu_us` of a row of a p
 metric of Nsight Compute; and `value`, all that a record holds.
 """
 
+import contextlib
 import json
 import math
 import re
@@ -81,12 +82,11 @@ def ties(text: str, records: Path = RECORDS) -> Iterator[Tie]:
 
 def faults(path: Path, records: Path = RECORDS) -> list[str]:
     """Return what a notebook's or a page's sentences say otherwise than the records do."""
-    return [
-        f"{path.name}, {where}: {tie.fault}"
-        for where, text in texts(path)
-        for tie in ties(text, records)
-        if tie.fault
-    ]
+    found = []
+    for where, text in texts(path):
+        with _told(path, where):
+            found += [f"{path.name}, {where}: {t.fault}" for t in ties(text, records) if t.fault]
+    return found
 
 
 def filled(text: str, records: Path = RECORDS) -> str:
@@ -102,15 +102,15 @@ def filled(text: str, records: Path = RECORDS) -> str:
 def fill(path: Path, records: Path = RECORDS) -> bool:
     """Write all tied figures of a notebook or a page as the records have them; say if any moved."""
     before = path.read_text()
-    if path.suffix == ".ipynb":
-        notebook = json.loads(before)
-        for cell in notebook["cells"]:
-            if cell["cell_type"] == "markdown":
-                text = filled("".join(cell["source"]), records)
-                cell["source"] = text.splitlines(keepends=True)
+    notebook = json.loads(before) if path.suffix == ".ipynb" else None
+    for where, text in texts(path):
+        with _told(path, where):
+            after = filled(text, records)
+        if notebook is not None:
+            cell = notebook["cells"][int(where.removeprefix("cell "))]
+            cell["source"] = after.splitlines(keepends=True)
+    if notebook is not None:
         after = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
-    else:
-        after = filled(before, records)
     if after != before:
         path.write_text(after)
     return after != before
@@ -129,6 +129,15 @@ def texts(path: Path) -> Iterator[tuple[str, str]]:
     for number, cell in enumerate(json.loads(path.read_text())["cells"]):
         if cell["cell_type"] == "markdown":
             yield f"cell {number}", "".join(cell["source"])
+
+
+@contextlib.contextmanager
+def _told(path: Path, where: str) -> Iterator[None]:
+    """Add to an error of `ties` where it is."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{path.name}, {where}: {error}") from error
 
 
 def _names(records: Path) -> dict[str, Any]:

@@ -87,3 +87,12 @@ def test_a_notebook_is_filled_and_nothing_else_of_it_changes(records):
     assert "says 7, recorded is 700" in faults(path, records)[0]
     assert fill(path, records) and not fill(path, records) and not faults(path, records)
     assert path.read_text() == before.replace("7 µs<", "700 µs<")
+
+
+def test_an_error_says_where_it_is(records):
+    path = records / "07_x.ipynb"
+    cells = [nbformat.v4.new_code_cell("x"), nbformat.v4.new_markdown_cell("7<!-- = 7 + -->")]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    for use in (faults, fill):
+        with pytest.raises(ValueError, match=r"^07_x.ipynb, cell 1: SyntaxError"):
+            use(path, records)
