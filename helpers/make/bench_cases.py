@@ -514,7 +514,7 @@ def _matmul_tensor_core():
             yield _product(way + name, exact, A, B, rtol=1 / 64, atol=1e-2)
             yield _product(f"{way}{name}, B by columns", exact, A, B.t(), rtol=1 / 64, atol=1e-2)
         A, B = torch.randint(-128, 128, (2, side, side), dtype=torch.int8, device="cuda")
-        yield _product(f"{way}int8", exact, A, B)
+        yield _product(f"{way}int8, B by rows", exact, A, B)
         yield _product(f"{way}int8, B by columns", exact, A, B.t())
         A, B = _rand(4096, 4096), _rand(4096, 4096)
         yield _product(f"{way}float32 by three products", exact, A, B)

@@ -117,9 +117,10 @@ what networks need is also a PyTorch operator with gradients: `from kernels impo
 L2 flushed before each call, results compared before and after. A rate counts the bytes that must be
 moved, or the FLOPs. The floor is a copy of as many bytes, or cuBLAS's product of as many FLOPs,
 timed in turn with them; from 100 % on a kernel is as fast. What is below 1.00 × is slower than the
-rival. cuDNN has tried its algorithms (`torch.backends.cudnn.benchmark`). Among the others are
-NVIDIA's libraries, the same tensors in another layout, and what PyTorch has but does not take by
-itself. A file without a row has not been timed since it last changed.
+rival. In the rows of an H200 cuDNN took the algorithms that its rules propose; since then `make
+bench` has it try them out (`torch.backends.cudnn.benchmark`). Among the others are NVIDIA's
+libraries, the same tensors in another layout, and what PyTorch has but does not take by itself.
+A file without a row has not been timed since it last changed.
 
 {tables}"""
 
