@@ -5,13 +5,16 @@
 // rank, so that all ranks get the same bits. 1 to 8 ranks, GPUs alike, each of which
 // reaches the others' memory: by NVLink, or by PCIe with peer access. On any stream and
 // in CUDA graphs; the calls of a rank must follow each other, as NCCL's must.
-// Of n bytes each of p ranks sends (p - 1) * 2 n while that is little: every word with
-// a flag beside it, to everybody, one trip. Beyond that 2 n (p - 1) / p, no more than a
-// ring sends, in rounds that overlap: shares to their owners, sums back, two trips (in
-// the field's words a two-shot); of two ranks, all to the other, one trip (a one-shot).
+// Of n bytes each of p ranks sends (p - 1) * 2 n while that is little: in one trip (a
+// one-shot), in lines (LL packets) of words with flags beside them, to everybody.
+// Beyond that it sends 2 n (p - 1) / p, no more than a ring: in two trips (a two-shot:
+// reduce-scatter, then all-gather), in rounds that overlap, shares go to their owners
+// and sums come back. Of two ranks each sends all to the other, in one trip again.
+// A rank's card holds the IPC handle of its memory, its links are its communicator;
+// all_reduce_here has all ranks in a single process, on one GPU.
 // All ranks have to call with the same size and type, which nobody compares. Who waits
 // longer than timeout_s stops with an assertion: nobody waits for ever.
-// Scratch memory: what all_reduce_open takes, up to 51 MB a rank; calls take none.
+// Scratch memory: what all_reduce_open takes, up to 43 MB a rank; calls take none.
 // Notebook: 16c_all_reduce. Own code; flags beside words after NCCL's protocol LL.
 //
 // from pathlib import Path
@@ -113,8 +116,11 @@ struct Patience {
     }
 };
 
-// .relaxed: now, and not from L1; .sys: for all GPUs. Each half of a line comes whole,
-// so no word comes without its flag; the halves may come one after the other.
+// A line (an LL packet) is 16 bytes: two words of data, each beside a flag, the number
+// of the call. Each half is stored whole, so that no word comes without its flag; the
+// halves may come one after the other. Who finds the flag in both has the data: this
+// takes neither a fence nor a second message that says so.
+// .relaxed: now, and not from L1; .sys: for all GPUs.
 static __device__ void put_line(ulonglong2* to, uint2 words, unsigned flag) {
     uint64_t a = uint64_t(flag) << 32 | words.x, b = uint64_t(flag) << 32 | words.y;
     asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};"
@@ -130,8 +136,14 @@ static __device__ uint2 wait_line(const ulonglong2* from, unsigned flag, Patienc
     }
 }
 
-// inp, out: n elements a rank. Calls take turns in two buffers: who begins call e has
-// ended e - 1, for which all have come; they had ended e - 2, and its buffer is free.
+// inp, out: n elements a rank. A call finds its lines in one of two buffers of the
+// rank's memory, calls taking turns, and nobody ever says that a buffer is free. It is:
+// say r begins call e + 2, whose lines overwrite those of call e in s's memory.
+//   1. r has ended its call e + 1, for the calls of a rank follow each other.
+//   2. So r has found s's lines of e + 1, for a call ends when it has all ranks' lines.
+//   3. So s had begun its call e + 1, and ended e before: it has read the lines of e.
+// One buffer would not do: r ends e as soon as it has s's lines, and its lines of e + 1
+// would overwrite those of e, which a slower s is still about to read.
 template <typename T>
 __global__ void __launch_bounds__(BLOCK_SIZE, 1)
 all_reduce_words_kernel(T* out, const T* inp, int64_t n, int64_t room,
@@ -175,8 +187,13 @@ all_reduce_words_kernel(T* out, const T* inp, int64_t n, int64_t room,
     if (block < MAX_BLOCKS) head->calls[block] = call;
 }
 
-// .release: what the block wrote before its last barrier is there before the number is.
-// .acquire: what the block reads behind its next barrier is no older than the number.
+// A number says that many packs are there, which plain instructions write and read:
+//   one rank:  all threads write packs; __syncthreads(); one thread tells (.release)
+//   another:   one thread waits (.acquire); __syncthreads(); all threads read packs
+// .release: what its thread wrote, and through the barrier what its block wrote, is
+// there for everybody who acquires the number. With .relaxed the number could overtake
+// the packs. Numbers only grow, and the other rank may be a round ahead: hence >=, of a
+// difference, which is right when the 32 bits begin again at 0.
 static __device__ void tell(unsigned* to, unsigned number) {
     asm volatile("st.release.sys.global.u32 [%0], %1;"
                  :: "l"(to), "r"(number) : "memory");
@@ -191,7 +208,20 @@ static __device__ void wait_for(const unsigned* from, unsigned number, Patience&
     }
 }
 
-// A round gives each rank, its owner, a share of V packs a thread.
+// A round of two trips. It gives each rank, its owner, a share of V packs a thread:
+//   trip 0: every rank sends each share to a slot of its owner, which adds them up;
+//   trip 1: the owner sends the sum to a slot of every rank.
+// Block b of a rank has to do with the blocks b of the others only. For either trip and
+// each sender it has SLOTS = 2 slots, round k in slot k % 2. Nobody says that a slot is
+// free. In turn k a block sends the shares of k + 1, adds up those of k, sends the
+// sums of k, and waits for all others' sums of k and stores them. So
+//   shares of k + 2 overwrite those of k. They are sent in turn k + 1, when all sums of
+//   k have come; and an owner sends its sum when it has read all shares of k.
+//   sums of k + 2 overwrite those of k. They are sent when all shares of k + 2 have
+//   come; and a rank sends these in turn k + 1, when it has stored the sums of k.
+// One slot would not do: the shares of k + 1 are on their way before those of k are
+// read, which is what hides the trip. Rounds are counted over all calls, so that all
+// this holds from one call to the next, too: a rank's calls follow each other.
 template <typename T, int V> struct Rounds {
     using P = Pack<T, 16>;
     const Ranks& ranks;
@@ -229,8 +259,8 @@ template <typename T, int V> struct Rounds {
     }
 };
 
-// Slots need no word that they are free: when an owner's sums of round k have come, it
-// has read its shares; when a rank's shares of k + 2 come, it has read the sums of k.
+// inp, out: n elements a rank; slots_at: where slots begin in a rank's memory. Block b
+// has rounds b, b + gridDim.x ... Why no slot is overwritten too early: see Rounds.
 template <typename T, int V>
 __global__ void __launch_bounds__(BLOCK_SIZE, 1)
 all_reduce_two_trips_kernel(T* out, const T* inp, int64_t n, int64_t slots_at,
@@ -288,8 +318,15 @@ all_reduce_two_trips_kernel(T* out, const T* inp, int64_t n, int64_t slots_at,
     if (threadIdx.x == 0) done += rounds;
 }
 
-// Two ranks: each sends all it has, and adds up all of it. When a rank sends k + 1, the
-// other has read what came before k - 2; so four slots, and no word that one is free.
+// Two ranks, A and B: each sends all it has to the other and adds up all of it. In turn
+// k a block sends round k + 1, waits for the other's round k and adds it up. Round k
+// lies in slot k % PAIR_SLOTS, and nobody says that a slot is free.
+//   1. When A sends round j, it has ended turn j - 2, so B's round j - 2 has come.
+//   2. B sent that at the beginning of its turn j - 3, when turn j - 4 had ended (or at
+//      the beginning of a call, when all turns before had).
+//   3. So B has read A's rounds up to j - 4, and j may take the slot of j - 4.
+// Four slots are needed: B may not yet have read j - 3, j - 2 and j - 1, so that with
+// three of them j would overwrite j - 3. Here, too, rounds are counted over all calls.
 template <typename T>
 __global__ void __launch_bounds__(PAIR_SIZE, 2)
 all_reduce_pair_kernel(T* out, const T* inp, int64_t n, int64_t slots_at,
@@ -372,8 +409,8 @@ static int64_t most_blocks(int64_t multiprocessors, bool pair) {
     return std::min<int64_t>(most, multiprocessors * (pair ? 2 : 1));
 }
 
-// What a rank tells the others of its memory: a handle, its address, its process, the
-// GPU's multiprocessors, how many ranks it is for
+// A card, what a rank tells the others of its memory: an IPC handle, its address, its
+// process, the GPU's multiprocessors, how many ranks it is for
 constexpr int HANDLE = sizeof(cudaIpcMemHandle_t) / sizeof(int64_t), CARD = HANDLE + 4;
 
 // Takes this rank's memory, on the GPU of `like`. Returns its card.
@@ -382,7 +419,7 @@ std::vector<int64_t> all_reduce_open(Tensor like, int64_t ranks) {
     TORCH_CHECK(ranks >= 1 && ranks <= MAX_RANKS, "ranks: expected 1 to ", MAX_RANKS,
                 ", got ", ranks);
     CUDAGuard guard(like.device());
-    int multiprocessors;
+    int multiprocessors = 0;
     check_done(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount,
                                       like.get_device()), "all_reduce_open");
     int64_t slots =
@@ -391,12 +428,15 @@ std::vector<int64_t> all_reduce_open(Tensor like, int64_t ranks) {
         : most_blocks(multiprocessors, false) * 2 * SLOTS * ROUND_PACKS * 16;
     char* memory;
     check_done(cudaMalloc(&memory, slots_place(ranks) + slots), "all_reduce_open");
-    check_done(cudaMemset(memory, 0, slots_place(ranks)), "all_reduce_open");
-    check_done(cudaDeviceSynchronize(), "all_reduce_open");
+    cudaError_t error = cudaMemset(memory, 0, slots_place(ranks));
+    if (error == cudaSuccess) error = cudaDeviceSynchronize();
+    if (error != cudaSuccess) cudaFree(memory);
+    check_done(error, "all_reduce_open");
     cudaIpcMemHandle_t handle;
-    check_done(cudaIpcGetMemHandle(&handle, memory), "all_reduce_open shares memory");
-    std::vector<int64_t> card(HANDLE);
-    std::memcpy(card.data(), &handle, sizeof handle);
+    std::vector<int64_t> card(HANDLE);  // zeros: not to be shared, see reach
+    if (cudaIpcGetMemHandle(&handle, memory) == cudaSuccess)
+        std::memcpy(card.data(), &handle, sizeof handle);
+    else cudaGetLastError();  // one process needs no handle
     card.insert(card.end(), {reinterpret_cast<int64_t>(memory), int64_t(getpid()),
                              multiprocessors, ranks});
     return card;
@@ -408,6 +448,8 @@ static char* reach(const int64_t* card, Tensor like, int64_t rank) {
     std::string what = "the memory of rank " + std::to_string(rank) + " is out of "
                        "reach (expected GPUs of one machine with peer access)";
     if (card[HANDLE + 1] != getpid()) {
+        bool shared = std::count(card, card + HANDLE, 0) < HANDLE;
+        TORCH_CHECK(shared, what, ": it has no handle for other processes");
         cudaIpcMemHandle_t handle;
         std::memcpy(&handle, card, sizeof handle);
         void* opened;
@@ -426,6 +468,16 @@ static char* reach(const int64_t* card, Tensor like, int64_t rank) {
 
 enum Kind { NOT_MINE, MINE, OPENED };
 constexpr int LINKS = 4;  // rank, ranks, ns, multiprocessors; then an address, a kind
+
+// Gives back how this process reaches the memory of others.
+static cudaError_t close_opened(const std::vector<int64_t>& links) {
+    cudaError_t error = cudaSuccess;
+    for (size_t i = LINKS; i < links.size(); i += 2)
+        if (links[i + 1] == OPENED)
+            error = std::max(error, cudaIpcCloseMemHandle(
+                                        reinterpret_cast<void*>(links[i])));
+    return error;
+}
 
 // cards: all ranks', in order of rank. rank: this one's; -1: this process has opened
 // all of them, on one GPU, for all_reduce_here. Returns the links that calls take.
@@ -447,12 +499,23 @@ std::vector<int64_t> all_reduce_connect(Tensor like, std::vector<int64_t> cards,
         TORCH_CHECK(card[HANDLE + 2] == alike && card[HANDLE + 3] == ranks, "cards: "
                     "expected ", ranks, " GPUs of ", alike, " multiprocessors, got one "
                     "of ", card[HANDLE + 2], ", opened for ", card[HANDLE + 3]);
-        bool mine = rank < 0 || r == rank, opened = card[HANDLE + 1] != getpid();
-        TORCH_CHECK(!mine || !opened, "cards: expected rank ", r, "'s of this process, "
+        bool mine = rank < 0 || r == rank, here = card[HANDLE + 1] == getpid();
+        TORCH_CHECK(!mine || here, "cards: expected rank ", r, "'s of this process, "
                     "got another's");
-        auto* own = reinterpret_cast<char*>(card[HANDLE]);
-        int64_t at = reinterpret_cast<int64_t>(mine ? own : reach(card, like, r));
-        links.insert(links.end(), {at, mine ? MINE : opened ? OPENED : NOT_MINE});
+        int64_t kind = mine ? MINE : here ? NOT_MINE : OPENED;
+        links.insert(links.end(), {card[HANDLE], kind});
+    }
+    int64_t r = 0;
+    try {
+        for (; r < ranks; r++) {
+            const int64_t* card = cards.data() + r * CARD;
+            int64_t &at = links[LINKS + 2 * r], kind = links[LINKS + 2 * r + 1];
+            if (kind != MINE) at = reinterpret_cast<int64_t>(reach(card, like, r));
+        }
+    } catch (...) {
+        links.resize(LINKS + 2 * r);  // those that were reached
+        close_opened(links);
+        throw;
     }
     return links;
 }
@@ -542,10 +605,9 @@ void all_reduce_close(Tensor like, std::vector<int64_t> links) {
     check("like", like);
     check_links(links, !links.empty() && links[0] < 0);
     CUDAGuard guard(like.device());
-    for (size_t i = LINKS; i < links.size(); i += 2) {
-        auto* memory = reinterpret_cast<void*>(links[i]);
-        if (links[i + 1] == MINE) check_done(cudaFree(memory), "all_reduce_close");
-        if (links[i + 1] == OPENED)
-            check_done(cudaIpcCloseMemHandle(memory), "all_reduce_close");
-    }
+    cudaError_t error = close_opened(links);
+    for (size_t i = LINKS; i < links.size(); i += 2)
+        if (links[i + 1] == MINE)
+            error = std::max(error, cudaFree(reinterpret_cast<void*>(links[i])));
+    check_done(error, "all_reduce_close");
 }

@@ -3,7 +3,8 @@
 // Index of the largest element, counted over the flattened tensor. As torch.argmax: of
 // equal ones the first, NaN above all. Any shape, at least one element, contiguous;
 // float32, float16 or bfloat16. out: (), int64. Reads each element once; scratch
-// memory: 12 bytes a block and 4 more. No gradient.
+// memory: 12 bytes a block and 4 more. No gradient. One launch: the block that ends
+// last compares the blocks' pairs (last-block pattern).
 // Notebook: 07_reductions. Own code.
 //
 // from pathlib import Path
@@ -114,8 +115,9 @@ __global__ void __launch_bounds__(BLOCK_SIZE) argmax_kernel(
 
 template <typename T> static void launch(Tensor out, Tensor inp) {
     int64_t n = inp.numel(), per_block = BLOCK_SIZE * UNROLL * Pack<T>::WIDTH;
-    int sms, alive;  // blocks of an SM
-    cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, inp.get_device());
+    int sms = 0, alive = 0;  // blocks of an SM
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount,
+                                          inp.get_device()));
     C10_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
         &alive, argmax_kernel<T>, BLOCK_SIZE, 0));
     int blocks = std::min<int64_t>((n + per_block - 1) / per_block, alive * sms);

@@ -5,7 +5,9 @@
 // (B, H, S_kv, D), contiguous, S up to 2^30, D from 1 to 128; float32, float16 or
 // bfloat16, sums in float32. 4 B H S_q S_kv D FLOPs (half if causal), reads and writes
 // each tensor once, keys and values once per block of queries; no scratch memory. Half
-// types with D 64 or 128 on sm_80 and later use tensor cores, all else does not.
+// types with D 64 or 128 on sm_80 and later use tensor cores, all else does not. Keys
+// come tile by tile, in pieces (chunks of 16 bytes) at swizzled places; the softmax is
+// online, and scores never leave registers.
 // NaN and infinity of q and k as in PyTorch; those of v may show where they are masked.
 // Notebook: 08b_flash_attention. Own code; algorithm: Dao, FlashAttention-2 (2023),
 // BSD 3-Clause.
@@ -86,7 +88,11 @@ __global__ void attention_plain_kernel(T* out, const T* q, const T* k, const T* 
             out[q_at + column(part, c)] = T(acc[c] * inverse);
 }
 
-// sums: 16 × 8 += a: 16 × 16 times b: 16 × 8, all three spread over the lanes of a warp
+// sums: 16 × 8 += a: 16 × 16 times b: 16 × 8, as fragments, all three spread over the
+// lanes of a warp. With g = lane / 4 and t = lane % 4 * 2 a lane has
+//   c[0], c[1]: row g, columns t and t + 1    c[2], c[3]: the same of row g + 8
+//   a[0]: row g, k = t and t + 1    a[1]: row g + 8    a[2], a[3]: those at k + 8
+//   b0: column g, k = t and t + 1   b1: those at k + 8
 template <typename T>
 __device__ void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
     if constexpr (std::is_same_v<T, at::Half>)
@@ -131,8 +137,11 @@ __device__ float power_of_2(float x) {
 constexpr int THREADS = 128, ROWS = 128;  // per block; 32 queries per warp
 template <int D> constexpr int KEYS = 8192 / D;  // per tile, which is 16 KB then
 
-// where 16 bytes of a row begin in a tile of rows of D: swizzled, so that neither a row
-// nor a column of eight such pieces meets a bank twice
+// The swizzled offset of a piece, a chunk of 16 bytes (8 numbers), in a tile of rows of
+// D: in row r piece p stands where p ^ r % 8 would. Eight pieces of a row, which a copy
+// writes, or of a column, which ldmatrix reads, then lie in all 32 banks, once each.
+// Pieces 2 k and 2 k + 1 are where 0 and 1 are but for the bits of 2 k: at ^ k * 32
+// goes 16 numbers on from wherever a lane began.
 template <int D> __device__ unsigned place(int row, int piece) {
     return row * D * 2 + (piece ^ row % 8) * 16;
 }
@@ -177,7 +186,9 @@ __device__ void multiply_qk(float (&s)[2][KEYS<D> / 8][4], unsigned q_at,
     }
 }
 
-// o: 32 × (D + 8) += p: 32 × KEYS times V: KEYS × D, with columns of ones behind it
+// o: 32 × (D + 8) += p: 32 × KEYS times V: KEYS × D, with columns of ones behind it:
+// what they add up is the sum of the row's p, as rounded as those that V is multiplied
+// by, and shrunk together with o
 template <typename T, int D>
 __device__ void multiply_pv(float (&o)[2][D / 8 + 1][4],
                             const unsigned (&p)[2][KEYS<D> / 16][4], unsigned v_at) {
@@ -211,7 +222,15 @@ __device__ void mask(float (&s)[2][KEYS<D> / 8][4], int row, int key, int S_kv,
     }
 }
 
-// p = 2^(scale s - scale max), packed as a left factor; shrinks o as the maximum grows
+// Online softmax, of one tile of keys. What holds before and after: with m the largest
+// score of a row so far, o is the sum of 2^(scale (s - m)) V over the keys so far, and
+// its last columns that of 2^(scale (s - m)). A larger m multiplies both by 2^(scale
+// (old m - new m)), which is shrink; nothing else of the keys before is needed.
+// A row's scores lie in four lanes, so that two shuffles find their maximum. All is in
+// registers: a score's place in the sums of QK, row g and columns t, t + 1 of fragment
+// n, is its place in the left factor of PV, row g and k = t, t + 1, fragments n and n +
+// 1 being k and k + 8 of one: packing two scores is all that it takes.
+// p = 2^(scale s - scale max), packed as a left factor
 template <typename T, int D>
 __device__ void softmax(unsigned (&p)[2][KEYS<D> / 16][4],
                         float (&o)[2][D / 8 + 1][4], float (&row_max)[4],
@@ -257,7 +276,11 @@ __device__ void store_rows(T* out, const float (&o)[2][D / 8 + 1][4], int rows) 
     }
 }
 
-// out, q: (heads, S_q, D), k, v: (heads, S_kv, D); 32 queries per warp
+// out, q: (heads, S_q, D), k, v: (heads, S_kv, D); 32 queries per warp. There is room
+// for one tile of K and one of V: while the scores are multiplied V's is on its way,
+// and during softmax and PV the next one of K. At each of the two barriers the tile
+// that is needed has come, and the one that is about to be overwritten has been read by
+// all warps.
 template <typename T, int D>
 __global__ void __launch_bounds__(THREADS, 2)
 attention_mma_kernel(T* out, const T* q, const T* k, const T* v, int S_q, int S_kv,
@@ -300,6 +323,8 @@ attention_mma_kernel(T* out, const T* q, const T* k, const T* v, int S_q, int S_
         multiply_pv<T, D>(o, p, v_at);
     }
     store_rows<T, D>(out + (head * S_q + row) * D, o, S_q - row);
+#else
+    __trap();  // built without mma: launch() takes the other kernel
 #endif
 }
 
@@ -313,10 +338,10 @@ static void check_input(const char* name, Tensor x, Tensor q, bool is_key) {
         fits = x.size(i) == q.size(i) || (is_key && i == 2);
     TORCH_CHECK(known && fits && x.scalar_type() == type && x.is_contiguous() &&
                 x.is_cuda() && x.device() == q.device(), name, ": expected contiguous "
-                "float32, float16 or bfloat16, shape (B, H, S, D), D from 1 to 128, k "
-                "and v alike, all else as q, which has ", q.sizes(), " ", type, " on ",
-                q.device(), "; got ", x.sizes(), " ", x.scalar_type(), " on ",
-                x.device(), ", strides ", x.strides());
+                "float32, float16 or bfloat16 on a CUDA device, shape (B, H, S, D), D "
+                "from 1 to 128, k and v alike, all else as q, which has ", type, " on ",
+                q.device(), ", shape ", q.sizes(), ", got ", x.scalar_type(), " on ",
+                x.device(), ", shape ", x.sizes(), ", strides ", x.strides());
 }
 
 template <typename T, int D>
@@ -349,16 +374,14 @@ template <typename T>
 static void launch(Tensor out, Tensor q, Tensor k, Tensor v, bool causal) {
     int64_t D = q.size(3);
     if constexpr (sizeof(T) == 2) {
-        int device = 0, major = 0;
-        C10_CUDA_CHECK(cudaGetDevice(&device));
-        C10_CUDA_CHECK(cudaDeviceGetAttribute(
-            &major, cudaDevAttrComputeCapabilityMajor, device));
+        cudaFuncAttributes built;  // what for, which may be less than what the GPU can
+        C10_CUDA_CHECK(cudaFuncGetAttributes(&built, attention_mma_kernel<T, 64>));
         bool aligned = true;  // to 16 bytes, as the copies want it
         for (const Tensor& x : {q, k, v})
             aligned = aligned && reinterpret_cast<uintptr_t>(x.data_ptr<T>()) % 16 == 0;
-        if (major >= 8 && aligned && D == 64)
+        if (built.ptxVersion >= 80 && aligned && D == 64)
             return launch_mma<T, 64>(out, q, k, v, causal);
-        if (major >= 8 && aligned && D == 128)
+        if (built.ptxVersion >= 80 && aligned && D == 128)
             return launch_mma<T, 128>(out, q, k, v, causal);
     }
     if (D <= 64) launch_plain<64, T>(out, q, k, v, causal);

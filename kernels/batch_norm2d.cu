@@ -4,8 +4,9 @@
 // mean and variance of each channel over the batch (training) or any others given.
 // float32, contiguous, at most 65535 * 256 pixels a plane. Bytes an element: statistics
 // 4, out 8; both at once, train, 8 where two channels fit into the SMs' shared memory
-// and planes are whole float4, else 12; gradients 20. Scratch memory: 8 N C bytes for
-// statistics and gradients, 8 C bytes an SM for train.
+// and planes are whole float4 (a cooperative grid, whose blocks signal and wait through
+// memory), else 12; gradients 20. Scratch memory: 8 N C bytes for statistics and
+// gradients, 8 C bytes an SM for train.
 // Notebook: 07c_normalization. Algorithm: Ioffe and Szegedy 2015; own code.
 //
 // from pathlib import Path
@@ -25,6 +26,7 @@
 //     functions=["batch_norm2d_stats", "batch_norm2d_forward",
 //                "batch_norm2d_train", "batch_norm2d_backward"])
 #include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
+#include <cuda/atomic>
 #include <cuda_pipeline.h>
 #include <torch/types.h>
 using c10::cuda::CUDAGuard, c10::cuda::getCurrentCUDAStream, torch::Tensor;
@@ -37,8 +39,8 @@ static void check_input(const char* name, Tensor x, torch::IntArrayRef shape,
         fits = shape[d] == -1 || shape[d] == x.size(d);
     TORCH_CHECK(fits && x.scalar_type() == torch::kFloat32 && x.is_contiguous() &&
                 x.is_cuda() && x.device() == like.device(), name, ": expected "
-                "contiguous Float on one ", torch::kCUDA, " device, shape ", shape,
-                ", got ", x.scalar_type(), " on ", x.device(), ", shape ", x.sizes(),
+                "contiguous float32 on one CUDA device, shape ", shape, ", got ",
+                x.scalar_type(), " on ", x.device(), ", shape ", x.sizes(),
                 ", strides ", x.strides());
 }
 
@@ -275,17 +277,23 @@ static __device__ Moments merge_all(const Moments* parts, int n) {
     return moments_of(near, sums);
 }
 
-// A message: mean and squares in one word; the sign of squares says that it is there.
+// Blocks of a cooperative grid signal and wait through words of memory: a message is
+// mean and squares in one word of 8 bytes, which is written and read at once; the sign
+// of squares, which are never negative, says that it is there. So relaxed order is
+// enough: nothing else has to be visible with it. Each word is written once: no turns,
+// no clearing.
 typedef unsigned long long Word;
 constexpr Word HERE = 0x80000000;
+using Message = cuda::atomic_ref<Word, cuda::thread_scope_device>;
 
-static __device__ void tell(volatile Word* word, Moments a) {
-    *word = Word(__float_as_uint(a.mean)) << 32 | __float_as_uint(a.squares) | HERE;
+static __device__ void tell(Word* word, Moments a) {
+    Word mean = __float_as_uint(a.mean), squares = __float_as_uint(a.squares);
+    Message(*word).store(mean << 32 | squares | HERE, cuda::memory_order_relaxed);
 }
 
-static __device__ Moments hear(volatile Word* word, float count) {
+static __device__ Moments hear(Word* word, float count) {
     Word heard = 0;
-    while (!(heard & HERE)) heard = *word;
+    while (!(heard & HERE)) heard = Message(*word).load(cuda::memory_order_relaxed);
     return {count, __uint_as_float(heard >> 32), __uint_as_float(heard & ~HERE)};
 }
 
@@ -347,9 +355,10 @@ struct Share {  // of a channel of (images, C, plane4) float4
     }
 };
 
-// All blocks run at once. A block holds its share of a channel in shared memory, tells
-// the others its moments, hears theirs, and writes its share of out; meanwhile the SM's
-// other block works on another channel. words: (C, blocks), 0 before; others: (C)
+// All blocks run at once: a cooperative launch, for they wait for each other. A block
+// holds its share of a channel in shared memory, tells the others its moments, hears
+// theirs (all add them up alike), and writes its share of out; meanwhile the SM's other
+// block works on another channel. words: (C, blocks), 0 before; others: (C)
 __global__ void __launch_bounds__(SHARE_THREADS, SETS) batch_norm2d_train_kernel(
     float4* out, float* mean, float* var, float* running_mean, float* running_var,
     Word* words, const float4* inp, const float* weight, const float* bias, int images,

@@ -17,12 +17,17 @@
 // on sm_90 inp (for its gradient dout), filled up to 4 channels a group, where channels
 // do not lie together; for the gradient of weight as much as weight for each block that
 // shares in a sum.
-// Notebook: 11d_general_convolution. Own code; an implicit matrix product, after cuDNN
-// (Chetlur et al., 2014); three products after Ootomo and Yokota (2022); wgmma after
-// NVIDIA, PTX ISA.
+// Notebook: 11d_general_convolution. Own code; an implicit GEMM, after cuDNN (Chetlur
+// et al., 2014): its pixel dimension is a Line, a tile shape a Way; split-K, for the
+// gradient of weight, a Cut. Three products after Ootomo and Yokota (2022); wgmma
+// (producer and consumer warps) after NVIDIA, PTX ISA. It comes in a build for sm_90a
+// only: by the flag below, or "9.0a" in TORCH_CUDA_ARCH_LIST.
 //
 // from pathlib import Path
+// import torch
 // from torch.utils.cpp_extension import load_inline
+// major, minor = torch.cuda.get_device_capability()
+// arch = f"{major}{minor}" + "a" * (major >= 9)
 // PAIRS = """std::vector<int64_t> stride, std::vector<int64_t> padding,
 //     std::vector<int64_t> dilation, int64_t groups, bool tf32"""
 // conv2d = load_inline("conv2d", cuda_sources=Path("conv2d.cu").read_text(),
@@ -32,7 +37,8 @@
 //             int64_t W, {PAIRS});
 //         Tensor conv2d_backward_weight(Tensor dout, Tensor inp, int64_t kH,
 //             int64_t kW, {PAIRS});""",
-//     functions=["conv2d_forward", "conv2d_backward_input", "conv2d_backward_weight"])
+//     functions=["conv2d_forward", "conv2d_backward_input", "conv2d_backward_weight"],
+//     extra_cuda_cflags=[f"-gencode=arch=compute_{arch},code=sm_{arch}"])
 #include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
 #include <torch/types.h>
 
@@ -51,8 +57,8 @@ constexpr bool HAS_TF32 = false;
 constexpr bool HAS_TF32 = true;
 #endif
 
-// A convolution as the kernels see it. The gradient of inp is one, too: of dout, with
-// weight turned around.
+// A convolution as the kernels see it. The gradient of inp (a transposed convolution)
+// is one, too: of dout, with weight turned around.
 struct Shape {
     int N, C, H, W;           // inp; C: of one group
     int C_out, H_out, W_out;  // out; C_out: of one group
@@ -75,7 +81,12 @@ struct Divisor {
 
 // How the pixels of out are cut: into strips of `width` columns, all images below each
 // other, and each strip into `tiles` tiles of consecutive pixels. A tile needs a window
-// of inp, with a border for the taps.
+// of inp: the whole rows of inp, `cols` pixels of each, that its pixels' taps meet.
+// In a window tap (kh, kw) of a pixel lies kh dilation_h cols + kw dilation_w places
+// behind its first tap, whichever pixel it is. So a window is copied once for all taps
+// of a slab of channels, and a tap is an offset that all lanes add. Windows take turns
+// in a ring: while one is read, those that are needed up to AHEAD steps later are on
+// their way.
 struct Tiling {
     int width, strips, tiles;
     int cols;   // of a window; 0: windows without a border, a new one for each tap
@@ -213,8 +224,9 @@ static __device__ int find_place(const Shape& s, const Tiling& t, int first, int
 // stays, about as good as rounding, in one instruction.
 static __device__ float round_to_tf32(float x) { return x * (1 + 1.5f / (1 << 12)); }
 
-// x = high + low, a number of TF32 and the rest; of what would round to infinity, high
-// is 1 to 2, lest infinity meets a low part that is 0
+// x = high + low, the nearest number of TF32 (11 bits) and the rest, exactly: at most
+// 2^-11 of x, 12 bits, the last of which mma cuts off. Of what would round to infinity,
+// high is 1 to 2, lest infinity meets a low part that is 0
 static __device__ void split(float x, float& high, float& low) {
     unsigned bits = __float_as_uint(x);
     bits = fabsf(x) < 3.4019e38f ? (bits + 0x1000) & 0xffffe000 : bits & 0xbfffe000;
@@ -248,8 +260,10 @@ static __device__ void mma(float (&c)[4], const float (&a)[4], float b0, float b
 #endif
 }
 
-// as three products; tensor cores round down, so they add only these, and the rest is
-// added as always
+// (a + a_low) (b + b_low) as three products; the fourth, of two low parts, is at most
+// 2^-22 of it. Small ones first. Tensor cores cut sums off instead of rounding, which
+// adds up over a long sum: so `part` begins at 0 each time, and acc is added to as
+// always
 static __device__ void mma_exactly(float (&c)[4], const float (&a)[4],
                                    const float (&a_low)[4], const float (&b)[2],
                                    const float (&b_low)[2]) {
@@ -263,10 +277,11 @@ static __device__ void mma_exactly(float (&c)[4], const float (&a)[4],
 // A warp's part of a tile of out: PIXELS, COLS channels.
 template <int PIXELS, int COLS> using Sums = float[COLS / 16][PIXELS / 8][4];
 
-// acc += COLS filters, of each 16 channels, times these of PIXELS. k of mma is a
-// channel in another order: lane l has channels l % 4 * 4 to + 3, which lie together;
-// weight has the lanes' fragments, see conv2d_reorder_kernel. place: of the lane's
-// pixels
+// acc += COLS filters, of each 16 channels, times these of PIXELS, by two mma of 8.
+// Which channel is which k is free, if a and b agree: k and k + 4 of mma number i are
+// channels 4 k + 2 i and the next, so that lane l needs channels l % 4 * 4 to + 3,
+// which lie together: one load. weight has the lanes' fragments in this order, see
+// conv2d_reorder_kernel. place: of the lane's pixels
 template <int PIXELS, int COLS>
 __device__ void multiply(Sums<PIXELS, COLS>& acc, const float4* weight,
                          const float4* window, const int (&place)[PIXELS / 8]) {
@@ -394,12 +409,21 @@ template <int PIXELS, int COLS, int PARTS>
 constexpr int BLOCKS = PIXELS * COLS <= 1024 ? 4 : PIXELS * COLS <= 2048 ? 3 : 2;
 
 // A block: a tile of WARPS * PIXELS pixels of out and COLS channels of one group.
-// weight: as conv2d_reorder_kernel wrote it, in PARTS
+// weight: as conv2d_reorder_kernel wrote it, in PARTS. A step is one tap of a slab of
+// channels; each step's copies are one group of cp.async, a pipeline of STAGES stages:
+//   1. wait until all groups but the AHEAD - 1 newest have come: step i is there, for
+//      the thread's own copies; the barrier makes it so for all threads' copies.
+//   2. All have passed that barrier, so nobody reads step i - 1 any more: copy step i +
+//      AHEAD to its stage (STAGES = AHEAD + 1), and to the window's place in the ring
+//      that was read until step i - 1 at the latest (the ring has cdiv(AHEAD, taps) +
+//      1).
+//   3. Multiply step i, while the copies go on.
+// Steps behind the last make empty groups, so that the count in 1 stays right.
 template <int PIXELS, int COLS, int PARTS>
 __global__ void __launch_bounds__(THREADS, HAS_TF32 ? BLOCKS<PIXELS, COLS, PARTS> : 2)
 conv2d_kernel(float* out, View inp, const float* weight, const float* bias, Shape s,
               Tiling t) {
-    if (PARTS == 2 && !HAS_TF32) return;  // not called there
+    if (PARTS == 2 && !HAS_TF32) return __trap();  // not called there
     extern __shared__ __align__(128) unsigned char shared[];
     constexpr int STEP = PARTS * COLS * SLAB;  // floats of weight
     float* weights = reinterpret_cast<float*>(shared);       // (STAGES, STEP)
@@ -464,7 +488,7 @@ conv2d_kernel(float* out, View inp, const float* weight, const float* bias, Shap
                       col);
 }
 
-// Where weight has what: strides, in floats. flipped: its taps in reverse
+// Where weight has what: its strides (layout), in floats. flipped: taps in reverse
 struct Order {
     int64_t group, c_out, c, kh, kw;
     bool flipped;
@@ -526,6 +550,13 @@ static int attribute(cudaDeviceAttr which, const Tensor& x) {
     return value;
 }
 
+// 75 if the kernels are built for sm_75, also where a later GPU runs them
+static int built_for() {
+    cudaFuncAttributes built;
+    C10_CUDA_CHECK(cudaFuncGetAttributes(&built, conv2d_kernel<32, 64, 1>));
+    return built.ptxVersion;
+}
+
 // bytes of shared memory for each block, if so many are to be on a multiprocessor
 static int64_t shared_for(int blocks, const Tensor& x) {
     int64_t all = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor, x);
@@ -540,8 +571,16 @@ static Divisor divisor_by(int by) {
     return d;
 }
 
-// The cheapest tiling whose ring of windows takes at most so many floats: multiplying
-// costs, and copying. `ahead`: steps from a copy to its use
+// The cheapest tiling whose ring of windows takes at most so many floats. For each
+// width of strips it counts what a tile needs, in pixels: multiplying costs one for
+// each pixel and tap, copying two for each pixel of the window. Narrow strips have
+// tiles of many rows and windows that are nearly square, with little border; but strips
+// that do not divide W_out, and tiles that do not divide the rest, compute pixels that
+// are none. Without a border each tap copies a tile of its own: taps * 3 for each
+// pixel.
+// high: rows of out that a tile has at most. They need height rows of inp: stride_h
+// more for each, and window_h - stride_h where the next image begins (seams). `ahead`:
+// steps from a copy to its use
 static Tiling find_tiling(const Shape& s, int tile, int64_t floats, int ahead) {
     // of 8 neighbours, the four channels of a lane lie in different banks
     auto pitched = [](int64_t pixels) { return pixels + (10 - pixels % 8) % 8; };
@@ -576,7 +615,7 @@ static Tiling find_tiling(const Shape& s, int tile, int64_t floats, int ahead) {
 template <int PIXELS, int COLS, int PARTS>
 static void launch(Tensor out, View inp, Tensor weight, Order order, const float* bias,
                    Shape s) {
-    bool rounded = attribute(cudaDevAttrComputeCapabilityMajor, out) >= 8;
+    bool rounded = built_for() >= 80;
     Tensor ordered = put_in_order<COLS, PARTS, SLAB, false>(weight, order, s, rounded);
     int64_t floats = STAGES * PARTS * COLS * SLAB;  // of weight
     int64_t most = shared_for(BLOCKS<PIXELS, COLS, PARTS>, out) / 4 - floats;
@@ -606,7 +645,7 @@ constexpr int SPLITTERS = 96;   // threads that split windows; a last warp bring
 constexpr int MOST_WINDOWS = 4, WEIGHT_STAGES = 8;
 constexpr int TAPS = 3;  // of three products that tensor cores add up
 
-// How tiles are multiplied: COLS places for each warpgroup
+// A way (tile shape) of multiplying: ROWS filters times COLS places for each warpgroup
 template <int COLS, int PARTS> struct Way {
     static constexpr int TILE = CONSUMERS * COLS;
     static constexpr int DEPTH = 32 / PARTS;  // channels of a window
@@ -615,9 +654,17 @@ template <int COLS, int PARTS> struct Way {
 };
 
 // The pixels of out as places on a line: row after row, image after image, `pitch`
-// places a row and `height` rows an image, of which some are no pixel of out. From a
-// place to where its tap is, it is equally far for all places. A tile has TILE places
-// from anywhere on, and needs the whole rows of inp that its taps reach.
+// places a row and `height` rows an image, of which some are no pixel of out. With
+// W_out = 3, H_out = 2, taps 3 × 3 and a padding of 1 (o: a pixel, -: none)
+//   out   o o o -  o o o -  - - - -  o o o -  o o o -  - - - -
+//   inp   . . . .  . i i i  . i i i  . . . .  . i i i  . i i i  . . . .
+// and inp, its padding (.) included, lies in windows at the same pitch: a row's zeros
+// on the right are those on the left of the next one, an image's below those above the
+// next. So tap (kh, kw) of place p is place p + kh pitch + kw of inp, for all places;
+// operands of wgmma, which are rows evenly apart, are any TILE places in a row, and for
+// each tap the same window from another row on. What comes out at a - is not stored. A
+// tile has TILE places from anywhere on, and needs the whole rows of inp that its taps
+// reach.
 struct Line {
     int width, strips;  // columns of out; each strip has a line of its own
     int pitch, height;
@@ -647,6 +694,7 @@ static __device__ unsigned shared_at(const void* p) {
 }
 
 // An mbarrier: a phase ends when all that were told of have arrived, threads and bytes.
+// wait(phase ^ 1) on one that is new passes: the phase before the first has ended.
 struct Barrier {
     uint64_t state;
     __device__ void init(int threads) {
@@ -690,7 +738,8 @@ struct Stages {
 
 // What wgmma is told of its operands. Weight: rows of 16 bytes, 8 of which are 128
 // bytes; a row's next 16 bytes are ROWS rows on. A window: rows, its pixels, of 64 or
-// 128 bytes, swizzled by address, so that it may begin at any of them.
+// 128 bytes. Its 16 bytes are swizzled by bits of their address (not of their row in
+// the operand), so that the operand may begin at any pixel: a tap is another address.
 static __device__ uint64_t describe_weight(unsigned at) {
     return (at & 0x3ffff) >> 4 | uint64_t(ROWS * 16 >> 4) << 16 |
            uint64_t(128 >> 4) << 32;
@@ -885,7 +934,8 @@ __device__ void write_sums(float* out, const float (&sums)[COLS / 2],
     }
 }
 
-// d (+)= filters of one tap times COLS places of a window, in PARTS
+// d (+)= filters of one tap times COLS places of a window, in PARTS. Product 0 has the
+// window's low parts, 1 weight's, 2 neither; with one part there is 2 only
 template <int COLS, int PARTS>
 __device__ void multiply_tap(float (&d)[COLS / 2], unsigned weight, unsigned window,
                              int size, bool add) {
@@ -904,7 +954,12 @@ __device__ void multiply_tap(float (&d)[COLS / 2], unsigned weight, unsigned win
 }
 
 // sums = the filters times a warpgroup's places of a tile, from `place` in its windows
-// on. Tensor cores round down: in three products, others add up what they multiply.
+// on. Tensor cores cut sums off: in three products, they add up TAPS taps at most, and
+// these sums are added in float32.
+// wgmma goes on while the thread does: a stage may be given back only when the products
+// that read it have ended. held: taps whose weight has not been given back; read: the
+// window before, if it has not. With one product a group may be under way, so that
+// release comes a tap late, with three all end first.
 template <int COLS, int PARTS>
 __device__ void multiply_tile(float (&d)[COLS / 2],
                               float (&sums)[PARTS == 2 ? COLS / 2 : 1],
@@ -1007,6 +1062,8 @@ conv2d_wgmma_kernel(float* out, const __grid_constant__ CUtensorMap map,
             bring_windows<COLS, PARTS>(at, map, s, l);
         else if (thread == SPLITTERS) bring_weight<COLS, PARTS>(at, weight, s, l);
     }
+#else
+    __trap();  // convolve_wgmma sees that it was not built
 #endif
 }
 
@@ -1049,6 +1106,9 @@ static CUtensorMap map_of(const float* images, int width, const Shape& s, const 
         C10_CUDA_CHECK(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found,
                                                cudaEnableDefault, &state));
 #endif
+        TORCH_CHECK(found && state == cudaDriverEntryPointSuccess, "conv2d: expected "
+                    "NVIDIA's driver for CUDA 12 or later, got one without "
+                    "cuTensorMapEncodeTiled");
         return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
     }();
     using Size = cuuint64_t;
@@ -1069,38 +1129,57 @@ static CUtensorMap map_of(const float* images, int width, const Shape& s, const 
     return map;
 }
 
-// The fastest line for tiles of a way, by a rough count of clocks; < 0: none fits
+// A line of strips so wide, its rows pitch places and its images height rows apart, and
+// how many windows fit into shared memory; false where none of this can be
+template <int COLS, int PARTS>
+static bool lay_out(Line& l, const Shape& s, int64_t width, int64_t pitch,
+                    int64_t height, bool border, int64_t blocks, int64_t bytes) {
+    using W = Way<COLS, PARTS>;
+    if (W::DEPTH == 16) pitch += pitch % 2;  // rows begin at multiples of 128 bytes
+    // A tile begins at a multiple of TILE, a row at one of pitch: up to pitch - common
+    // places lie between them, and a window must hold the rows that they reach into.
+    int64_t common = W::TILE, rest = pitch;  // Euclid's greatest common divisor
+    while (rest > 0) std::swap(common %= rest, rest);
+    int64_t span = border ? (s.window_h() - 1) * pitch + s.window_w() - 1 : 0;
+    int64_t rows = cdiv(W::TILE + span + pitch - common, pitch);
+    int64_t places = s.N * height * pitch, tiles = cdiv(places, W::TILE);
+    int64_t strips = cdiv(s.W_out, width);
+    int64_t count = tiles * strips * s.groups * cdiv(s.C_out, ROWS);
+    if (pitch * s.stride_w > 256 || rows * pitch > 2048) return false;  // TMA's boxes
+    if (std::max(places + 4096, count + blocks * 2) > INT_MAX) return false;
+    l = {int(width), int(strips), int(pitch), int(height), border, int(rows), 0,
+         int(tiles), int(count)};
+    int64_t window_bytes = l.size(W::DEPTH) * 4 * PARTS;
+    l.ring = std::min<int64_t>((bytes - W::BYTES) / window_bytes, MOST_WINDOWS);
+    return l.ring >= 2;
+}
+
+// About how many clocks a multiprocessor needs for its tiles. Multiplying and copying
+// go on side by side, the slower one counts; a copy takes a clock for 14 bytes and 24
+// for a row.
+template <int COLS, int PARTS>
+static double clocks(const Shape& s, const Line& l, int64_t blocks) {
+    using W = Way<COLS, PARTS>;
+    int64_t taps = s.kH * s.kW, windows = l.border ? 1 : taps;
+    double multiplies = W::TILE * taps * W::DEPTH / 16 * (PARTS == 2 ? 3.5 : 1.1);
+    double window = l.size(W::DEPTH) * 4 / 14.0 + l.rows * 24;
+    double copies = W::STEP * 4 * taps / 14.0 + windows * window;
+    double tile = cdiv(s.C, W::DEPTH) * std::max(multiplies, copies) + 4000;
+    return cdiv(l.count, blocks) * tile;
+}
+
+// The line that takes the fewest clocks for tiles of a way; < 0: none fits
 template <int COLS, int PARTS>
 static double find_line(const Shape& s, const Tensor& x, Line& best) {
-    using W = Way<COLS, PARTS>;
     int64_t blocks = attribute(cudaDevAttrMultiProcessorCount, x);
     int64_t bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, x) - 1024;
-    int64_t taps = s.kH * s.kW, slabs = cdiv(s.C, W::DEPTH);
-    double best_cost = -1;
+    double fewest = -1;
     auto consider = [&](int64_t width, int64_t pitch, int64_t height, bool border) {
-        if (W::DEPTH == 16) pitch += pitch % 2;  // rows begin at multiples of 128 bytes
-        int64_t span = border ? (s.window_h() - 1) * pitch + s.window_w() - 1 : 0;
-        int64_t common = W::TILE, rest = pitch;  // common: their greatest divisor
-        while (rest > 0) std::swap(common %= rest, rest);
-        // a tile begins up to pitch - common places behind the begin of a row
-        int64_t rows = cdiv(W::TILE + span + pitch - common, pitch);
-        int64_t places = s.N * height * pitch, tiles = cdiv(places, W::TILE);
-        int64_t strips = cdiv(s.W_out, width);
-        int64_t count = tiles * strips * s.groups * cdiv(s.C_out, ROWS);
-        if (pitch * s.stride_w > 256 || rows * pitch > 2048 ||
-            std::max(places + 4096, count + blocks * 2) > INT_MAX) return;
-        Line l = {int(width), int(strips), int(pitch), int(height), border, int(rows),
-                  0, int(tiles), int(count)};
-        l.ring = std::min<int64_t>((bytes - W::BYTES) / (l.size(W::DEPTH) * 4 * PARTS),
-                                   MOST_WINDOWS);
-        if (l.ring < 2) return;
-        // in clocks; copies take one for 14 bytes, and 24 for a row
-        double multiplies = W::TILE * taps * W::DEPTH / 16 * (PARTS == 2 ? 3.5 : 1.1);
-        double copies = W::STEP * 4 * taps / 14.0 + (border ? 1 : taps) *
-                        (l.size(W::DEPTH) * 4 / 14.0 + rows * 24);
-        double cost = cdiv(count, blocks) * (slabs * std::max(multiplies, copies) +
-                                             4000);
-        if (best_cost < 0 || cost < best_cost) best_cost = cost, best = l;
+        Line l;
+        if (!lay_out<COLS, PARTS>(l, s, width, pitch, height, border, blocks, bytes))
+            return;
+        double needed = clocks<COLS, PARTS>(s, l, blocks);
+        if (fewest < 0 || needed < fewest) fewest = needed, best = l;
     };
     if (s.stride_h == 1 && s.stride_w == 1) {
         // zeros behind a row or an image are those before the next one, too
@@ -1119,7 +1198,7 @@ static double find_line(const Shape& s, const Tensor& x, Line& best) {
         consider(width, width, s.H_out, false);
     }
     best.by_pitch = divisor_by(best.pitch), best.by_height = divisor_by(best.height);
-    return best_cost;
+    return fewest;
 }
 
 template <int COLS, int PARTS>
@@ -1152,6 +1231,13 @@ static void launch_wgmma(Tensor out, View inp, Tensor weight, Order order,
     C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
+// once, in whatever types
+static void warn_of_build(const Tensor& x) {
+    if (attribute(cudaDevAttrComputeCapabilityMajor, x) == 9)
+        TORCH_WARN_ONCE("conv2d: built without sm_90a, so without wgmma; pass "
+                        "nvcc -gencode=arch=compute_90a,code=sm_90a");
+}
+
 // Whether it did, in the fastest of ways with so many COLS: in a build with wgmma, with
 // enough tiles, without zeros between the pixels of inp, and without a copy of inp for
 // one tap
@@ -1162,8 +1248,8 @@ static bool convolve_wgmma(Tensor out, View inp, Tensor weight, Order order,
     C10_CUDA_CHECK(cudaFuncGetAttributes(&built, conv2d_wgmma_kernel<160, PARTS>));
     bool spread = inp.spread_h > 1 || inp.spread_w > 1;
     bool pays = inp.quads || s.kH * s.kW > 1;
-    if (built.sharedSizeBytes == 0 || spread || s.stride_w > 8 || s.C == 0 || !pays)
-        return false;
+    if (spread || s.stride_w > 8 || s.C == 0 || !pays) return false;
+    if (built.sharedSizeBytes == 0) return warn_of_build(out), false;
     double best_cost = -1;
     decltype(&launch_wgmma<160, PARTS>) best = nullptr;
     Line line;
@@ -1180,11 +1266,12 @@ static bool convolve_wgmma(Tensor out, View inp, Tensor weight, Order order,
 }
 #endif
 
-// out: the convolution of inp with weight, of which order says where it has what
+// out: the convolution of inp with weight, of which order says where it has what. once:
+// one product of TF32 numbers instead of three (before sm_80 one of float32)
 static void convolve(Tensor out, View inp, Tensor weight, Order order,
                      const float* bias, Shape s, bool tf32) {
     bool wide = s.C_out > 32;
-    bool once = tf32 || attribute(cudaDevAttrComputeCapabilityMajor, out) < 8;
+    bool once = tf32 || built_for() < 80;
 #ifdef __CUDACC_VER_MAJOR__
     if (once ? convolve_wgmma<1, 160, 224, 256>(out, inp, weight, order, bias, s)
              : convolve_wgmma<2, 128, 160>(out, inp, weight, order, bias, s)) return;
@@ -1200,7 +1287,8 @@ constexpr int FILTERS = 64;  // channels of out that a block has
 constexpr int DOUT_PITCH = FILTERS + 8;  // lanes of a warp read different banks
 
 // How the sums are cut: a block has FILTERS channels of out, `channels` of inp and
-// `taps`, and of all pixels one of `splits` parts, which it takes `pixels` by `pixels`.
+// `taps`, and of all pixels one of `splits` parts (split-K: pixels are what is summed
+// over), which it takes `pixels` by `pixels`; conv2d_sum_kernel adds up the parts.
 struct Cut {
     int pixels, channels, slabs, taps, tap_groups, splits;
     int64_t bytes;  // of shared memory
@@ -1319,7 +1407,7 @@ template <int COUNT, int PARTS>
 __global__ void __launch_bounds__(THREADS, HAS_TF32 ? 2 : 1)
 conv2d_backward_weight_kernel(float* partial, View dout, View inp, Shape s, Tiling t,
                               Cut cut) {
-    if (PARTS == 2 && !HAS_TF32) return;  // not called there
+    if (PARTS == 2 && !HAS_TF32) return __trap();  // not called there
     extern __shared__ __align__(128) unsigned char shared[];
     int pitch = cut.pitch(), dout_size = cut.pixels * DOUT_PITCH;
     int stage_size = dout_size + t.pitch * pitch;
@@ -1427,7 +1515,7 @@ static void check_input(const char* name, const Tensor& x, torch::IntArrayRef sh
     TORCH_CHECK(fits && x.scalar_type() == torch::kFloat32 && x.is_cuda() &&
                 (x.is_contiguous() || is_channels_last(x)) &&
                 x.device() == like.device(), name, ": expected contiguous or channels "
-                "last Float on one ", torch::kCUDA, " device, shape ", shape, ", got ",
+                "last float32 on one CUDA device, shape ", shape, ", got ",
                 x.scalar_type(), " on ", x.device(), ", shape ", x.sizes(),
                 ", strides ", x.strides());
 }
@@ -1552,7 +1640,7 @@ Tensor conv2d_backward_weight(Tensor dout, Tensor inp, int64_t kH, int64_t kW,
     TORCH_CHECK(grid <= INT_MAX, "conv2d: expected a weight of up to 2^31 blocks, got ",
                 dweight.sizes());
     Tensor partial = torch::empty({cut.splits, size}, inp.options());
-    bool once = tf32 || attribute(cudaDevAttrComputeCapabilityMajor, inp) < 8;
+    bool once = tf32 || built_for() < 80;
     bool few = cut.taps * cut.channels / 8 <= WARPS * 4;
     auto kernel = once ? few ? conv2d_backward_weight_kernel<4, 1>
                              : conv2d_backward_weight_kernel<9, 1>

@@ -27,8 +27,8 @@ static void check_input(const char* name, Tensor x, torch::IntArrayRef shape,
         fits = shape[d] == -1 || shape[d] == x.size(d);
     TORCH_CHECK(fits && x.scalar_type() == torch::kFloat32 && x.is_contiguous() &&
                 x.is_cuda() && x.device() == like.device(), name, ": expected "
-                "contiguous Float on one ", torch::kCUDA, " device, shape ", shape,
-                ", got ", x.scalar_type(), " on ", x.device(), ", shape ", x.sizes(),
+                "contiguous float32 on one CUDA device, shape ", shape, ", got ",
+                x.scalar_type(), " on ", x.device(), ", shape ", x.sizes(),
                 ", strides ", x.strides());
 }
 

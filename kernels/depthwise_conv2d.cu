@@ -10,7 +10,9 @@
 // does each gradient: at 7 x 7 an H200 needs as long for the one as for the other.
 // Fast for filters of 3 x 3, 5 x 5 and 7 x 7, undilated, of stride 1 or 2 (the gradient
 // of inp at stride 2: with a padding of half the filter); the rest is computed by the
-// definition. From sm_80 on rows of inp come by asynchronous copies.
+// definition. A direct convolution by sliding windows: threads walk down the image,
+// with their sums in registers; rows come through shared memory, from sm_80 on by
+// asynchronous copies (cp.async, a multistage pipeline a warp).
 // Scratch memory: for the gradient of weight 4 kH kW bytes for each of some thousand
 // blocks, or for each channel, if there are more of those; else none.
 // Notebook: 11b_fast_convolution. Own code.
@@ -459,8 +461,8 @@ static void check_input(const char* name, Tensor x, torch::IntArrayRef shape,
         fits = shape[d] == -1 || shape[d] == x.size(d);
     TORCH_CHECK(fits && x.scalar_type() == torch::kFloat32 && x.is_contiguous() &&
                 x.is_cuda() && x.device() == like.device(), name, ": expected "
-                "contiguous Float on one ", torch::kCUDA, " device, shape ", shape,
-                ", got ", x.scalar_type(), " on ", x.device(), ", shape ", x.sizes(),
+                "contiguous float32 on one CUDA device, shape ", shape, ", got ",
+                x.scalar_type(), " on ", x.device(), ", shape ", x.sizes(),
                 ", strides ", x.strides());
 }
 
@@ -626,7 +628,7 @@ Tensor depthwise_conv2d_backward_input(Tensor dout, Tensor weight, int64_t H, in
 // Blocks that a channel's work, for `most` of them, is shared out among: as many as the
 // GPU holds at once, if each then has as much to do and few are missing, else plenty.
 template <typename Kernel> static int parts_for(int most, Sizes s, Kernel kernel) {
-    int device, processors, resident;
+    int device = 0, processors = 0, resident = 0;
     C10_CUDA_CHECK(cudaGetDevice(&device));
     C10_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount,
                                           device));

@@ -4,13 +4,16 @@
 // length: of rows (..., n) and images (..., H, W), complex64, contiguous; the inverse
 // ones divide by n. Of real rows, float32, the n / 2 + 1 first values; irfft is given
 // those and n. Sizes below 2^31. Powers of 2 are fastest. Other products of 2, 3, 5, 7
-// and 11 take one pass if shared memory holds a row twice, and else two or three; any
-// other length is computed by three transforms of a longer one (Bluestein).
+// and 11 (mixed radix) take one pass if shared memory holds a row twice, and else two
+// or three (Bailey's four-step: columns, twiddle factors, rows, written transposed);
+// any other length is computed by three transforms of a longer one (Bluestein's chirp).
 // Moves 16 bytes a complex value up to n = 8192, and at 16384 where a block may have
-// 210 KB of shared memory; 32 up to 2^20 and for images, else 48. rfft: half of that up
-// to n = 8192.
-// Scratch memory: as much as the result, where there is more than one pass; with
-// Bluestein, and for real rows that take more than one, 128 MB or two rows.
+// 210 KB of shared memory; 32 up to 2^20 and for images, else 48. rfft: half of that
+// for powers of 2 from 512 to 8192.
+// Scratch memory: as much as the result, where there is more than one pass. Other real
+// rows take 128 MB or a row, Bluestein one more of its longer rows, and as much again
+// where the transforms in there take more than one pass; real rows of odd length are
+// computed as complex ones.
 // Notebook: 11c_fast_fft. Own code; Stockham's order as in Govindaraju et al.,
 // "High performance discrete Fourier transforms on graphics processors" (2008).
 //
@@ -104,7 +107,8 @@ static __host__ __device__ constexpr int last_factor(int R) {
 }
 
 // The transform of v[0], v[S], ... v[(R - 1) S], in their place. R = R1 * R2: columns
-// of R1 values, turns, rows of R2; what comes out transposed is renamed.
+// of R1 values, turns (twiddle factors), rows of R2. What comes out transposed, result
+// k + R1 j at place R2 k + j, is renamed, which costs nothing in registers.
 template <int R, int S> static __device__ void butterfly(float2* v) {
     constexpr int R2 = last_factor(R), R1 = R / R2;
     if constexpr (R == 2) {
@@ -137,7 +141,9 @@ template <int R, int S> static __device__ void butterfly(float2* v) {
     }
 }
 
-// v[s] times w^s, where w[0], w[1], w[2] are w, w^4, w^16
+// v[s] times w^s, where w[0], w[1], w[2] are w, w^4, w^16. By the digits of s to the
+// base 4: w^s is the product of a power that `low` has and one that `high` has, so that
+// each comes from three sines and cosines by a few products, whose errors stay few.
 template <int R>
 static __device__ void times_powers(float2* v, const float2* w) {
     float2 low[4], high[8];  // of s % 4, of s / 4
@@ -165,9 +171,18 @@ static constexpr int first_radix(int N, int V) {
 }
 
 // The transforms of a block: of T neighbouring columns, or of ROWS rows, of N values
-// each. A thread holds V of them, LANES apart: t, t + LANES, ... Stockham's order: a
-// stage of radix R takes values N / R apart and leaves them where the next stage finds
-// its own N / R apart; the first stage does the radix that is left over, the others V.
+// each. A thread holds V of them, LANES apart: v[r] is value t + r LANES. The first
+// stage does the radix that is left over, FIRST, the others V.
+// Stockham's order. What holds between stages: if M is the product of the radices so
+// far, place p M + k has value k of the transform of x[p], x[p + N / M], x[p + 2 N / M]
+// ... A stage of radix R makes one of R of these, with i = p M + k below N / R:
+//   1. it takes places i + s N / R, s = 0 ... R - 1: value k of each of the R;
+//   2. it turns value s by s k / (M R) (the twiddle factors) and does a butterfly;
+//   3. it leaves result s at place p M R + k + s M: the same, for M R instead of M.
+// The digits of an index thus are reversed one by one, by where values are written, and
+// results end in order; there is no pass for it. N = 8, R = 2:
+//   reads, each stage   0 4, 1 5, 2 6, 3 7
+//   writes              0 1, 2 3, 4 5, 6 7 then 0 2, 1 3, 4 6, 5 7 then 0 4, 1 5 ...
 template <int N_, int V_, int T_, int ROWS_, bool TURNED = false, bool KEPT = false>
 struct Tile {
     static constexpr int N = N_, V = V_, T = T_, ROWS = ROWS_;
@@ -219,7 +234,12 @@ struct Tile {
         }
     }
 
-    // After a stage of radix R, with M the product of those before it
+    // After a stage of radix R, with M the product of those before it: step 3 above.
+    // The thread's V / R butterflies are i = t + q LANES, of which k = i % M is the
+    // same for all, as M divides LANES. Writes go to p M R + k + s M with p M = i - k,
+    // so that they are R (t - k) + k, the thread's own part, plus R q LANES + s M, the
+    // same for all. Reads are of step 1 of the next stage, t + r LANES. Pads keep both
+    // off one bank.
     template <int R, int M> static __device__ void exchange(
         float2* v, float* buffer, Lane from, Lane to) {
         int k = from.t % M;
@@ -309,7 +329,9 @@ template <typename Tile, typename Int> struct Order {
 };
 
 // Of the transform Z of N values, even places + i odd places of a real row of 2 N, the
-// places k and N - k make up X[k]. row: (N + 1); w = exp(-pi i t / N)
+// places k and N - k make up X[k]: the even places' transform is E[k] = (Z[k] +
+// conj(Z[N - k])) / 2, the odd places' O[k] = (Z[k] - conj(Z[N - k])) / 2 i, and X[k] =
+// E[k] + exp(-pi i k / N) O[k]. row: (N + 1); w = exp(-pi i t / N)
 template <typename Tile>
 static __device__ void store_real(float2* row, const float2* v, float* buffer,
                                   Lane me, bool inside) {
@@ -363,8 +385,11 @@ fft_rows_kernel(float2* out, const float2* inp, int64_t rows, bool real, bool in
 
 // A block that stays fetches its next values into shared memory while it computes. Each
 // warp fetches those of its own threads, 32 neighbours for a v[r], and so waits for
-// nobody else. In one instruction, for v[r] and v[r + 1], a lane copies two neighbours:
-// values `pair` and pair + 1 of those that are v[r + odd].
+// nobody else: __syncwarp is enough. Copies are of 16 bytes, two values; so one
+// instruction of a warp brings v[r] and v[r + 1]:
+//   next of the warp   | v[r] of lanes 0 to 31   | v[r + 1] of lanes 0 to 31  |
+//   copied by lane       0, 1 ... 15: two each     16, 17 ... 31: two each
+// A lane's are values `pair` and pair + 1 of those that are v[r + odd].
 struct Fetcher {
     int pair = int(threadIdx.x) / 32 * 32 + int(threadIdx.x) % 16 * 2;
     int odd = int(threadIdx.x) % 32 / 16;
@@ -428,9 +453,14 @@ fft_long_rows_kernel(float2* out, const float2* inp, int rows, bool inverse,
     }
 }
 
-// Large images, of rows of W values, in two kernels. The first one transforms columns
-// but for their last radix Q, the second one rows, and that radix. In between, chunks
-// of columns lie together, so that neither kernel has to reach far:
+// Large images, of Q M rows of W values, in two kernels. Row Q n + q is taken for
+// columns q W to q W + W - 1 of row n, of M:
+//   1. the columns' kernel transforms along n, which is all but the last radix, Q, of
+//      the image's columns, and turns result k of row q by q k / (Q M);
+//   2. the rows' kernel takes group k, rows q = 0 ... Q - 1 of it, does radix Q across
+//      them, which makes them rows k + M g of out, g = 0 ... Q - 1, and transforms
+//      them.
+// In between, chunks of columns lie together, so that neither kernel has to reach far:
 // (images, Q W / CHUNK, M, CHUNK), column q W + w for row q of group k of M.
 constexpr int CHUNK = 512;
 
@@ -671,7 +701,10 @@ static __device__ void prefetch(const float2* from, int64_t values) {
 }
 
 // Stage p, from `src` to `dst` in shared memory; but the first one reads memory, and
-// the last one writes it
+// the last one writes it. Stockham's steps, as in Tile, with blocks of m values for M
+// and p: i = block m + k, values `rest` blocks apart, results m apart in a block R
+// times as long. `across`: neighbours in memory are of neighbouring columns, and so are
+// threads
 template <int R> static __device__ void mixed_stage(
     const Mixed& x, int p, const Corner& tile, float2* dst, const float2* src,
     const float2* roots) {
@@ -779,7 +812,9 @@ fft_mixed_kernel(float2* out, const float2* inp, const __grid_constant__ Mixed x
     }
 }
 
-constexpr int64_t AT_ONCE = 1 << 24;  // values, 128 MB, of an intermediate result
+// Rows that need an intermediate result are taken in portions, so that it has at most
+// so many values, 128 MB (but a row at least): the same memory for each in turn.
+constexpr int64_t AT_ONCE = 1 << 24;
 
 // Bluestein: as j k = (j^2 + k^2 - (k - j)^2) / 2, with c[j] = exp(-pi i j^2 / n)
 // X[k] = c[k] sum over j of (x[j] c[j]) conj(c[k - j]): a convolution, so a product of
@@ -960,8 +995,13 @@ static void turned_rows(float2* out, const float2* inp, int64_t outer, int M, in
            T::BYTES, out, inp, M, P, inverse);
 }
 
-// n = N1 * N2 = 2^14 to 2^20, j = N2 j1 + j2 and k = k1 + N1 k2: transforms along j1,
-// turns, transforms along j2
+// The four-step algorithm, for n = N1 * N2 = 2^14 to 2^20, in two passes. With j = N2
+// j1 + j2, k = k1 + N1 k2 and W(n) = exp(-2 pi i / n), X[k] is
+//   sum over j2 of W(N2)^(j2 k2) W(n)^(j2 k1) sum over j1 of W(N1)^(j1 k1) x[j]
+//   1. columns: x is N1 rows of N2; transforms along j1, result k1 of column j2 turned
+//      by j2 k1 / n;
+//   2. turned rows: transforms along j2; result k2 of row k1 goes to k1 + N1 k2, so
+//      that the N1 rows of N2 are written as N2 rows of N1.
 static void two_passes(const Rows& x) {
     int64_t N2 = x.n <= 1 << 18 ? 256 : 1024, N1 = x.n / N2;
     auto second = N2 == 256 ? turned_rows<256, 16, 16, 4> : turned_rows<1024, 32, 8, 3>;
@@ -970,7 +1010,9 @@ static void two_passes(const Rows& x) {
     second(x.out, values(between), x.rows, N1, 1, x.inverse);
 }
 
-// n = N1 * N2 * N3 = 2^21 to 2^27: N1 before the rest as in two passes, then N2, N3
+// n = N1 * N2 * N3 = 2^21 to 2^27: the same with the second step's transforms, of N2 *
+// N3 values, made of two more; k = k1 + N1 (k2 + N2 k3), so that the last pass writes
+// (N1, N2, N3) as (N3, N2, N1)
 static void three_passes(const Rows& x) {
     int64_t N3 = 256, N2 = x.n < 1 << 23 ? 128 : 256, N1 = x.n / N2 / N3;
     Tensor between = torch::empty({x.rows, x.n}, x.options);
@@ -1040,7 +1082,9 @@ static bool plan(Mixed& x, int64_t width) {
     x.stages = radices_of(x.n, x.period ? TURN_RADIX : MAX_RADIX, radices);
     for (int p = 0; p < x.stages; p++) {
         int R = radices[p];
-        // blocks are so far apart that writing them meets no bank twice
+        // blocks are so far apart that writing them meets no bank twice: to_pitch is m
+        // modulo 16 (or odd, if m is 1), so that thread i = block m + k writes to i
+        // modulo 16
         int to_pitch = m * R + (m == 1 ? 1 - R % 2 : 15 & (m - m * R));
         x.stage[p] = {R, m, pitch, to_pitch, x.n / R / m, x.roots, 1.0f / m,
                       float(R) / x.n};
@@ -1186,8 +1230,10 @@ static void check_input(const char* name, const Tensor& x, torch::ScalarType typ
     TORCH_CHECK(x.scalar_type() == type && x.is_contiguous() && x.is_cuda() &&
                     x.dim() >= dims && x.size(-1) > 0 && x.size(-dims) > 0 &&
                     x.size(-1) <= INT_MAX && x.size(-dims) <= INT_MAX,
-                name, ": expected contiguous ", type, " on a CUDA device, ", dims,
-                " dimensions or more, the last ", dims, " from 1 to 2^31 - 1, got ",
+                name, ": expected contiguous ",
+                type == torch::kFloat32 ? "float32" : "complex64",
+                " on a CUDA device, ", dims, " dimensions or more, the last ", dims,
+                " from 1 to 2^31 - 1, got ",
                 x.scalar_type(), " on ", x.device(), ", shape ", x.sizes(),
                 ", strides ", x.strides());
 }

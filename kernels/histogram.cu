@@ -85,7 +85,8 @@ torch::Tensor histogram(torch::Tensor inp) {
     int64_t n = inp.numel(), per_block = BLOCK_SIZE * LOADS * 16;
     if (n == 0) return out;
     int sms = 0;
-    cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, inp.get_device());
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount,
+                                          inp.get_device()));
     int grid = std::min<int64_t>(sms, (n + per_block - 1) / per_block);
     histogram_kernel<<<grid, BLOCK_SIZE, 0, stream>>>(
         reinterpret_cast<unsigned long long*>(out.data_ptr<int64_t>()),

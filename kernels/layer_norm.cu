@@ -184,7 +184,7 @@ static int threads_for(int64_t cols, int64_t most) {
 
 // Any row: it is read three times, most often from cache. Arguments as above.
 template <typename T>
-__global__ void layer_norm_forward_long_kernel(
+__global__ void __launch_bounds__(1024) layer_norm_forward_long_kernel(
     T* out, float* mean, float* rstd, const T* inp, const T* weight, const T* bias,
     int64_t cols, float eps) {
     __shared__ float sums[2][WARP_SIZE];
@@ -312,7 +312,7 @@ __global__ void __launch_bounds__(512) layer_norm_backward_kernel(
 
 // Any row: it is read twice, and the shares in `parts`, 0 before, are in memory.
 template <typename T>
-__global__ void layer_norm_backward_long_kernel(
+__global__ void __launch_bounds__(512) layer_norm_backward_long_kernel(
     T* dinp, float* parts, const T* dout, const T* inp, const T* weight,
     const float* mean, const float* rstd, int64_t rows, int64_t cols) {
     __shared__ float2 sums[2][WARP_SIZE];

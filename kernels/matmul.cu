@@ -5,7 +5,8 @@
 // are contiguous, so transposed views and parts of a matrix need no copy. float32,
 // float16 or bfloat16, sums in float32, rounded once; beta = 0 does not read out.
 // Results repeat to the bit. 2 M N K FLOPs, at least M K + K N + M N elements to move;
-// scratch memory: where K is long for few tiles, a float32 out for each share of K.
+// scratch memory: where K is long for few tiles, a float32 out for each share of K
+// (split-K). Blocks go over out in bands of 8 rows of tiles (threadblock swizzle).
 // Notebook: 09b_matmul_any_shape. Own code, after S. Boehm, "How to Optimize a CUDA
 // Matmul Kernel" (2022), and NVIDIA, "CUTLASS: Fast Linear Algebra in CUDA C++" (2017).
 //
@@ -71,9 +72,12 @@ __device__ void copy_async(float* to, const float* from, bool inside) {
 #endif
 }
 
-// Brings slices of a matrix to shared memory, one after another: ROWS × BK elements,
-// column after column, (BK, ROWS + 4). Each comes by itself, so that for any strides,
-// address and edge the instructions are the same, and without a branch
+// A loader (a tile iterator) brings slices of a matrix to shared memory, one after
+// another: ROWS × BK elements, column after column, (BK, ROWS + 4). Each comes by
+// itself, so that for any strides, address and edge the instructions are the same, and
+// without a branch. Element c of a thread is in its row c % DOWN, STEP apart, and its
+// column c / DOWN, 8 apart: a pointer for each of the rows, and `moved`, the way along
+// k, for all
 template <typename T, int ROWS, int BK, int THREADS> struct Loader {
     static constexpr bool ASYNC = HAS_ASYNC && std::is_same_v<T, float>;
     static constexpr int STEP = THREADS / 8, DOWN = ROWS / STEP, WARPS = THREADS / 32;
@@ -122,7 +126,9 @@ template <typename T, int ROWS, int BK, int THREADS> struct Loader {
 
 constexpr int STAGES = 3;  // slices in shared memory: one in use, the others to come
 
-// The slices of A and B that a block needs, in turn; `now` and `free` are offsets
+// The slices of A and B that a block needs, in turn, in a ring of STAGES; `now` and
+// `free` are offsets: of the slice that is multiplied, and of the one that was
+// multiplied before it, whose place the next copies take.
 template <typename S, typename T> struct Slices {
     static constexpr int A_STRIDE = S::BM + 4, A_SIZE = S::BK * A_STRIDE;
     static constexpr int B_STRIDE = S::BN + 4, SIZE = A_SIZE + S::BK * B_STRIDE;
@@ -175,9 +181,16 @@ __device__ void add_outer(float (&acc)[TM][TN], const float (&a)[TM],
 }
 
 // acc += A @ B^T over k_left columns, the lane's elements from (row, col) of the tile.
-// While column k is multiplied, fragments of the next are on their way, at the last k
-// those of the next slice. A loop waits for all loads before it turns: so it turns in
-// the middle of column 0, where there are none
+// Two pipelines, one in the other:
+//   1. memory to shared memory, AHEAD = STAGES - 1 slices ahead: part by part in the
+//      first BK / 2 columns of a slice, so that these instructions lie among
+//      multiplications. They go where the slice before was; at its last column was the
+//      barrier behind which nobody reads it. At the last column the next slice has to
+//      have come.
+//   2. shared memory to registers, a column ahead: while column k is multiplied, the
+//      fragments of k + 1 are on their way, at the last k column 0 of the next slice.
+// A loop waits for all loads before it turns: so it turns in the middle of column 0,
+// where there are none; the first half of the first column 0 stands before it.
 template <typename S, typename T>
 __device__ void multiply(float (&acc)[S::TM][S::TN], Slices<S, T>& slices, int row,
                          int col, int k_left) {
@@ -254,8 +267,14 @@ __device__ void store_acc(View<T> out, const float (&acc)[S::TM][S::TN], int row
         }
 }
 
-// out: (M, N) = alpha A @ B^T + beta out, A: (M, K), B: (N, K). blockIdx.x: the tile,
-// blockIdx.y: the share of K; where there are several, their sums go to parts
+// out: (M, N) = alpha A @ B^T + beta out, A: (M, K), B: (N, K). blockIdx.y: the share
+// of K (a slice of split-K); where there are several, their sums go to parts.
+// blockIdx.x: the tile, in the order of bands (a threadblock swizzle): down 8 tiles,
+// then a column further. About as many blocks are at work as an SM holds, times SMs; in
+// this order they share few rows of A and columns of B, which then come from L2:
+//   row by row   0 1 2 3 4 5 6 7   8 blocks need 1 row of tiles of A and 8 columns of B
+//   bands of 2   0 2 4 6
+//                1 3 5 7           8 blocks need 2 rows and 4 columns
 template <typename S, typename T>
 __global__ void __launch_bounds__(S::THREADS, Slices<S, T>::BLOCKS)
 matmul_kernel(View<T> out, View<float> parts, View<const T> A, View<const T> B, int M,
@@ -448,9 +467,17 @@ template <typename T> static void choose_vector(Product<T>& p) {
     p.cut(std::max<int64_t>(1, wanted), 4);
 }
 
-// Makes `best` go by tiles S if that is faster, by a model of cycles fitted to an H200:
-// blocks keep an SM `busy` in part, wait for every slice, begin and end; where there is
-// little to multiply, memory takes longer; and parts are written, and read for the sum
+// Makes `best` go by tiles S if that is faster, by a model of cycles fitted to an H200.
+// Large tiles read less and keep an SM busier, small ones leave fewer SMs without work;
+// shares of K make more blocks of few tiles. For 1 to S::BLOCKS blocks an SM:
+//   1. K is cut into shares so that about so many blocks come to an SM; turns is how
+//      many really do, waves how many after each other, as an SM holds S::BLOCKS.
+//   2. A slice of K takes an SM its products, 128 a cycle, of which tiles S reach the
+//      part `busy`; each wave waits 270 cycles for it, and takes 2,700 to begin and
+//      end.
+//   3. Memory may take longer, 0.0021 cycles for each element of A, B and out.
+//   4. Parts cost 0.0025 for each of their elements, to be written, and read for the
+//      sum.
 template <typename S, typename T>
 static void consider(Product<T>& best, Product<T> p, double busy) {
     int64_t tiles = cdiv(p.M, S::BM) * cdiv(p.N, S::BN), sms = processors();

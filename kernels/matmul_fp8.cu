@@ -7,18 +7,25 @@
 // added up there, these sums in float32; with fast_accum, on sm_90, all of k there. 2 M
 // N K FLOPs, reads A and B once per 128 to 256 columns or rows of out; scratch memory
 // for a copy of an operand whose rows are not multiples of 16 bytes. sm_90 (N a
-// multiple of 8, tiles to fill the GPU): wgmma and TMA. sm_89: mma of 8 bits. Older
-// ones: float16, in which all 8-bit floats and their products are exact. NaN and
-// infinity as in a product of float32. Notebook: 15b_quantization. Own code; after
-// NVIDIA, PTX ISA, "wgmma", and CUTLASS (BSD 3-Clause).
+// multiple of 8, tiles to fill the GPU): wgmma and TMA, which come in a build for
+// sm_90a only: by the flag below, or "9.0a" in TORCH_CUDA_ARCH_LIST. sm_89: mma of 8
+// bits. Older ones: float16, in which 8-bit floats are exact, as products in float32.
+// NaN and infinity as in a product of float32. On sm_90 blocks are persistent and warps
+// specialised: one produces (TMA, mbarriers), two warpgroups consume. Notebook:
+// 15b_quantization. Own code; after NVIDIA, PTX ISA, "wgmma", and CUTLASS (BSD
+// 3-Clause).
 //
 // from pathlib import Path
+// import torch
 // from torch.utils.cpp_extension import load_inline
+// major, minor = torch.cuda.get_device_capability()
+// arch = f"{major}{minor}" + "a" * (major >= 9)
 // matmul_fp8 = load_inline("matmul_fp8",
 //     cuda_sources=Path("matmul_fp8.cu").read_text(),
 //     cpp_sources="torch::Tensor matmul_fp8(torch::Tensor A, torch::Tensor B, "
 //         "torch::Tensor scale_a, torch::Tensor scale_b, bool fast_accum);",
-//     functions=["matmul_fp8"])
+//     functions=["matmul_fp8"],
+//     extra_cuda_cflags=[f"-gencode=arch=compute_{arch},code=sm_{arch}"])
 #include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
 #include <torch/types.h>
 using c10::cuda::getCurrentCUDAStream, torch::Tensor;
@@ -48,8 +55,8 @@ static __device__ void find_tile(int i, int rows, int cols, int& row, int& col) 
     row = group + i % height, col = i / height;
 }
 
-// where a piece of 16 bytes of a tile lies, swizzled: eight that are written or read at
-// once lie in different banks
+// the swizzled offset of a piece, a chunk of 16 bytes, in a tile: eight that are
+// written or read at once lie in different banks
 static __device__ int place(int row, int piece) {
     return row * LINE + (piece ^ row % 8) * 16;
 }
@@ -602,6 +609,8 @@ matmul_fp8_wgmma_kernel(const __grid_constant__ CUtensorMap out_map,
                             cols, rank);
     }
     cluster_sync();  // the other block may still arrive at barriers of this one
+#else
+    __trap();  // launch_wgmma sees that it was not built
 #endif
 }
 
@@ -617,6 +626,9 @@ static CUtensorMap map_of(const Tensor& x) {
         C10_CUDA_CHECK(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found,
                                                cudaEnableDefault, &state));
 #endif
+        TORCH_CHECK(found && state == cudaDriverEntryPointSuccess, "matmul_fp8: "
+                    "expected NVIDIA's driver for CUDA 12 or later, got one without "
+                    "cuTensorMapEncodeTiled");
         return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
     }();
     unsigned size = x.element_size();
@@ -634,6 +646,19 @@ static CUtensorMap map_of(const Tensor& x) {
     return map;
 }
 
+static int attribute(cudaDeviceAttr which, const Tensor& x) {
+    int value = 0;
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&value, which, x.get_device()));
+    return value;
+}
+
+// once, in whatever types
+static void warn_of_build(const Tensor& x) {
+    if (attribute(cudaDevAttrComputeCapabilityMajor, x) == 9)
+        TORCH_WARN_ONCE("matmul_fp8: built without sm_90a, so without wgmma; pass "
+                        "nvcc -gencode=arch=compute_90a,code=sm_90a");
+}
+
 // Whether it did: in a build with wgmma, for rows of out that suit TMA, and many tiles.
 // A and B: of rows that are multiples of 16 bytes
 template <Type A_TYPE, Type B_TYPE, bool FAST>
@@ -644,13 +669,11 @@ static bool launch_wgmma(Tensor out, Tensor A, Tensor B, const float* scale_a,
     cudaFuncAttributes built;
     C10_CUDA_CHECK(cudaFuncGetAttributes(&built, kernel));
     int rows = cdiv(A.size(0), C::ROWS * CLUSTER), cols = cdiv(B.size(0), C::COLS);
-    int clusters = 0;
-    cudaDeviceGetAttribute(&clusters, cudaDevAttrMultiProcessorCount, A.get_device());
     if (int64_t(rows) * cols > INT_MAX) return false;
-    clusters = std::min(clusters / CLUSTER, rows * cols);
-    if (built.sharedSizeBytes == 0 || out.size(1) % 8 != 0 || A.size(1) == 0 ||
-        clusters < 32)
-        return false;
+    int clusters = attribute(cudaDevAttrMultiProcessorCount, A) / CLUSTER;
+    clusters = std::min(clusters, rows * cols);
+    if (out.size(1) % 8 != 0 || A.size(1) == 0 || clusters < 32) return false;
+    if (built.sharedSizeBytes == 0) return warn_of_build(A), false;
     C10_CUDA_CHECK(cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, C::SHARED));
     cudaLaunchAttribute cluster = {};
@@ -666,13 +689,6 @@ static bool launch_wgmma(Tensor out, Tensor A, Tensor B, const float* scale_a,
 }
 #endif
 
-static int major_of(const Tensor& x) {  // sm_80's is 8
-    int major = 0;
-    C10_CUDA_CHECK(cudaDeviceGetAttribute(
-        &major, cudaDevAttrComputeCapabilityMajor, x.get_device()));
-    return major;
-}
-
 template <Type A_TYPE, Type B_TYPE>
 static void launch(Tensor out, Tensor A, Tensor B, Tensor scale_a, Tensor scale_b,
                    bool fast) {
@@ -687,7 +703,9 @@ static void launch(Tensor out, Tensor A, Tensor B, Tensor scale_a, Tensor scale_
     TORCH_CHECK(grid <= INT_MAX, "matmul_fp8: expected an out of up to 2^31 tiles of "
                 "128 x 128, got ", out.sizes());
     auto kernel = matmul_fp8_mma_kernel<A_TYPE, B_TYPE>;
-    int bytes = STAGE * (major_of(A) < 8 ? 2 : 3);  // as STAGES is there
+    cudaFuncAttributes built;  // for sm_75, say, also where a later GPU runs it
+    C10_CUDA_CHECK(cudaFuncGetAttributes(&built, kernel));
+    int bytes = STAGE * (built.ptxVersion < 80 ? 2 : 3);  // as STAGES is there
     C10_CUDA_CHECK(cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     kernel<<<grid, THREADS, bytes, getCurrentCUDAStream()>>>(
@@ -701,17 +719,16 @@ static void check_matrix(const char* name, Tensor x, Tensor A) {
     bool fits = x.dim() == 2 && x.size(0) <= 1 << 30 && x.size(1) <= 1 << 30;
     bool known = type == torch::kFloat8_e4m3fn || type == torch::kFloat8_e5m2;
     TORCH_CHECK(known && fits && x.is_contiguous() && x.is_cuda() &&
-                x.device() == A.device(), name, ": expected a contiguous matrix of "
-                "float8_e4m3fn or float8_e5m2 on A's CUDA device, ", A.device(),
-                "; got ", x.sizes(), " ", type, " on ", x.device(), ", strides ",
-                x.strides());
+                x.device() == A.device(), name, ": expected contiguous float8_e4m3fn "
+                "or float8_e5m2 on one CUDA device, a matrix, got ", type, " on ",
+                x.device(), ", shape ", x.sizes(), ", strides ", x.strides());
 }
 
 static void check_scale(const char* name, Tensor x, Tensor A) {
     TORCH_CHECK(x.scalar_type() == torch::kFloat32 && x.numel() == 1 &&
-                x.device() == A.device(), name, ": expected one float32 on A's CUDA "
-                "device, ", A.device(), "; got ", x.sizes(), " ", x.scalar_type(),
-                " on ", x.device());
+                x.device() == A.device(), name, ": expected float32 on A's CUDA "
+                "device, one number, got ", x.scalar_type(), " on ", x.device(),
+                ", shape ", x.sizes());
 }
 
 Tensor matmul_fp8(Tensor A, Tensor B, Tensor scale_a, Tensor scale_b, bool fast_accum) {

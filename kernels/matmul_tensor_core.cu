@@ -7,15 +7,23 @@
 // as three products of TF32, about as exact as float32. sm_75: float16 and int8 only.
 // 2 M N K FLOPs, reads A and B once per 128 columns or rows of out; scratch memory for
 // a copy of an operand whose rows (or columns) are not multiples of 16 bytes. Infinity
-// and NaN as in PyTorch. Notebook: 10b_wgmma_and_tma. Own code; after NVIDIA, PTX ISA,
-// "mma", and CUTLASS (BSD 3-Clause); three products: Ootomo and Yokota (2022).
+// and NaN as in PyTorch. On sm_90 the kernel is persistent and its warps specialised: a
+// block goes from tile to tile, one producer brings slices by TMA, two consumer
+// warpgroups multiply them by wgmma, and mbarriers are between them. These come in a
+// build for sm_90a only: by the flag below, or "9.0a" in TORCH_CUDA_ARCH_LIST.
+// Notebook: 10b_wgmma_and_tma. Own code; after NVIDIA, PTX ISA, "mma", and CUTLASS (BSD
+// 3-Clause); three products: Ootomo and Yokota (2022).
 //
 // from pathlib import Path
+// import torch
 // from torch.utils.cpp_extension import load_inline
+// major, minor = torch.cuda.get_device_capability()
+// arch = f"{major}{minor}" + "a" * (major >= 9)
 // matmul_tensor_core = load_inline("matmul_tensor_core",
 //     cuda_sources=Path("matmul_tensor_core.cu").read_text(),
 //     cpp_sources="torch::Tensor matmul_tensor_core(torch::Tensor A, torch::Tensor B, "
-//         "bool allow_tf32);", functions=["matmul_tensor_core"])
+//         "bool allow_tf32);", functions=["matmul_tensor_core"],
+//     extra_cuda_cflags=[f"-gencode=arch=compute_{arch},code=sm_{arch}"])
 #include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
 #include <torch/types.h>
 using c10::cuda::getCurrentCUDAStream, torch::Tensor;
@@ -49,8 +57,8 @@ struct alignas(COUNT * sizeof(T)) Pack {  // neighbours, moved by one instructio
 template <typename T, bool ALONG, int SIZE>
 constexpr int ROW = ALONG ? SLICE : SIZE * int(sizeof(T));  // bytes
 
-// where a piece of 16 bytes of a row begins, swizzled: eight pieces that are written or
-// read at once lie in different banks
+// the swizzled offset of a piece, a chunk of 16 bytes of a row: eight pieces that are
+// written or read at once lie in different banks
 template <typename T, bool ALONG, int SIZE>
 __device__ unsigned place(int row, int piece) {
     int swizzle = ALONG ? (sizeof(T) == 1 ? row / 2 : row) % 8
@@ -198,8 +206,9 @@ __device__ void round_to_tf32(unsigned& bits) {
     if (fabsf(__uint_as_float(bits)) < INFINITY) bits += 0x1000;
 }
 
-// bits = high + low, a number of TF32 and the rest, of which mma cuts off 2 bits; of
-// what rounds to infinity 1 to 2 and the rest, lest infinity meets a low part that is 0
+// bits = high + low, the nearest number of TF32 (11 bits) and the rest, 12 bits, the
+// last of which mma cuts off; of what rounds to infinity 1 to 2 and the rest, lest
+// infinity meets a low part that is 0
 __device__ void split(unsigned& bits, unsigned& low) {
     float x = __uint_as_float(bits);
     bool usual = fabsf(x) < 3.4019e38f;
@@ -233,8 +242,9 @@ template <typename T> __device__ void multiply(Sums<T>& acc, Step& step) {
             mma<T>(acc[m][n], a[m], b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
 }
 
-// as three products: high times high, and each high times low; tensor cores round down,
-// so they add only these, and the rest is added as always
+// as three products: high times high, and each high times low (low times low is at most
+// 2^-22 of it). Tensor cores cut sums off instead of rounding, which adds up over a
+// long sum: so `part` begins at 0 each time, and acc is added to as always
 __device__ void multiply_exactly(Sums<float>& acc, Step& step) {
     auto &[a, b] = step;
     unsigned a_low[WARP_M / 16][4];
@@ -293,7 +303,8 @@ __device__ void store_sums(Result<T>* out, const Sums<T>& acc, int rows, int col
         }
 }
 
-// where tile number i begins: GROUP rows of tiles at a time, column by column
+// where tile number i begins: GROUP rows of tiles at a time, column by column (a
+// threadblock swizzle: blocks at work share rows of A and columns of B in L2)
 __device__ void find_tile(int i, int M, int N, int& row, int& col) {
     int group_size = GROUP * cdiv(N, TILE_N), group = i / group_size * GROUP;
     int height = min(GROUP, cdiv(M, TILE_M) - group);
@@ -307,7 +318,7 @@ __global__ void __launch_bounds__(THREADS)
 matmul_mma_kernel(Result<T>* out, const T* A, const T* B, int M, int N, int K,
                   int64_t A_stride, int64_t B_stride) {
 #if __CUDA_ARCH__ < 800
-    if (sizeof(T) == 4 || std::is_same_v<T, at::BFloat16>) return;  // refused before
+    if (sizeof(T) == 4 || std::is_same_v<T, at::BFloat16>) return __trap();  // refused
 #endif
     extern __shared__ __align__(1024) unsigned char tiles[];
     constexpr int DEPTH = SLICE / sizeof(T);
@@ -405,6 +416,10 @@ template <typename T, bool EXACT> struct Cut {
 __device__ unsigned shared_at(const void* p) { return __cvta_generic_to_shared(p); }
 
 // An mbarrier: a phase ends when all that were told of have arrived, threads and bytes.
+// A stage has two. full: one arrival, the producer's, and the bytes that it expects.
+// empty: one of each consumer of the cluster, since B's tiles go to all of its blocks.
+// Who waits for phase ^ 1 at first passes: an empty stage has been given back, so to
+// speak.
 struct Barrier {
     uint64_t state;
     __device__ void init(int threads) {
@@ -702,11 +717,13 @@ matmul_wgmma_kernel(const __grid_constant__ CUtensorMap out_map,
                                             tiles, rank);
     }
     cluster_sync();  // the other block may still arrive at barriers of this one
+#else
+    __trap();  // launch_wgmma sees that it was not built
 #endif
 }
 
 // out, (PARTS * rows, pitch), below each other: x in rows that run along k, floats as
-// sums of TF32 numbers, the nearest of x and the nearest of what is left.
+// the nearest number of TF32 and, of two PARTS, what is left
 // x[r, k] is at r * stride + k if ALONG, else at k * stride + r
 template <typename T, int PARTS, bool ALONG>
 __global__ void rows_kernel(T* out, const T* x, int rows, int K, int64_t stride,
@@ -749,6 +766,9 @@ template <typename T> static CUtensorMap map_of(const Tensor& x, int64_t cols) {
         C10_CUDA_CHECK(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found,
                                                cudaEnableDefault, &state));
 #endif
+        TORCH_CHECK(found && state == cudaDriverEntryPointSuccess,
+                    "matmul_tensor_core: expected NVIDIA's driver for CUDA 12 or "
+                    "later, got one without cuTensorMapEncodeTiled");
         return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
     }();
     constexpr auto TYPE = sizeof(T) == 4 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
@@ -787,6 +807,19 @@ static Tensor to_rows(const Tensor& x, bool along) {
     return out;
 }
 
+static int attribute(cudaDeviceAttr which, const Tensor& x) {
+    int value = 0;
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&value, which, x.get_device()));
+    return value;
+}
+
+// once, in whatever types
+static void warn_of_build(const Tensor& x) {
+    if (attribute(cudaDevAttrComputeCapabilityMajor, x) == 9)
+        TORCH_WARN_ONCE("matmul_tensor_core: built without sm_90a, so without wgmma; "
+                        "pass nvcc -gencode=arch=compute_90a,code=sm_90a");
+}
+
 // Whether it did: in a build with wgmma, for operands that suit TMA and fill the GPU
 template <typename T, bool EXACT, bool A_ALONG, bool B_ALONG>
 static bool launch_wgmma(Tensor out, Tensor A, Tensor B) {
@@ -800,12 +833,12 @@ static bool launch_wgmma(Tensor out, Tensor A, Tensor B) {
     cudaFuncAttributes built;
     C10_CUDA_CHECK(cudaFuncGetAttributes(&built, kernel));
     Tiles tiles = {cdiv(M, C::ROWS * CLUSTER), cdiv(N, C::COLS)};
-    int clusters = 0;
-    cudaDeviceGetAttribute(&clusters, cudaDevAttrMultiProcessorCount, A.get_device());
-    clusters = std::min(clusters / CLUSTER, tiles.rows * tiles.cols);
+    int clusters = attribute(cudaDevAttrMultiProcessorCount, A) / CLUSTER;
+    clusters = std::min(clusters, tiles.rows * tiles.cols);
     bool suits = (COPY_A || suits_tma(A_rows)) && (COPY_B || suits_tma(B_rows)) &&
                  (sizeof(T) != 2 || suits_tma(out));
-    if (built.sharedSizeBytes == 0 || !suits || K == 0 || clusters < 32) return false;
+    if (!suits || K == 0 || clusters < 32) return false;
+    if (built.sharedSizeBytes == 0) return warn_of_build(A), false;
     if (COPY_A) A_rows = to_rows<T, C::PARTS>(A, A_ALONG);
     if (COPY_B) B_rows = to_rows<T, C::PARTS>(B.t(), B_ALONG);
     CUtensorMap out_map = {};
@@ -826,11 +859,12 @@ static bool launch_wgmma(Tensor out, Tensor A, Tensor B) {
 }
 #endif
 
-static int major_of(const Tensor& x) {  // sm_80's is 8
-    int major = 0;
-    C10_CUDA_CHECK(cudaDeviceGetAttribute(
-        &major, cudaDevAttrComputeCapabilityMajor, x.get_device()));
-    return major;
+// 75 if the kernels are built for sm_75, also where a later GPU runs them
+static int built_for() {
+    cudaFuncAttributes built;
+    C10_CUDA_CHECK(cudaFuncGetAttributes(
+        &built, matmul_mma_kernel<at::Half, false, true, false>));
+    return built.ptxVersion;
 }
 
 template <typename T, bool EXACT, bool A_ALONG, bool B_ALONG>
@@ -845,7 +879,7 @@ static void launch(Tensor out, Tensor A, Tensor B) {
     A = aligned<T>(A_ALONG ? A : A.t());
     B = aligned<T>(B_ALONG ? B.t() : B);
     auto kernel = matmul_mma_kernel<T, EXACT, A_ALONG, B_ALONG>;
-    int bytes = STAGE_BYTES * (major_of(A) < 8 ? 2 : 3);  // as STAGES is there
+    int bytes = STAGE_BYTES * (built_for() < 80 ? 2 : 3);  // as STAGES is there
     C10_CUDA_CHECK(cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     kernel<<<grid, THREADS, bytes, getCurrentCUDAStream()>>>(
@@ -870,10 +904,10 @@ static void check_input(const char* name, Tensor x, Tensor A) {
                  type == torch::kBFloat16 || type == torch::kInt8;
     bool fits = x.dim() == 2 && x.size(0) <= 1 << 30 && x.size(1) <= 1 << 30;
     TORCH_CHECK(known && fits && (has_rows(x) || has_rows(x.t())) && x.is_cuda() &&
-                x.device() == A.device(), name, ": expected a matrix of float32, "
-                "float16, bfloat16 or int8, rows or columns contiguous, on A's CUDA "
-                "device, ", A.device(), "; got ", x.sizes(), " ", type, " on ",
-                x.device(), ", strides ", x.strides());
+                x.device() == A.device(), name, ": expected float32, float16, bfloat16 "
+                "or int8 on one CUDA device, a matrix, rows or columns contiguous, "
+                "got ", type, " on ", x.device(), ", shape ", x.sizes(), ", strides ",
+                x.strides());
 }
 
 Tensor matmul_tensor_core(Tensor A, Tensor B, bool allow_tf32) {
@@ -885,8 +919,9 @@ Tensor matmul_tensor_core(Tensor A, Tensor B, bool allow_tf32) {
     TORCH_CHECK(A.size(1) == B.size(0), "matmul_tensor_core: expected A: (M, K) and B: "
                 "(K, N), got ", A.sizes(), " and ", B.sizes());
     c10::cuda::CUDAGuard guard(A.device());
-    TORCH_CHECK(major_of(A) >= 8 || type == torch::kFloat16 || type == torch::kInt8,
-                "A: expected float16 or int8 on a GPU before sm_80, got ", type);
+    TORCH_CHECK(type == torch::kFloat16 || type == torch::kInt8 || built_for() >= 80,
+                "A: expected float16 or int8 in a build for GPUs before sm_80, got ",
+                type);
     Tensor out = torch::empty({A.size(0), B.size(1)}, A.options().dtype(
         type == torch::kInt8 ? torch::kInt32 : type));
     if (out.numel() == 0) return out;

@@ -25,8 +25,9 @@ static void check_input(const char* name, Tensor x, torch::ScalarType type,
     for (int64_t d = 0; fits && d < x.dim(); d++)
         fits = shape[d] == -1 || shape[d] == x.size(d);
     TORCH_CHECK(fits && x.scalar_type() == type && x.is_contiguous() && x.is_cuda() &&
-                x.device() == like.device(), name, ": expected contiguous ", type,
-                " on one ", torch::kCUDA, " device, shape ", shape, ", got ",
+                x.device() == like.device(), name, ": expected contiguous ",
+                type == torch::kFloat32 ? "float32" : "int32",
+                " on one CUDA device, shape ", shape, ", got ",
                 x.scalar_type(), " on ", x.device(), ", shape ", x.sizes(),
                 ", strides ", x.strides());
 }

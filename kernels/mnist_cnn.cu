@@ -6,6 +6,11 @@
 // parameters: 14, as in Net; conv2 (out, tap, in), fc1 (window, out, channel). Weights
 // and gradients (times 256) have to stay below 255 in size: they are multiplied as
 // parts of float16, `exact` as three products, else one. Results repeat to the bit.
+// Convolutions are matrix products on tensor cores that gather their operand from
+// images in shared memory (implicit GEMM); sums over the batch are cut among blocks
+// (split-K), each of which leaves its part to a later kernel. From sm_90 on each of a
+// step's seven kernels begins while the one before it ends (programmatic dependent
+// launch).
 // 25.0 MFLOP an image. The workspace is the scratch memory: 0.2 MB an image, 6 MB more.
 // Shared memory: from 64 KB a block on (sm_75), exact products from 99 KB on (sm_80).
 // Notebook: 17c_training_step.
@@ -65,7 +70,26 @@ struct alignas(COUNT * sizeof(T) > 16 ? 16 : COUNT * sizeof(T)) Pack {
 
 static __host__ __device__ int cdiv(int a, int b) { return (a + b - 1) / b; }
 
-// What a step keeps in memory. PRODUCTS: of halves, for each product: 1 or 3
+// What a step keeps in memory. PRODUCTS: of halves, for each product: 1 or 3. Each
+// array belongs to one kernel, which writes it, and to kernels behind it, which read
+// it:
+//   array            written by         read by
+//   conv2            update, prepare    conv_forward, conv_backward
+//   fc1              update, prepare    fc1_forward, fc1_backward
+//   part_moments     moments            conv_forward
+//   moments, bn1     conv_forward       update
+//   part_stats       conv_forward       fc1_forward
+//   bn2              fc1_forward        fc1_backward, conv_backward
+//   part_back        fc1_backward       conv_backward
+//   bn2_back         conv_backward      update
+//   part_head        head               update
+//   part_fc1         fc1_backward       update
+//   part_conv1, 2    conv_backward      update
+//   a1, codes, z2    conv_forward       conv_backward
+//   ext              conv_forward       fc1_forward, fc1_backward, conv_backward
+//   hidden           fc1_forward        head, logits
+//   dh               head               fc1_backward
+//   dy               fc1_backward       conv_backward
 template <int PRODUCTS> struct Work {
     static constexpr int PARTS = PRODUCTS == 3 ? 2 : 1;  // of a number: high and low
     using Stored = std::conditional_t<PRODUCTS == 3, float, at::Half>;
@@ -76,7 +100,7 @@ template <int PRODUCTS> struct Work {
     float *part_moments, *part_stats, *part_back;       // sums of each block
     float *part_head, *part_fc1, *part_conv2, *part_conv1;
     half* a1;           // (N, PARTS, PIXELS2, C1): after the first pool
-    uint8_t* codes;     // (N, PIXELS2, C1): which pixel was the maximum, 4: it was < 0
+    uint8_t* codes;     // (N, PIXELS2, C1): which pixel was the maximum, 4: none is > 0
     Stored *z2, *ext;   // (N, WINDOWS, C2, 4), extremes of the four (N, WINDOWS, C2)
     float* hidden;      // (slices, N, HIDDEN): sums over a slice of fc1's inputs
     half* dh;           // (N, PARTS, HIDDEN): gradient there, times G_SCALE
@@ -95,6 +119,16 @@ static __device__ unsigned address(const void* shared) {
     return unsigned(__cvta_generic_to_shared(shared));
 }
 
+// Fragments: how the lanes of a warp hold c: 16 × 8 += a: 16 × 16 times b: 16 × 8, two
+// halves a register. With g = lane / 4 and t = lane % 4 * 2 a lane has
+//   c[0], c[1]: row g, columns t and t + 1    c[2], c[3]: the same of row g + 8
+//   a[0]: row g, k = t and t + 1    a[1]: row g + 8    a[2], a[3]: those at k + 8
+//   b0: column g, k = t and t + 1   b1: those at k + 8
+// ldmatrix fills four registers so: lane 8 i + j brings the address of row j of matrix
+// i, 8 × 8 halves, and register i then holds elements t and t + 1 of row g of matrix i.
+// For a the lanes bring rows lane % 16, from k = lane / 16 * 8 on; for b, as two
+// fragments of 8 columns, columns lane % 8 + lane / 16 * 8, from k = lane / 8 % 2 * 8
+// on. ldmatrix_t is for operands whose rows run across k: it transposes each matrix.
 static __device__ void ldmatrix(unsigned (&r)[4], unsigned at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
@@ -122,7 +156,9 @@ static __device__ void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0,
 #endif
 }
 
-// c += a b, by one product or by three; of b's fragment registers i and i + 1
+// c += a b, by one product or by three; of b's fragment registers i and i + 1. Three:
+// (high + low) (high + low) but for low times low, at most 2^-22 of the whole; the
+// small ones first.
 template <int PARTS>
 __device__ void multiply(float (&c)[4], const unsigned (&a)[PARTS][4],
                          const unsigned (&b)[PARTS][4], int i) {
@@ -149,8 +185,25 @@ static __device__ void wait_for_copies() {
 #endif
 }
 
-// From sm_90 on a kernel begins while the one before it ends. Before this line it may
-// read what was written two kernels ago, after it everything.
+// Programmatic dependent launch, from sm_90 on: a kernel begins when each block of the
+// one before it has called this function or ended. Here the first line waits until that
+// kernel has ended and all it wrote is visible, the second one lets the next kernel
+// begin. So as long as kernel e has not called it, e - 1 may be at work, but has called
+// it; so e - 2 has ended, and all before it. The rule:
+//   1. Before the call a kernel may read what e - 2 and earlier ones wrote, nothing of
+//      e - 1, and may write only what e - 1 does not touch.
+//   2. After the call it may do everything.
+//   3. Every kernel that is launched so makes the call, in one block at least. (If none
+//      did, e would begin while e - 2 is at work, and rule 1 would be wrong.)
+// What they read before the call:
+//   moments        nothing
+//   conv_forward   conv2's parts, of the last step's update; the caller's index
+//   fc1_forward    fc1's parts, of the same
+//   head, logits   fc2 and both biases, of the same; index and labels
+//   fc1_backward   fc1's parts; ext, of conv_forward; bn2, of fc1_forward
+//   conv_backward  conv2's parts; a1 and codes, of conv_forward; index, images
+//   update         part_fc1, of fc1_backward; and it writes fc1 and its parts
+// prepare, which does not come here, is launched the usual way.
 static __device__ void wait_for_last() {
 #if __CUDA_ARCH__ >= 900
     cudaGridDependencySynchronize();
@@ -158,6 +211,9 @@ static __device__ void wait_for_last() {
 #endif
 }
 
+// Partial sums: each block of a kernel wrote a row of `from`, and every block of the
+// next one adds up all rows for itself: no atomics, whose order changes from run to
+// run, no kernel in between, and the same total to the bit in every block.
 // total[i] = sum over b < count of from[b][i], always in the same order, for i < WIDTH;
 // by GROUPS · WIDTH / 4 threads; total has room for (GROUPS + 1) WIDTH numbers
 template <int WIDTH, int GROUPS>
@@ -246,8 +302,10 @@ static __device__ void first_statistics(Net net, float* bn, float* kept,
 
 constexpr int MOMENT_THREADS = 224;  // 7 strips of 4 rows, 28 columns: 196 at work
 
-// Lanes share the adding up: of 4 D numbers, two lanes each keep 2 D, and so on. At the
-// end a lane has the warp's sums of two: 2 lane and 2 lane + 1.
+// Lanes share the adding up (a reduce-scatter by halves): of 64 numbers each of two
+// lanes 16 apart keeps 32 and hands the other's 32 over, of these two lanes 8 apart
+// keep 16 each, and so on: 62 shuffles, where adding up each number in all lanes takes
+// 5 · 64. At the end a lane has the warp's sums of two: 2 lane and 2 lane + 1.
 template <int D> __device__ void share_sums(float (&sums)[64]) {
     bool upper = threadIdx.x & D;
 #pragma unroll
@@ -323,7 +381,8 @@ __device__ void load_weights(half* to, const half* from, int tap) {
 }
 
 // w1: conv1's weights times the scale of batch norm 1, and behind them its shift: that
-// of the batch, by all blocks' sums, or the running one; scratch: 18 MOMENTS numbers
+// of the batch, by all blocks' sums, or the running one; scratch: room for 17 MOMENTS
+// numbers and, as floats, 4 C1
 template <bool TRAIN, int PRODUCTS>
 __device__ void first_norm(Net net, const Work<PRODUCTS>& work, float* w1,
                            double* scratch, int count) {
@@ -391,8 +450,10 @@ __device__ void conv1_piece(half* a1, const float* image, const float* w1,
     }
 }
 
-// acc: TILES · 4 windows by COLS · 8 channels of conv2. Row r of 16: window r % 8 / 2
-// of a tile, pixel (r / 8, r % 2) of it. a1: as in conv1_piece
+// acc: TILES · 4 windows by COLS · 8 channels of conv2; a1: as in conv1_piece. The 16
+// rows of a fragment are four windows of the pool, row r the pixel (r / 8, r % 2) of
+// window r % 8 / 2. A lane has rows g and g + 8: the upper and the lower pixel of a
+// window, and the lane 4 beside it has the other two (see store_windows).
 template <int PARTS, int PLANE, int TILES, int COLS>
 __device__ void conv2_tiles(float (&acc)[TILES][COLS][4], const half* a1,
                             const half* weights, int tile, int top_row) {
@@ -438,7 +499,12 @@ __device__ void conv2_tiles(float (&acc)[TILES][COLS][4], const half* a1,
 
 // The tile's windows to memory (if backward needs them), with their extremes, and on to
 // the statistics.
-// Neighbours swap columns first: a lane gets all four pixels of one channel.
+// Two lanes 4 apart, one with an even g, one with an odd, have a window's four pixels:
+//               of channel t   of t + 1
+//   even lane   c[0], c[2]     c[1], c[3]   the left pixel above, the one below
+//   odd lane    c[0], c[2]     c[1], c[3]   the right pixel above, the one below
+// They swap first, the even lane's c[1] and c[3] for the odd one's c[0] and c[2]: the
+// even one then has all four pixels of channel t, the odd one those of t + 1.
 template <int PRODUCTS, bool TRAIN, int COLS>
 __device__ void store_windows(const Work<PRODUCTS>& work, const float* gamma2,
                               float (&acc)[COLS][4], float (&sums)[COLS],
@@ -523,7 +589,7 @@ template <int PARTS, int SPLIT> constexpr int FORWARD_BYTES =
 template <int PRODUCTS, int SPLIT, bool TRAIN>
 __global__ void __launch_bounds__(FORWARD_WARPS * 32 * SPLIT, SPLIT == 2 ? 1 : 2)
 conv_forward_kernel(Net net, Work<PRODUCTS> work, Batch batch) {
-    if constexpr (SMALL && (PRODUCTS == 3 || SPLIT == 1)) return;
+    if constexpr (SMALL && (PRODUCTS == 3 || SPLIT == 1)) return __trap();
     constexpr int PARTS = Work<PRODUCTS>::PARTS, WARPS = FORWARD_WARPS * SPLIT;
     constexpr int THREADS = WARPS * 32, COLS = 8 / SPLIT, OWN = 2 / SPLIT;
     constexpr int TILES = PRODUCTS == 3 ? 1 : OWN;  // of a warp, at once
@@ -945,7 +1011,7 @@ template <int PARTS> constexpr int FC1_BACK_BYTES =
 template <int PRODUCTS>
 __global__ void __launch_bounds__(FC_THREADS, SMALL ? 1 : 2)
 fc1_backward_kernel(Work<PRODUCTS> work, Batch batch) {
-    if constexpr (SMALL && PRODUCTS == 3) return;
+    if constexpr (SMALL && PRODUCTS == 3) return __trap();
     constexpr int PARTS = Work<PRODUCTS>::PARTS;
     extern __shared__ __align__(128) unsigned char shared[];
     half* weights = reinterpret_cast<half*>(shared);
@@ -960,7 +1026,7 @@ fc1_backward_kernel(Work<PRODUCTS> work, Batch batch) {
          first += gridDim.y * FC_ROWS) {
         __syncthreads();  // the last tiles have been read
         load_a2<PRODUCTS>(a2, work, work.bn2, window, first, batch.count);
-        if (first == int(blockIdx.y) * FC_ROWS) wait_for_last();
+        if (first == int(blockIdx.y) * FC_ROWS) wait_for_last();  // for dh, in turn 1
         load_dh<PARTS>(dh, work.dh, first, batch.count);
         wait_for_copies();
         __syncthreads();  // tiles are there
@@ -994,8 +1060,8 @@ struct Factors {  // of dy, 1 and z, for two channels
     float of_dy[2], of_one[2], of_z[2];
 };
 
-// dz of one window, two channels: dy goes to where the extreme was. dz: PARTS planes,
-// from the row above y0 on
+// dz of one window, two channels: dy goes to where the extreme was, the first of equal
+// ones. dz: PARTS planes, from the row above y0 on
 template <int PARTS, int SPLIT, typename Stored>
 __device__ void store_dz(half* dz, const Pack<Pack<Stored, 4>, 2>& z,
                          const Pack<Stored, 2>& dy, const Pack<Stored, 2>& extreme,
@@ -1072,8 +1138,11 @@ template <int PARTS, int SPLIT>
 __device__ void multiply_dw2(float (&dw)[TAPS][4], const half* dz, const half* a1,
                              int rows) {
     constexpr int PLANE1 = BACK_PIXELS<SPLIT> * C1, PLANE2 = BACK_PIXELS<SPLIT> * C2;
-    // addresses, in bytes, for the first row: the places' order is that of all rows. A
-    // read brings high and low parts of a tap, or two taps: taps 0 to 2, or five pairs
+    // Addresses, in bytes, for the first row: rows are 16 pixels apart, and the swizzle
+    // repeats every 8, so that the others are y rows further on. A read of four
+    // matrices brings the high and low parts of a tap (three addresses, of taps 0 to 2:
+    // the others' are a row or two below), or else two taps (five pairs, the last one
+    // half used)
     constexpr int READS = PARTS == 2 ? 3 : 5, ROW1 = 16 * C1 * 2, ROW2 = 16 * C2 * 2;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     unsigned b_at[READS], a_at = address(dz + place2(17 + lane % 8 + lane / 16 * 8,
@@ -1253,7 +1322,7 @@ __device__ void make_factors(const Work<PRODUCTS>& work, float* back, double* to
 template <int PRODUCTS, int SPLIT, int COUNT>
 __global__ void __launch_bounds__(BACK_THREADS)
 conv_backward_kernel(Work<PRODUCTS> work, Batch batch) {
-    if constexpr (SMALL && (PRODUCTS == 3 || COUNT == TAPS)) return;
+    if constexpr (SMALL && (PRODUCTS == 3 || COUNT == TAPS)) return __trap();
     constexpr int PARTS = Work<PRODUCTS>::PARTS, COLS = 2 / SPLIT;
     constexpr int ROWS = SIDE2 / SPLIT;
     extern __shared__ __align__(128) unsigned char shared[];
@@ -1380,7 +1449,7 @@ __global__ void __launch_bounds__(UPDATE_THREADS)
 update_kernel(Net net, Work<PRODUCTS> work, int count, float lr) {
     int tid = threadIdx.x, lane = tid % 32, block = blockIdx.x;
     float rate = lr / count;
-    if (block < FC1_BLOCKS)  // no other kernel reads or writes these now
+    if (block < FC1_BLOCKS)  // conv_backward, which may still run, knows none of these
         return update_fc1<PRODUCTS>(net, work,
                                     (int64_t(block) * UPDATE_THREADS + tid) * 4, rate);
     wait_for_last();
@@ -1433,20 +1502,22 @@ template <int PRODUCTS> __global__ void prepare_kernel(Net net, Work<PRODUCTS> w
 }
 
 static int64_t multiprocessors() {
-    int device, count;
+    int device = 0, count = 0;
     C10_CUDA_CHECK(cudaGetDevice(&device));
     auto asked = cudaDevAttrMultiProcessorCount;
     C10_CUDA_CHECK(cudaDeviceGetAttribute(&count, asked, device));
     return count;
 }
 
-// the most that a block can have
+// the most that a block can have, also in a build for sm_75 that a later GPU runs
 static int shared_memory() {
-    int device, bytes;
+    int device = 0, bytes = 0;
     C10_CUDA_CHECK(cudaGetDevice(&device));
     auto asked = cudaDevAttrMaxSharedMemoryPerBlockOptin;
     C10_CUDA_CHECK(cudaDeviceGetAttribute(&bytes, asked, device));
-    return bytes;
+    cudaFuncAttributes built;
+    C10_CUDA_CHECK(cudaFuncGetAttributes(&built, prepare_kernel<1>));
+    return built.ptxVersion < 80 ? std::min(bytes, 64 * 1024) : bytes;  // see SMALL
 }
 
 // blocks for an image: two, where there are multiprocessors for them, or where shared
@@ -1489,9 +1560,9 @@ static int64_t carve(Work<PRODUCTS>& work, char* base, int64_t n) {
     return used;
 }
 
-// a kernel that may begin while the one before it ends
+// early: it may begin while the one before it ends, and so has to call wait_for_last
 template <typename Kernel, typename... Arguments>
-static void launch(Kernel kernel, dim3 grid, int threads, int bytes,
+static void launch(bool early, Kernel kernel, dim3 grid, int threads, int bytes,
                    Arguments... arguments) {
     cudaFuncAttributes compiled;
     C10_CUDA_CHECK(cudaFuncGetAttributes(&compiled, kernel));
@@ -1500,16 +1571,16 @@ static void launch(Kernel kernel, dim3 grid, int threads, int bytes,
                 "for a block, this GPU has ", most);
     C10_CUDA_CHECK(cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    cudaLaunchAttribute early = {};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = threads;
     config.dynamicSmemBytes = bytes;
     config.stream = getCurrentCUDAStream();
-    config.attrs = &early;
-    config.numAttrs = compiled.ptxVersion >= 90;  // compiled for sm_90 or later
+    config.attrs = &attribute;
+    config.numAttrs = early && compiled.ptxVersion >= 90;  // for sm_90 or later
     C10_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, arguments...));
     C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
@@ -1517,9 +1588,11 @@ static void launch(Kernel kernel, dim3 grid, int threads, int bytes,
 template <int PRODUCTS, int SPLIT, bool TRAIN>
 static void forward(Net net, Work<PRODUCTS> work, Batch batch) {
     constexpr int PARTS = Work<PRODUCTS>::PARTS;
-    launch(conv_forward_kernel<PRODUCTS, SPLIT, TRAIN>, work.forward_blocks,
+    // it reads weights before wait_for_last; without TRAIN the kernel before it, of
+    // another call, may have written them
+    launch(TRAIN, conv_forward_kernel<PRODUCTS, SPLIT, TRAIN>, work.forward_blocks,
            FORWARD_WARPS * 32 * SPLIT, FORWARD_BYTES<PARTS, SPLIT>, net, work, batch);
-    launch(fc1_forward_kernel<PRODUCTS, TRAIN>,
+    launch(true, fc1_forward_kernel<PRODUCTS, TRAIN>,
            dim3(cdiv(batch.count, FC_ROWS), work.slices), FC_THREADS, FC1_BYTES<PARTS>,
            net, work, batch);
 }
@@ -1528,21 +1601,22 @@ template <int PRODUCTS, int SPLIT>
 static void step(Net net, Work<PRODUCTS> work, Batch batch, float lr) {
     constexpr int PARTS = Work<PRODUCTS>::PARTS;
     int n = batch.count;
-    launch(moments_kernel<PRODUCTS>, work.moment_blocks, MOMENT_THREADS, 0, work,
+    launch(true, moments_kernel<PRODUCTS>, work.moment_blocks, MOMENT_THREADS, 0, work,
            batch);
     forward<PRODUCTS, SPLIT, true>(net, work, batch);
-    launch(head_kernel<PRODUCTS>, work.head_blocks, HEAD_THREADS, 0, net, work, batch);
-    launch(fc1_backward_kernel<PRODUCTS>, dim3(WINDOWS, work.fc1_parts), FC_THREADS,
-           FC1_BACK_BYTES<PARTS>, work, batch);
+    launch(true, head_kernel<PRODUCTS>, work.head_blocks, HEAD_THREADS, 0, net, work,
+           batch);
+    launch(true, fc1_backward_kernel<PRODUCTS>, dim3(WINDOWS, work.fc1_parts),
+           FC_THREADS, FC1_BACK_BYTES<PARTS>, work, batch);
     constexpr int FEW = PARTS == 2 ? 1 : 3;  // taps at a time, where memory is short
     if (SPLIT == 1 || Tile<PARTS, SPLIT, TAPS>::BYTES <= shared_memory())
-        launch(conv_backward_kernel<PRODUCTS, SPLIT, TAPS>, work.conv_blocks,
+        launch(true, conv_backward_kernel<PRODUCTS, SPLIT, TAPS>, work.conv_blocks,
                BACK_THREADS, Tile<PARTS, SPLIT, TAPS>::BYTES, work, batch);
     else
-        launch(conv_backward_kernel<PRODUCTS, 2, FEW>, work.conv_blocks, BACK_THREADS,
-               Tile<PARTS, 2, FEW>::BYTES, work, batch);
+        launch(true, conv_backward_kernel<PRODUCTS, 2, FEW>, work.conv_blocks,
+               BACK_THREADS, Tile<PARTS, 2, FEW>::BYTES, work, batch);
     int blocks = FC1_BLOCKS + CONV2_BLOCKS + HEAD_BLOCKS + C1 / 4 + 1;
-    launch(update_kernel<PRODUCTS>, blocks, UPDATE_THREADS, 0, net, work, n, lr);
+    launch(true, update_kernel<PRODUCTS>, blocks, UPDATE_THREADS, 0, net, work, n, lr);
 }
 
 static void check(const std::string& name, const Tensor& x, torch::ScalarType type,
@@ -1550,9 +1624,10 @@ static void check(const std::string& name, const Tensor& x, torch::ScalarType ty
     TORCH_CHECK(x.is_cuda() && x.scalar_type() == type && x.is_contiguous() &&
                 x.device() == like.device() &&
                 reinterpret_cast<uintptr_t>(x.data_ptr()) % 16 == 0, name,
-                ": expected contiguous ", type, " beside the parameters, aligned to 16 "
-                "bytes, got ", x.scalar_type(), " on ", x.device(), ", strides ",
-                x.strides(), ", at ", x.data_ptr());
+                ": expected contiguous ", type == torch::kFloat32 ? "float32" :
+                type == torch::kInt64 ? "int64" : "uint8", " on the parameters' CUDA "
+                "device, aligned to 16 bytes, got ", x.scalar_type(), " on ",
+                x.device(), ", strides ", x.strides(), ", at ", x.data_ptr());
 }
 
 static Net net_of(const std::vector<Tensor>& parameters) {
@@ -1579,7 +1654,7 @@ static Tensor prepare(Net net, const Tensor& like, int64_t count) {
     int64_t bytes = carve(work, nullptr, count);
     Tensor workspace = torch::zeros({bytes}, like.options().dtype(torch::kUInt8));
     carve(work, static_cast<char*>(workspace.data_ptr()), count);
-    launch(prepare_kernel<PRODUCTS>, cdiv(FC1 / 4, 256), 256, 0, net, work);
+    launch(false, prepare_kernel<PRODUCTS>, cdiv(FC1 / 4, 256), 256, 0, net, work);
     return workspace;
 }
 
@@ -1642,8 +1717,8 @@ static Tensor predict(Net net, Tensor workspace, Batch batch) {
         forward<PRODUCTS, 2, false>(net, work, batch);
     else
         forward<PRODUCTS, 1, false>(net, work, batch);
-    launch(logits_kernel<PRODUCTS>, work.head_blocks, HEAD_THREADS, 0, net, work, out,
-           batch.count);
+    launch(true, logits_kernel<PRODUCTS>, work.head_blocks, HEAD_THREADS, 0, net, work,
+           out, batch.count);
     return logits;
 }
 

@@ -116,8 +116,8 @@ static void check_list(const char* name, const List& list, const List& params) {
         const Tensor &x = list[i], &like = params[i];
         TORCH_CHECK(x.scalar_type() == torch::kFloat32 && x.is_contiguous() &&
                     x.is_cuda() && x.device() == params[0].device() &&
-                    x.sizes() == like.sizes(), name, ": expected contiguous Float on "
-                    "one CUDA device, of shape ", like.sizes(), ", got ",
+                    x.sizes() == like.sizes(), name, ": expected contiguous float32 "
+                    "on one CUDA device, shape ", like.sizes(), ", got ",
                     x.scalar_type(), " on ", x.device(), ", shape ", x.sizes(),
                     ", strides ", x.strides(), ", in place ", i);
     }

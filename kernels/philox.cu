@@ -134,7 +134,8 @@ __global__ void philox_dropout_kernel(float* out, const float* inp, int64_t n, f
 static void check_input(const char* name, Tensor x, torch::ScalarType type,
                         int64_t offset) {
     TORCH_CHECK(x.is_cuda() && x.scalar_type() == type && x.is_contiguous(), name,
-                ": expected contiguous ", type, " on a CUDA device, got ",
+                ": expected contiguous ", type == torch::kFloat32 ? "float32" : "int32",
+                " on a CUDA device, got ",
                 x.scalar_type(), " on ", x.device(), ", shape ", x.sizes(),
                 ", strides ", x.strides());
     TORCH_CHECK(offset >= 0 && offset % 4 == 0,

@@ -5,11 +5,12 @@
 // B up to 8 (more in turns of 8); scales: (K / 128 rounded up, N), or (1, N): one a row
 // of W; of x's type. weight: int8 (N, K), q itself; or uint8 (N, K / 2), 4 bits each:
 // byte j of a row is q[2 j] + 8, plus 16 times q[2 j + 1] + 8. All contiguous, K a
-// multiple of 32, N and K up to 2^30. Products are exact, added up in float32, rounded
-// once. Reads the weights once per 8 rows of x; scratch memory for a copy of what does
-// not start at a multiple of 16 bytes. sm_75: float16 only. NaN and infinity as in a
-// product with W. Notebook: 15b_quantization. Own code; 4 bits to floats by setting an
-// exponent: Kim et al., "Who Says Elephants Can't Run" (2022).
+// multiple of 32, N and K up to 2^30. Weights are dequantised in registers, just before
+// tensor cores multiply them (w8a16, w4a16); products are exact, added up in float32,
+// rounded once. Reads the weights once per 8 rows of x; scratch memory for a copy of
+// what does not start at a multiple of 16 bytes. sm_75: float16 only. NaN and infinity
+// as in a product with W. Notebook: 15b_quantization. Own code; 4 bits to floats by
+// setting an exponent: Kim et al., "Who Says Elephants Can't Run" (2022).
 //
 // from pathlib import Path
 // from torch.utils.cpp_extension import load_inline
@@ -29,6 +30,14 @@ constexpr int WARP_ROWS = 32;  // rows of the weights per warp: two mma's
 constexpr int K_WARPS = 4;     // warps that share these rows, each a part of k
 constexpr int LINE = 256;      // bytes of a row in a slice: 64 for each of these warps
 constexpr int GROUP = 128;     // weights of a row with one scale
+// The pipeline, slice by slice along k. In turn i a block
+//   1. waits for slice i: all but the STAGES - 2 newest groups of copies have come;
+//   2. passes a barrier: so have all threads' copies, and all have read slice i - 1;
+//   3. begins to copy slice i + STAGES - 1 to the stage of slice i - 1;
+//   4. unpacks and multiplies slice i, while STAGES - 1 slices are on their way.
+// Scales are few and go to registers directly: in turn i those of slice i are used,
+// those of i + 1 are there (soon), those of i + 2 are asked for (later), so that a load
+// has two turns to come.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 constexpr int STAGES = 2;  // slices in shared memory: all that sm_75 has room for
 #else
@@ -48,8 +57,8 @@ template <int BITS, int ROWS> struct Shape {
     static constexpr int STAGE = ROWS * LINE + COLS * SLICE_K * 2;  // bytes
 };
 
-// where a piece of 16 bytes of a row begins, swizzled: eight pieces that are written or
-// read at once lie in different banks
+// the swizzled offset of a piece, a chunk of 16 bytes of a row: eight pieces that are
+// written or read at once lie in different banks
 static __device__ int place(int row, int piece, int row_bytes) {
     return row * row_bytes + (piece ^ piece / 8 % 2 ^ row % 2 * 7) * 16;
 }
@@ -104,7 +113,8 @@ template <typename T> __device__ void unpack(unsigned (&pairs)[2], unsigned word
 }
 
 // eight weights of 4 bits, plus 8, to pairs of T: (0, 4), (1, 5), (2, 6), (3, 7); of
-// float16 every second one stays four bits further on, where it counts 1 in 64
+// float16 every second one stays four bits further on, where it counts 1 behind the
+// exponent of 64 (0x5400; 0x5480 is 64 + 8), which saves a shift
 template <typename T> __device__ void unpack(unsigned (&pairs)[4], unsigned word) {
     for (int i = 0; i < 4; i++)
         if (std::is_same_v<T, at::Half> && i % 2)
@@ -181,6 +191,9 @@ __device__ void copy_slice(char* to, const char* weight, const T* x, int slice,
 
 // The warp's part of a slice, 32 rows of weights times 8 rows of x: lane l has of rows
 // l / 4, and 8, 16 and 24 below it, 16 bytes, and of row l / 4 of x what they multiply.
+// Which weight is which k of an mma is free, if x agrees: so a lane reads its 16 bytes
+// at once, unpacks them in the order that is cheapest, pairs x in the same order, and
+// no weight moves from lane to lane. The scale of a group is applied to its sums.
 // sums[m][e]: row l / 4 + 16 m + e / 2 * 8, column l % 4 * 2 + e % 2
 template <typename T, int BITS, int ROWS>
 __device__ void multiply(float (&sums)[2][4], const char* slice,
@@ -222,7 +235,7 @@ __global__ void __launch_bounds__(Shape<BITS, ROWS>::THREADS)
 quantized_linear_kernel(T* out, const T* x, const char* weight, const T* scales, int B,
                         int N, int K, int groups) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-    if (std::is_same_v<T, at::BFloat16>) return;  // refused before
+    if (std::is_same_v<T, at::BFloat16>) return __trap();  // refused before
 #endif
     using S = Shape<BITS, ROWS>;
     extern __shared__ __align__(128) char slices[];
@@ -280,6 +293,14 @@ static int attribute(cudaDeviceAttr which, const Tensor& x) {
     return value;
 }
 
+// 75 if the kernels are built for sm_75, also where a later GPU runs them
+static int built_for() {
+    cudaFuncAttributes built;
+    C10_CUDA_CHECK(cudaFuncGetAttributes(
+        &built, quantized_linear_kernel<at::Half, 8, WARP_ROWS>));
+    return built.ptxVersion;
+}
+
 // x, or a copy of it, beginning at a multiple of 16 bytes
 static Tensor aligned(Tensor x) {
     return reinterpret_cast<uintptr_t>(x.data_ptr()) % 16 ? x.clone() : x;
@@ -289,8 +310,7 @@ template <typename T, int BITS, int ROWS>
 static void launch(Tensor out, Tensor x, Tensor weight, Tensor scales) {
     using S = Shape<BITS, ROWS>;
     int B = x.size(0), K = x.size(1), N = out.size(1), groups = scales.size(0);
-    int stages = attribute(cudaDevAttrComputeCapabilityMajor, x) < 8 ? 2 : 4;
-    int bytes = S::STAGE * stages;  // as STAGES is there
+    int bytes = S::STAGE * (built_for() < 80 ? 2 : 4);  // as STAGES is there
     if constexpr (ROWS > WARP_ROWS) {  // fewer, if this leaves SMs idle or does not fit
         int sms = attribute(cudaDevAttrMultiProcessorCount, x);
         if (cdiv(N, ROWS) < sms * 3 / 4 ||
@@ -317,9 +337,9 @@ static void check_input(const char* name, Tensor x, bool type_fits, const char* 
                         int64_t rows, int64_t cols, Tensor like) {
     TORCH_CHECK(type_fits && x.dim() == 2 && x.size(0) == rows && x.size(1) == cols &&
                 x.is_contiguous() && x.is_cuda() && x.device() == like.device(), name,
-                ": expected contiguous ", types, " on x's CUDA device, ", like.device(),
-                ", shape ", rows, " x ", cols, "; got ", x.scalar_type(), " on ",
-                x.device(), ", shape ", x.sizes(), ", strides ", x.strides());
+                ": expected contiguous ", types, " on x's CUDA device, shape [", rows,
+                ", ", cols, "], got ", x.scalar_type(), " on ", x.device(), ", shape ",
+                x.sizes(), ", strides ", x.strides());
 }
 
 Tensor quantized_linear(Tensor x, Tensor weight, Tensor scales) {
@@ -327,9 +347,9 @@ Tensor quantized_linear(Tensor x, Tensor weight, Tensor scales) {
     bool known = type == torch::kFloat16 || type == torch::kBFloat16;
     TORCH_CHECK(known && x.dim() == 2 && x.is_contiguous() && x.is_cuda() &&
                 x.size(1) % 32 == 0 && x.size(1) <= 1 << 30 && x.size(0) <= 1 << 18,
-                "x: expected contiguous float16 or bfloat16 on a CUDA device, B x K, "
-                "B up to 2^18, K a multiple of 32 up to 2^30; got ", type, " on ",
-                x.device(), ", shape ", x.sizes(), ", strides ", x.strides());
+                "x: expected contiguous float16 or bfloat16 on a CUDA device, shape "
+                "(B, K), B up to 2^18, K a multiple of 32 up to 2^30, got ", type,
+                " on ", x.device(), ", shape ", x.sizes(), ", strides ", x.strides());
     TORCH_CHECK(scales.scalar_type() == type, "quantized_linear: expected x and scales "
                 "of one type, got ", type, " and ", scales.scalar_type());
     TORCH_CHECK(weight.dim() == 2 && weight.size(0) <= 1 << 30, "weight: expected a "
@@ -341,9 +361,8 @@ Tensor quantized_linear(Tensor x, Tensor weight, Tensor scales) {
     bool by_row = scales.dim() == 2 && scales.size(0) == 1;
     check_input("scales", scales, true, "numbers", by_row ? 1 : cdiv(K, GROUP), N, x);
     c10::cuda::CUDAGuard guard(x.device());
-    TORCH_CHECK(type == torch::kFloat16 ||
-                attribute(cudaDevAttrComputeCapabilityMajor, x) >= 8,
-                "x: expected float16 on a GPU before sm_80, got ", type);
+    TORCH_CHECK(type == torch::kFloat16 || built_for() >= 80, "x: expected float16 in "
+                "a build for GPUs before sm_80, got ", type);
     Tensor out = torch::empty({B, N}, x.options());
     if (out.numel() == 0) return out;
     x = aligned(x), weight = aligned(weight);

@@ -18,8 +18,8 @@ using c10::cuda::CUDAGuard, c10::cuda::getCurrentCUDAStream, torch::Tensor;
 static void check_input(const char* name, Tensor x, Tensor like) {
     TORCH_CHECK(x.scalar_type() == torch::kFloat32 && x.is_contiguous() &&
                 x.is_cuda() && x.device() == like.device() && x.sizes() == like.sizes(),
-                name, ": expected contiguous Float on one ", torch::kCUDA, " device, "
-                "shape ", like.sizes(), ", got ", x.scalar_type(), " on ", x.device(),
+                name, ": expected contiguous float32 on one CUDA device, shape ",
+                like.sizes(), ", got ", x.scalar_type(), " on ", x.device(),
                 ", shape ", x.sizes(), ", strides ", x.strides());
 }
 

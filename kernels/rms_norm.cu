@@ -141,7 +141,7 @@ __device__ void ask_for_row(T* stage, const T* inp, const T* dout, int64_t row,
 
 // Any row: it is read twice, and the shares in `parts`, 0 before, are in memory.
 template <typename T>
-__global__ void rms_norm_backward_long_kernel(
+__global__ void __launch_bounds__(512) rms_norm_backward_long_kernel(
     T* dinp, float* parts, const T* dout, const T* inp, const T* weight,
     const float* rstd, int64_t rows, int64_t cols) {
     __shared__ float sums[2][WARP_SIZE];
@@ -273,8 +273,8 @@ static int threads_for(int64_t cols, int64_t most) {
 
 // Any row: it is read twice, most often the second time from cache. Arguments as above.
 template <typename T>
-__global__ void rms_norm_forward_long_kernel(T* out, float* rstd, const T* inp,
-                                             const T* weight, int64_t cols, float eps) {
+__global__ void __launch_bounds__(1024) rms_norm_forward_long_kernel(
+    T* out, float* rstd, const T* inp, const T* weight, int64_t cols, float eps) {
     __shared__ float sums[WARP_SIZE];
     inp += blockIdx.x * cols;
     out += blockIdx.x * cols;

@@ -6,8 +6,10 @@
 // and writes each element once; scratch memory: 8 bytes for 4,096 to 16,384 elements. A
 // cooperative launch, one block an SM with 48 to 192 KB of shared memory. Gradient: the
 // scan of dout from its end.
-// Notebook: 07_reductions. Own code; after D. Merrill and M. Garland, "Single-pass
-// Parallel Prefix Scan with Decoupled Look-back", with waves in place of the look-back.
+// Notebook: 07_reductions. Own code; single-pass, after D. Merrill and M. Garland,
+// "Single-pass Parallel Prefix Scan with Decoupled Look-back". There a block looks back
+// over as many tiles' sums and prefixes as it takes, so that the order of the additions
+// depends on timing; here blocks go in waves, and each adds up the same sums.
 //
 // from pathlib import Path
 // from torch.utils.cpp_extension import load_inline
@@ -88,7 +90,8 @@ template <int UNROLL> __device__ void copy_packs(float4* to, const float* inp,
     }
 }
 
-// A sum, and that it is there: one word, written and read at once.
+// A sum, and that it is there: one word of 8 bytes, written and read at once. Nothing
+// else has to be visible with it, so relaxed order is enough, without a fence.
 using Word = cuda::atomic_ref<unsigned long long, cuda::thread_scope_device>;
 
 static __device__ void post(unsigned long long* word, float sum) {
@@ -101,7 +104,33 @@ static __device__ float wait_for(unsigned long long* word) {
     return __uint_as_float(unsigned(seen));
 }
 
+// The sum of a thread's packs in a tile, which lie 32 packs apart
+template <int UNROLL> __device__ float sum_packs(const float4* packs) {
+    float sum = 0.0f;
+    for (int u = 0; u < UNROLL; u++) {
+        float4 x = packs[u * 32];
+        sum += (x.x + x.y) + (x.z + x.w);
+    }
+    return sum;
+}
+
+// A thread's share of the sums of `count` tiles before tile `end`; waits until they are
+// posted
+static __device__ float sum_tiles(unsigned long long* words, int end, int count) {
+    float sum = 0.0f;
+    for (int k = threadIdx.x; k < count && k < end; k += BLOCK_SIZE)
+        sum += wait_for(words + end - 1 - k);
+    return sum;
+}
+
 // out, inp: (n); words: (tiles), 0 at first. Waits for other blocks: all must be alive.
+// In wave w block b has two tiles: it adds up tile w gridDim.x + b and posts the sum,
+// and it scans its tile of wave w - 1. All that stands before that one is `before` and
+// the sums of the gridDim.x tiles just before it, all of which are posted in waves
+// before w: waiting goes back in waves, never in a circle, and as a rule nobody waits.
+// A tile stays in shared memory from its sum to its scan, so that memory is read once:
+// of STAGES = 3 tiles one is added up, one scanned, one on its way. Each thread copies
+// and reads its own packs only, which takes no barrier.
 template <int UNROLL> __global__ void __launch_bounds__(BLOCK_SIZE) scan_kernel(
         float* out, unsigned long long* words, const float* inp, int64_t n, int tiles) {
     extern __shared__ float4 stages[];  // (STAGES, WARPS, UNROLL, 32)
@@ -122,34 +151,27 @@ template <int UNROLL> __global__ void __launch_bounds__(BLOCK_SIZE) scan_kernel(
     int slot = 0, last_slot = STAGES - 1;  // where this wave's tile is, and the last's
     for (int wave = 0; (wave - 1) * blocks + int(blockIdx.x) < tiles; wave++) {
         int tile = wave * blocks + blockIdx.x, last = tile - blocks, now = wave % 2;
+        bool adds = tile < tiles, scans = last >= 0;
         float4 v[UNROLL];
-        if (tile < tiles) {
+        if (adds) {  // 1. the warps add up their parts of this wave's tile
             __pipeline_wait_prior(STAGES - 2);
-            float sum = 0.0f;
-            for (int u = 0; u < UNROLL; u++) {
-                float4 x = stage(slot)[u * 32];
-                sum += (x.x + x.y) + (x.z + x.w);
-            }
-            sum = warp_sum(sum);
+            float sum = warp_sum(sum_packs<UNROLL>(stage(slot)));
             if (lane_id == 0) tile_sums[now][warp_id] = sum;
         }
-        if (last >= 0) {
-            float sum = 0.0f;
-            for (int k = threadIdx.x; k < blocks && k < last; k += BLOCK_SIZE)
-                sum += wait_for(words + last - 1 - k);
-            sum = warp_sum(sum);
+        if (scans) {  // 2. and scan those of the last wave's, whose place is then free
+            float others = warp_sum(sum_tiles(words, last, blocks));
             for (int u = 0; u < UNROLL; u++) v[u] = stage(last_slot)[u * 32];
-            load(wave + STAGES - 1, last_slot);  // where v was until now
+            load(wave + STAGES - 1, last_slot);
             float own = scan_packs(v);
-            if (lane_id == 0) wave_sums[now][warp_id] = sum;
+            if (lane_id == 0) wave_sums[now][warp_id] = others;
             if (lane_id == 0) warp_sums[now][warp_id] = own;
         } else load(wave + STAGES - 1, last_slot);
         __syncthreads();  // before the warps' sums are read, all must be written
-        if (tile < tiles && warp_id == 0) {
+        if (adds && warp_id == 0) {  // 3. the other blocks get this tile's sum
             float sum = warp_sum(tile_sums[now][lane_id]);
             if (lane_id == 0) post(words + tile, sum);
         }
-        if (last >= 0) {
+        if (scans) {  // 4. out: what stands before the tile, before the warp, in it
             before += warp_sum(wave_sums[now][lane_id]);
             float sum = warp_sum(lane_id < warp_id ? warp_sums[now][lane_id] : 0.0f);
             store_packs(out, v, before + sum, element(last), n);
@@ -167,9 +189,11 @@ torch::Tensor scan(torch::Tensor inp) {
     torch::Tensor out = torch::empty_like(inp);
     int64_t n = inp.numel();
     if (n == 0) return out;
-    int sms, shared, device = inp.get_device();
-    cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
-    cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    int sms = 0, shared = 0, device = inp.get_device();
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount,
+                                          device));
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(
+        &shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
     constexpr int PACKS = STAGES * BLOCK_SIZE * sizeof(float4);  // bytes for UNROLL = 1
     int unroll = std::min(4, (shared - 1024) / PACKS);  // 1024: the warps' sums
     auto kernel = unroll == 4 ? scan_kernel<4> : unroll == 3 ? scan_kernel<3>

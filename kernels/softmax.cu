@@ -8,8 +8,8 @@
 // A view that does not start at a multiple of 16 bytes is copied first; no other
 // scratch memory. NaN and infinity as PyTorch: a row with NaN, with +infinity or with
 // nothing but -infinity becomes NaN.
-// Notebook: 07b_softmax. Own code; long rows by the online recurrence of Milakov and
-// Gimelshein, "Online normalizer calculation for softmax" (2018).
+// Notebook: 07b_softmax. Own code; long rows by online softmax: Milakov and Gimelshein,
+// "Online normalizer calculation for softmax" (2018).
 //
 // from pathlib import Path
 // from torch.utils.cpp_extension import load_inline
@@ -75,6 +75,8 @@ template <typename Op> static __device__ float over_row(float value, float neutr
 
 // out, inp: (N, C); threadIdx.x: the threads of a row, threadIdx.y: rows of a block.
 // A thread takes HELD elements a turn, and keeps those of the last one in registers.
+// Online softmax: a larger element multiplies the sum so far by exp(before - mine).
+// Turns are then gone through backwards: the last one's exponentials are held.
 template <typename T, int HELD>
 __global__ void __launch_bounds__(1024)  // so that registers suffice for 1,024 threads
 softmax_forward_kernel(T* out, const T* inp, int64_t N, int C) {

@@ -5,6 +5,7 @@
 // The order of the additions depends on the number of elements, where they start within
 // 16 bytes, and the GPU alone, so that results repeat to the bit. Reads each element
 // once; scratch memory: 4 bytes a block and 4 more. Gradient: dout, expanded.
+// One launch: the block that ends last adds up the blocks' sums (last-block pattern).
 // Notebook: 07_reductions. Own code, after M. Harris, "Optimizing Parallel Reduction in
 // CUDA", and the threadFenceReduction sample of the CUDA samples (BSD-3-Clause).
 //
@@ -67,6 +68,11 @@ template <typename T> __device__ float thread_sum(const T* inp, int64_t n) {
     return acc[0];
 }
 
+// The last-block pattern: each block leaves its sum in memory and then counts itself;
+// the one that finds all others counted is the last, and adds up what they left, always
+// in the same order. It needs two fences: the sum is written before the count, and the
+// count is read before the others' sums. Without the first one the last block could see
+// a count whose sum is still on its way.
 // out: (); partial: (gridDim.x); done: (), 0 at first; inp: (n)
 template <typename T>
 __global__ void __launch_bounds__(BLOCK_SIZE) sum_kernel(
@@ -90,8 +96,9 @@ __global__ void __launch_bounds__(BLOCK_SIZE) sum_kernel(
 
 template <typename T> static void launch(Tensor out, Tensor inp) {
     int64_t n = inp.numel(), per_block = BLOCK_SIZE * UNROLL * Pack<T>::WIDTH;
-    int sms, alive;  // blocks of an SM
-    cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, inp.get_device());
+    int sms = 0, alive = 0;  // blocks of an SM
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount,
+                                          inp.get_device()));
     C10_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
         &alive, sum_kernel<T>, BLOCK_SIZE, 0));
     int blocks = std::min<int64_t>((n + per_block - 1) / per_block, alive * sms);

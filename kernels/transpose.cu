@@ -105,8 +105,8 @@ Tensor transpose(Tensor inp) {
     bool known = type == torch::kFloat32 || type == torch::kFloat16 ||
                  type == torch::kBFloat16;
     TORCH_CHECK(known && inp.dim() == 2 && inp.is_contiguous() && inp.is_cuda(),
-                "inp: expected a contiguous matrix, float32, float16 or bfloat16, on a "
-                "CUDA device, got ", type, " on ", inp.device(), ", shape ",
+                "inp: expected contiguous float32, float16 or bfloat16 on a CUDA "
+                "device, a matrix, got ", type, " on ", inp.device(), ", shape ",
                 inp.sizes(), ", strides ", inp.strides());
     CUDAGuard guard(inp.device());
     Tensor out = torch::empty({inp.size(1), inp.size(0)}, inp.options());

@@ -12,13 +12,21 @@ _links: dict[tuple[str, torch.device], tuple[dist.ProcessGroup, list[int]]] = {}
 
 
 def _links_of(name: str, like: Tensor) -> list[int]:
-    """Return what calls in a group take; at the first one all its processes exchange cards."""
+    """Return what calls in a group take; at the first one all its processes exchange cards.
+
+    What a group of the same name had before is given back then.
+    """
     group = dist.distributed_c10d._resolve_process_group(name)
     known = _links.get((name, like.device))
     if known is None or known[0] != group:
         file, ranks, like = built("all_reduce"), group.size(), like.new_zeros(1)
         cards: list = [None] * ranks
+        if known and like.is_cuda:
+            torch.cuda.synchronize(like.device)  # before the exchange: no old call runs anywhere
         dist.all_gather_object(cards, file.all_reduce_open(like, ranks), group=group)
+        if known:
+            del _links[name, like.device]
+            file.all_reduce_close(like, known[1])
         numbers = [number for card in cards for number in card]
         links = file.all_reduce_connect(like, numbers, group.rank(), TIMEOUT_S)
         known = _links[name, like.device] = group, links

@@ -32,10 +32,15 @@ def _(ctx, grad, dloss, logits, labels):
     return *second_derivative(forward, (grad,), dloss, logits), None
 
 
-def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+def cross_entropy(logits: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """Return the mean of -log softmax(logits[n])[target[n]]; logits: (N, C), float32.
 
     target: (N), int64; as in PyTorch rows with -100 do not count (all of them: NaN). Any other
-    class outside 0 to C - 1 makes the loss NaN.
+    class outside 0 to C - 1 makes the loss NaN. NotImplementedError: label_smoothing other than 0.
     """
+    if label_smoothing != 0:
+        raise NotImplementedError(
+            f"cross_entropy: expected label_smoothing 0, got {label_smoothing}: the kernel knows "
+            "hard labels only, torch.nn.functional.cross_entropy knows smooth ones"
+        )
     return _forward(logits, target)

@@ -121,6 +121,9 @@ static std::string& text_of(void* text) { return *static_cast<std::string*>(text
 Message::Message() : text_(new std::string) {}
 Message::~Message() { delete &text_of(text_); }
 void Message::raise() const { throw std::runtime_error(text_of(text_)); }
+void Message::warn(const char* function, const char* file, unsigned line) const {
+  aoti_torch_warn(function, file, line, text_of(text_).c_str());
+}
 
 Message& Message::operator<<(const char* s) { text_of(text_) += s; return *this; }
 Message& Message::operator<<(char c) { text_of(text_) += c; return *this; }

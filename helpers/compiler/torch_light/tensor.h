@@ -237,6 +237,7 @@ class Message {
   Message& operator<<(const std::vector<int64_t>& v) { return *this << IntArrayRef(v); }
 #endif
   [[noreturn]] void raise() const;
+  void warn(const char* function, const char* file, unsigned line) const;
 
  private:
   void* text_;  // a std::string, which needs no header here
@@ -254,6 +255,20 @@ template <class... Args>
 #define TORCH_CHECK(condition, ...) \
   do { if (!(condition)) ::torch_light::raise_all(#condition, ##__VA_ARGS__); } while (0)
 #define TORCH_INTERNAL_ASSERT TORCH_CHECK
+
+// TORCH_WARN_ONCE("expected ", 2): a line of PyTorch's on stderr, the first time only.
+template <class... Args>
+bool warn_all(const char* function, const char* file, unsigned line, const Args&... args) {
+  Message message;
+  (message << ... << args);
+  message.warn(function, file, line);
+  return true;
+}
+#define TORCH_WARN_ONCE(...)                                                                 \
+  do {                                                                                       \
+    [[maybe_unused]] static const bool warned =                                              \
+        ::torch_light::warn_all(__func__, __FILE__, __LINE__, __VA_ARGS__);                  \
+  } while (0)
 
 // -------------------------------------------------------------------------------------- Tensor
 
