@@ -1517,7 +1517,8 @@ static int shared_memory() {
     C10_CUDA_CHECK(cudaDeviceGetAttribute(&bytes, asked, device));
     cudaFuncAttributes built;
     C10_CUDA_CHECK(cudaFuncGetAttributes(&built, prepare_kernel<1>));
-    return built.ptxVersion < 80 ? std::min(bytes, 64 * 1024) : bytes;  // see SMALL
+    if (built.ptxVersion < 80) bytes = std::min(bytes, 64 * 1024);  // see SMALL
+    return bytes;
 }
 
 // blocks for an image: two, where there are multiprocessors for them, or where shared

@@ -8,14 +8,13 @@ import re
 from html import escape
 from pathlib import Path
 
-import nbformat
-
 from helpers.make import figures, readme_picture
 from helpers.make.install import ROOT
 from helpers.make.kernels import KERNELS, NOTEBOOKS, kernel_sources, notebook_paths
 from helpers.recorded import RECORDS
 
 README = ROOT / "README.md"
+HEADER = ["kernel", "work", "time", "rate", "of the floor", "PyTorch", "compiled", "others"]
 FLOORS = ("copy", "cuBLAS product")  # candidates that are no rivals, as bench_cases.py names them
 
 
@@ -46,7 +45,8 @@ def notebook_table(folder: Path = NOTEBOOKS) -> str:
         kernels.setdefault(source.notebook, []).append(op)
     rows = [["notebook", "you will", "kernels it makes"]]
     for path in notebook_paths(folder):
-        title, goals = _title_and_goals(nbformat.read(path, as_version=4).cells[0].source)
+        first = json.loads(path.read_text())["cells"][0]  # nbformat takes seconds to import
+        title, goals = _title_and_goals("".join(first["source"]))
         made = ", ".join(f"[{op}](kernels/{op}.cu)" for op in kernels.get(path, []))
         rows.append([f"[{title}](notebooks/{path.name})", goals, made])
     return _table(rows)
@@ -58,19 +58,19 @@ def results_table(folder: Path = RECORDS) -> str:
     Against the strongest of them; one row for a file with one work.
     """
     machines: dict[str, list[list[str]]] = {}
-    for op, record in _benches(folder):
-        rows = machines.setdefault(_machine(record), [])
+    for op, record in benches(folder):
+        rows = machines.setdefault(machine_of(record), [])
         works = sorted(record["value"], key=_gain)
         best, worst = works[-1], works[0]
-        rows.append(_row(op, best, "kernels/"))
+        rows.append(row_of(op, best, "kernels/"))
         if _gain(worst) < _gain(best):
-            rows.append(["at its worst", *_row(op, worst)[1:]])
+            rows.append(["at its worst", *row_of(op, worst)[1:]])
     return _by_machine(machines)
 
 
 def _gain(work: dict) -> float:
     """Return how many times as fast as its strongest rival ours is."""
-    return min(_rivals(work).values())
+    return min(rivals_of(work).values())
 
 
 BATCHES = (64, 256, 1024, 4096)
@@ -97,7 +97,7 @@ def step_table(folder: Path = RECORDS) -> str:
             which = f"{_time(ms[best])}, {_variant(best, rivals is theirs)}"
             row += [which, _time(ours), f"{ms[best] / ours:.2f} ×"]
         rows.append(row)
-    return f"{_machine(records[0])}\n\n{_table(rows)}"
+    return f"{machine_of(records[0])}\n\n{_table(rows)}"
 
 
 def _variant(name: str, with_type: bool) -> str:
@@ -111,7 +111,9 @@ KERNELS_README = """# Kernels
 
 Each file works alone, with PyTorch and nothing else; its first comment says what it takes and holds
 the `load_inline` call. They are written from the notebooks (`make kernels`). In this repository
-what networks need is also a PyTorch operator with gradients: `from kernels import softmax`.
+what networks need is also a PyTorch operator with gradients: `from kernels import softmax`. For
+other projects, `python -m kernels take softmax --into DIR` writes a file with what builds and tests
+it, and `python -m kernels list` shows what there is.
 
 `make bench` timed them (one file: `make bench K=softmax`): the candidates take turns, random data,
 L2 flushed before each call, results compared before and after. A rate counts the bytes that must be
@@ -128,36 +130,40 @@ A file without a row has not been timed since it last changed.
 def kernels_readme(folder: Path = RECORDS) -> str:
     """Return kernels/README.md: a row for each work that `make bench` has timed."""
     machines: dict[str, list[list[str]]] = {}
-    for op, record in _benches(folder):
-        rows = [_row(op, work) for work in record["value"]]
-        machines.setdefault(_machine(record), []).extend(rows)
+    for op, record in benches(folder):
+        rows = [row_of(op, work) for work in record["value"]]
+        machines.setdefault(machine_of(record), []).extend(rows)
     return KERNELS_README.format(tables=_by_machine(machines))
 
 
 def speeds(work: dict) -> str:
     """Return what was measured of a work, in a line."""
-    _, _, time, rate, floor, *against = _row("", work)
+    _, _, time, rate, floor, *against = row_of("", work)
     return f"{time}, {rate}, {floor} of the floor; " + ", ".join(against)
 
 
-def _benches(folder: Path) -> list[tuple[str, dict]]:
+def benches(folder: Path = RECORDS) -> list[tuple[str, dict]]:
     """Return the records of `make bench`, each with the name of its kernel file."""
     paths = sorted(folder.glob("bench_*.json"))
     return [(path.stem.removeprefix("bench_"), json.loads(path.read_text())) for path in paths]
 
 
-def _machine(record: dict) -> str:
+def machine_of(record: dict) -> str:
+    """Return the card and the versions that something was measured with."""
     return f"{record['device']} · CUDA {record['cuda']} · torch {record['torch']}"
 
 
-def _row(op: str, work: dict, folder: str = "") -> list[str]:
+def row_of(op: str, work: dict, folder: str = "") -> list[str]:
+    """Return the cells below HEADER for a work."""
     ours = work["rows"][0]
     is_moving = ours["gbps"] is not None
     rate = f"{ours['gbps']:,.0f} GB/s" if is_moving else f"{ours['tflops']:.1f} TFLOP/s"
     floor = next((row["ratio"] for row in work["rows"] if row["name"] in FLOORS), None)
     named = ("PyTorch", "torch.compile")  # each has a column, all others share one
-    others = [f"{name} {ratio:.2f} ×" for name, ratio in _rivals(work).items() if name not in named]
-    against = [_rivals(work).get(name) for name in named]
+    others = [
+        f"{name} {ratio:.2f} ×" for name, ratio in rivals_of(work).items() if name not in named
+    ]
+    against = [rivals_of(work).get(name) for name in named]
     return [
         f"[{op}]({folder}{op}.cu)",
         work["work"],
@@ -169,7 +175,7 @@ def _row(op: str, work: dict, folder: str = "") -> list[str]:
     ]
 
 
-def _rivals(work: dict) -> dict[str, float]:
+def rivals_of(work: dict) -> dict[str, float]:
     """Return how many times as fast as each rival ours is."""
     ours, *others = work["rows"]
     return {
@@ -180,8 +186,7 @@ def _rivals(work: dict) -> dict[str, float]:
 
 
 def _by_machine(machines: dict[str, list[list[str]]]) -> str:
-    header = ["kernel", "work", "time", "rate", "of the floor", "PyTorch", "compiled", "others"]
-    parts = [f"{machine}\n\n{_table([header, *rows])}" for machine, rows in machines.items()]
+    parts = [f"{machine}\n\n{_table([HEADER, *rows])}" for machine, rows in machines.items()]
     return "\n".join(parts) or "Nothing is recorded yet.\n"
 
 

@@ -16,6 +16,7 @@ ALLOWED = {
     "helpers/simulator": {"simulator", "base"},
     "helpers/compiler": {"compiler", "cuda_on_cpu", "base", "device", "make", "recorded"},
     "kernels/operators": {"compiler"},
+    "kernels/take": {"base", "compiler", "make"},
 }
 
 HELPERS = (

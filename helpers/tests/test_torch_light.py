@@ -30,6 +30,10 @@ std::string describe(torch::Tensor x, bool fails) {
   return "fine";
 }
 
+void warn(int64_t times) {
+  for (int64_t i = 0; i < times; i++) TORCH_WARN_ONCE("warned ", i, " of ", times);
+}
+
 std::tuple<torch::Tensor, torch::Tensor> move(const torch::Tensor& x, at::Tensor& out) {
   out.zero_();
   out.fill_(3);
@@ -131,6 +135,13 @@ def test_a_lazy_conjugate_is_resolved(mod):
     assert message(mod.resolved, x.to(torch.complex128)) == (
         "expected ComplexFloat, got ComplexDouble"
     )
+
+
+def test_a_warning_comes_once(mod, capfd):
+    mod.warn(3)
+    mod.warn(2)
+    said = capfd.readouterr().err
+    assert said.count("warned") == 1 and "warned 0 of 3" in said
 
 
 def test_shape_and_strides(mod):

@@ -4,7 +4,10 @@ A test file has a table `CASES`, one Case for each host function; test_contract.
 right against float64 at every size, empty ones included, on fresh numbers; inputs untouched but for
 those it writes; the same result twice; no out-of-range access, race or unwritten output; and a
 sentence that names the argument, what was expected and what came for another device, another
-dtype, strides, and sizes that do not fit.
+dtype, strides, and sizes that do not fit. ways.py has more of each: types, layouts, places in
+memory, numbers of other kinds, sizes where loops turn twice.
+
+Right is each element, within the case's tolerance, and each result as a whole: see `roundings`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -74,28 +77,146 @@ def tensors(arguments: Arguments) -> Mapping[str, torch.Tensor]:
     return {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
 
 
-def check_right(function: Callable, case: Case, size: tuple, arguments: Arguments) -> None:
-    """Call the function and compare its results and what it writes with the reference."""
-    exact = {
-        name: in_double(value) if is_float(value) else clone(value)
-        for name, value in arguments.items()
-    }
-    before = {name: clone(value) for name, value in arguments.items()}
+def check_right(
+    function: Callable,
+    case: Case,
+    size: tuple,
+    arguments: Arguments,
+    tolerance: dict | None = None,
+    unit: float | None = None,
+    slope: bool = True,
+) -> float:
+    """Call the function, compare its results and what it writes with the reference.
+
+    tolerance: check_close's arguments in place of the case's; unit, slope: see `roundings`, where
+    the arguments do not say it. Returns the most roundings that a result as a whole is off by.
+    """
+    exact, before = in_float64(arguments), {n: clone(value) for n, value in arguments.items()}
     with poisoned():
         result = as_tuple(function(*case.values(arguments)))
     expected = as_tuple(case.ref(*exact.values()))
     assert len(result) == len(expected)
+    tolerance = case.tolerance(*size) if tolerance is None else tolerance
+    first = next(iter(tensors(arguments).values()))
+    for got, wanted in zip(result, expected, strict=True):
+        assert got.device == first.device
+        if is_float(got):
+            check_close(got, wanted, **tolerance)
+        else:
+            check_close(got.long(), wanted)
     for name, value in tensors(arguments).items():
         if name in case.scratch:
             continue
         if name in case.writes:
-            check_close(value, exact[name], **case.tolerance(*size))
+            check_close(value, exact[name], **tolerance)
         else:
             assert equal_bits(value, before[name]), f"{name} was changed"
-    first = next(iter(tensors(arguments).values()))
-    for got, wanted in zip(result, expected, strict=True):
-        assert got.device == first.device
-        check_close(got if is_float(got) else got.long(), wanted, **case.tolerance(*size))
+    got = [in_double(value) for value in result if is_float(value)]
+    if not got and not case.writes:
+        return 0.0  # integers, which are right
+    unit = unit or unit_of(arguments)
+    got += [in_double(arguments[n]) - in_double(before[n]) for n in written(case, before)]
+    last = [unit_of_type(value.dtype) for value in result if is_float(value)]
+    last += [unit_of_type(before[n].dtype) for n in written(case, before)]
+    want = changes(case, before, exact, expected)
+    # where halves decide which pixel is the largest, the gradients of some go elsewhere
+    slope = slope and arguments.get("exact") is not False
+    return roundings(case, before, got, last, want, unit, slope)
+
+
+# ------------------------------------------------------------------ a result as a whole
+
+STEEP = 1e-3  # that a result may be too large or too small by as a whole
+FEW = 100  # numbers, which one random change of the inputs may by chance not move
+
+
+def roundings(
+    case: Case,
+    before: Arguments,
+    got: Sequence[torch.Tensor],
+    last: Sequence[float],
+    want: Sequence[torch.Tensor],
+    unit: float,
+    slope: bool,
+) -> float:
+    """Return by how many roundings a result, or what was written, is off as a whole: the most.
+
+    The error's norm, in units of the norm that one rounding has: of the result itself, by `last`,
+    and of all inputs at once, each by up to `unit` of its size, which is what a sum that cancels
+    loses. Of an argument that is written in place the change is judged, by its last bit, too. So a
+    result that is off everywhere by little, or at one place by much, shows where each element's
+    tolerance has to be wide. With `slope`, raises AssertionError where a result is 1 + STEEP times
+    too large or too small.
+    """
+    moves = [torch.zeros((), dtype=torch.float64)] * len(got)
+    times = 8 if max(map(torch.numel, want)) < FEW else 1
+    for i in range(times):
+        inputs = {n: _moved(v, unit, i) for n, v in before.items()}
+        if all(torch.equal(inputs[n], in_double(v)) for n, v in before.items() if is_float(v)):
+            break
+        exact = {n: clone(value) for n, value in inputs.items()}
+        other = changes(case, inputs, exact, as_tuple(case.ref(*exact.values())))
+        pairs = zip(moves, other, want, strict=True)
+        moves = [m.to(a.device) + (a - b).abs().square().sum() / times for m, a, b in pairs]
+    kept = [torch.zeros(())] * (len(got) - len(written(case, before)))
+    kept += [in_double(before[name]) for name in written(case, before)]
+    largest = max((in_double(v).norm() for v in before.values() if is_float(v)), default=0)
+    most = 0.0
+    for value, size, wanted, move, stays in zip(got, last, want, moves, kept, strict=True):
+        error = (value - wanted).norm()
+        if not error or wanted.norm() < 1e-14 * largest:  # float64's own errors: zero
+            continue
+        one = size * (wanted.norm() + stays.to(value.device).norm()) + move.sqrt()
+        assert error.isfinite() and one.isfinite()
+        most = max(most, (error / one).item())
+        if slope:
+            check_slope(value, wanted, 4 * (one / wanted.norm()).item())
+    return most
+
+
+def check_slope(got: torch.Tensor, want: torch.Tensor, noise: float) -> None:
+    """Check that `got` is 1.000 times `want`, as far as errors of `noise` of each let one see it."""
+    got, want = (torch.view_as_real(x.resolve_conj()) if x.is_complex() else x for x in (got, want))
+    squares = want.square()
+    total = squares.sum()
+    slope = ((got * want).sum() / total).item()
+    allowed = max(STEEP, noise * (squares.norm() / total).item())
+    assert abs(slope - 1) <= allowed, f"{slope:.6f} times too large, allowed {allowed:.2g}"
+
+
+def changes(case: Case, before: Arguments, after: Arguments, result: tuple) -> list[torch.Tensor]:
+    """Return the floats of a result in float64, and by how much the arguments were changed."""
+    found = [in_double(value) for value in result if is_float(value)]
+    return found + [in_double(after[n]) - in_double(before[n]) for n in written(case, before)]
+
+
+def written(case: Case, arguments: Arguments) -> list[str]:
+    return [n for n in case.writes if is_float(arguments.get(n)) and n not in case.scratch]
+
+
+def _moved(value: Any, unit: float, turn: int) -> Any:
+    """Return a float tensor in float64, each number off by up to `unit`; equal ones stay equal."""
+    if not is_float(value):
+        return clone(value)
+    parts = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+    parts = parts.double()
+    parts = parts * (1 + unit * ((parts * (1e5 + turn)).sin() * 43758.5453).frac())
+    return torch.view_as_complex(parts) if value.is_complex() else parts
+
+
+def unit_of_type(dtype: torch.dtype) -> float:
+    """Return the most that a rounding to the type changes a number by, as a part of it."""
+    return torch.finfo(dtype).eps / 2 if dtype.itemsize < 4 else 2**-24
+
+
+def unit_of(arguments: Arguments) -> float:
+    """Return the largest part of a number that inputs are rounded by: TF32 and halves are coarse."""
+    coarse = arguments.get("tf32") or arguments.get("allow_tf32") or arguments.get("exact") is False
+    return 2**-11 if coarse else 2**-24
+
+
+def in_float64(arguments: Arguments) -> Arguments:
+    return {n: in_double(v) if is_float(v) else clone(v) for n, v in arguments.items()}
 
 
 def is_float(value: Any) -> bool:
@@ -112,7 +233,8 @@ def clone(value: Any) -> Any:
 
 def equal_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Return whether two tensors are the same, NaN included."""
-    return torch.equal(a.contiguous().view(-1).view(torch.uint8), b.view(-1).view(torch.uint8))
+    a, b = (x.contiguous().view(-1).view(torch.uint8) for x in (a, b))
+    return torch.equal(a, b)
 
 
 def as_tuple(result: Any) -> tuple:

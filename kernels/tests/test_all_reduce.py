@@ -2,6 +2,7 @@
 
 import functools
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -262,6 +263,54 @@ def test_set_up_refuses_what_does_not_fit():
         with pytest.raises(RuntimeError, match=re.escape(said)):
             call()
     file.all_reduce_close(like, file.all_reduce_connect(like, card * 2, 0, 1.0))
+
+
+def test_a_card_without_a_handle_serves_its_own_process_only():
+    file, like = compile_cuda(FILE), torch.zeros(1, device=DEVICE)
+    first, second = file.all_reduce_open(like, 2), file.all_reduce_open(like, 2)
+    handle = len(first) - 4
+    assert any(first[:handle])
+    bare = [[0] * handle + card[handle:] for card in (first, second)]
+    links = file.all_reduce_connect(like, bare[0] + bare[1], -1, 1.0)
+    x = torch.ones(2, 5, device=DEVICE)
+    assert torch.equal(file.all_reduce_here(x, links), 2 * x)
+    elsewhere = bare[1].copy()
+    elsewhere[handle + 1] += 1  # another process
+    with pytest.raises(RuntimeError, match="rank 1 is out of reach .* no handle"):
+        file.all_reduce_connect(like, bare[0] + elsewhere, 0, 1.0)
+    file.all_reduce_close(like, links)
+
+
+def _second_group(rank, ranks):
+    """Return whether a group closes what one of the same name had, and what it adds up to."""
+    from kernels import all_reduce
+    from kernels.operators import collectives
+
+    file, closed = collectives.built("all_reduce"), []
+
+    def close(like, links):
+        closed.append(links)
+        file.all_reduce_close(like, links)
+
+    parts = {name: getattr(file, f"all_reduce{name}") for name in ("", "_open", "_connect")}
+    watched = SimpleNamespace(**{f"all_reduce{name}": part for name, part in parts.items()})
+    watched.all_reduce_close = close
+    x = torch.ones(1000, device=DEVICE) * (rank + 1)
+    first, second = (dist.new_group(list(range(ranks))) for _ in range(2))
+    all_reduce(x, first)
+    dead = collectives._links.pop((first.group_name, x.device))
+    collectives._links[second.group_name, x.device] = dead  # as if it had had this name
+    collectives.built = lambda op: watched
+    try:
+        return closed == [], all_reduce(x, second), closed == [dead[1]]
+    finally:
+        collectives.built = lambda op: file
+
+
+def test_a_new_group_of_an_old_name_gives_back_what_that_had():
+    with Team(2, timeout_s=120) as team:
+        for not_yet, total, then in team(_second_group):
+            assert not_yet and then and torch.equal(total, torch.full((1000,), 3.0))
 
 
 def test_closing_gives_memory_back():

@@ -70,14 +70,15 @@ def test_half_types(attention, dtype, causal, size):
     assert (error <= unit * weighed + 1e-6).all(), f"{(error / weighed).max() / unit:.2f} units"
 
 
-@pytest.mark.parametrize("dtype", HALF_TYPES)
+@pytest.mark.parametrize("dtype", (torch.float32, *HALF_TYPES))
 @pytest.mark.parametrize("D", [64, 128])
-def test_views_that_start_anywhere_give_the_same(attention, dtype, D):
-    """Where 16 bytes cannot be copied at once, the other kernel takes over."""
-    q, k, v = half_inputs(dtype, 1, 2, 20, 30, D)
-    storage = torch.empty(q.numel() + 1, dtype=dtype, device=DEVICE)
-    shifted = storage[1:].view(q.shape).copy_(q)
-    check_close(attention(shifted, k, v, True), attention_ref(q, k, v, True))
+@pytest.mark.parametrize("which", range(3))
+def test_views_that_start_anywhere_give_the_same(attention, dtype, D, which):
+    """Where 16 bytes of q, k or v cannot be copied at once, the other kernel takes over."""
+    given = [*half_inputs(dtype, 1, 2, 20, 30, D)]
+    storage = torch.empty(given[which].numel() + 1, dtype=dtype, device=DEVICE)
+    given[which] = storage[1:].view(given[which].shape).copy_(given[which])
+    check_close(attention(*given, True), attention_ref(*given, True))
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, *HALF_TYPES))

@@ -204,6 +204,21 @@ def test_channels_that_the_chip_holds(bn, shape):
     check_close(arguments["running_var"], exact[2], rtol=1e-4)
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 2, 2), (3, 5, 7, 9), *HELD[:2]], ids=str)
+def test_running_statistics_become_those_of_the_batch(bn, shape):
+    """From 0 with a momentum of 1, so that nothing stands beside them: the unbiased variance."""
+    inp, C = inp_of(*shape), shape[1]
+    exact = inp.double()
+    mean, var = exact.mean((0, 2, 3)), exact.var((0, 2, 3))  # of n - 1
+    of_inp = {"atol": 1e-6}, {"rtol": 3e-6, "atol": 0}
+    for function, more in ((bn.batch_norm2d_stats, ()), (bn.batch_norm2d_train, (EPS,))):
+        running = [torch.zeros(C, device=DEVICE) for _ in range(2)]
+        others = [floats(C), floats(C)] if more else []
+        function(inp, *running, *others, 1.0, *more)
+        for got, want, allowed in zip(running, (mean, var), of_inp, strict=True):
+            check_close(got, want, **allowed)
+
+
 @pytest.mark.skipif(BACKEND == "cuda", reason="it counts launches on the CPU backend")
 def test_which_channels_are_held(bn):
     inp = floats(*HELD[0])

@@ -78,6 +78,20 @@ def test_cross_entropy_of_huge_logits_does_not_overflow(ce):
     check_close(grad, torch.tensor([[0, 0], [0, 0], [0.5 / 3, -0.5 / 3]]))
 
 
+@pytest.mark.parametrize("middle", [1e4, -1e4, -1000])
+@pytest.mark.parametrize("C", [3, 10, 700, 1024, 5003])
+def test_rows_far_from_0_neither_overflow_nor_vanish(ce, C, middle):
+    """A maximum begins with -infinity, not with 0, in every thread, warp and block."""
+    logits = middle + 3 * floats(6, C)
+    logits[2] = middle  # ties
+    labels, one = labels_of(6, C), torch.ones((), device=DEVICE)
+    exact = logits.double()
+    want = gradient_ref(one.double(), exact, labels)
+    # logits of 10^4 are whole thousandths, which the difference of two has exactly
+    check_close(ce.cross_entropy_forward(logits, labels), cross_entropy(exact, labels), atol=1e-6)
+    check_close(ce.cross_entropy_backward(one, logits, labels), want, atol=1e-7)
+
+
 def test_cross_entropy_turns_a_wrong_label_and_no_rows_into_nan(ce):
     one = torch.ones((), device=DEVICE)
     for label in (-1, 10, 2**40):

@@ -5,8 +5,10 @@ import torch
 from torch.nn.functional import conv2d
 from torch.nn.grad import conv2d_input, conv2d_weight
 
-from helpers.device import DEVICE
-from kernels.tests.contract import Case, floats, wrong
+from helpers.base.machine import ROOT
+from helpers.compiler import compile_cuda
+from helpers.device import BACKEND, DEVICE
+from kernels.tests.contract import Case, check_right, floats, wrong
 
 # N, C, H, W, kH, kW, stride, padding, dilation
 SIZES = [
@@ -24,6 +26,14 @@ SIZES = [
     (2, 3, 15, 17, 3, 3, 2, 1, 1),
     (70, 1, 4, 4, 7, 7, 2, 3, 1),  # as many planes as a warp has threads
     (2, 3, 15, 16, 3, 3, 2, 0, 1),  # a column and a row that no output saw
+    (2, 3, 12, 16, 3, 3, 2, 1, 1),  # of each filter at stride 2: rows of 16 bytes in inp and out
+    (2, 2, 13, 24, 7, 7, 2, 3, 1),
+    (2, 3, 14, 11, 5, 5, 1, 2, 1),  # and rows of odd lengths
+    (2, 3, 11, 13, 5, 5, 2, 2, 1),
+    (1, 2, 9, 16, 5, 5, 1, 0, 1),  # rows of 16 bytes, but not where the filter's windows begin
+    (1, 2, 9, 16, 5, 5, 1, 4, 1),
+    (2, 2, 12, 16, 3, 3, 1, 5, 1),  # and where they do, by a padding that is 4 larger
+    (700, 3, 8, 8, 3, 3, 1, 1, 1),  # more walks than the blocks for a channel take at once
     (2, 3, 13, 17, 3, 3, 1, 2, 2),
     (2, 3, 14, 11, 4, 2, 3, 2, 1),
     (2, 2, 9, 9, 9, 1, 1, 0, 1),
@@ -131,6 +141,19 @@ def test_spreads_a_nan_as_far_as_the_filter(depthwise, size):
     expected = torch.zeros(2, 9, 9, dtype=torch.bool)
     expected[1, 4 - dilation : 5 + dilation : dilation, 3 - dilation : 4 + dilation : dilation] = 1
     assert torch.equal(out[0].isnan().cpu(), expected)
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="the sizes are for the CPU backend's 8 SMs")
+@pytest.mark.parametrize("size", [
+    (700, 3, 8, 8, 3, 3, 1, 1, 1),
+    (300, 3, 8, 12, 7, 7, 2, 3, 1),
+    (300, 3, 9, 11, 5, 5, 1, 2, 1),
+], ids=str)  # fmt: skip
+def test_no_fault_is_found_where_a_block_has_many_walks(size):
+    """Every access checked: a block's second share of a channel begins where the first ended."""
+    checked = compile_cuda(ROOT / "kernels" / "depthwise_conv2d.cu", check=True)
+    for case in CASES:
+        check_right(getattr(checked, case.function), case, size, case.arguments(*size))
 
 
 def test_without_bias(depthwise):

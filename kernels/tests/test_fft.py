@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from helpers.checks import check_close
+from helpers.base.machine import ROOT
+from helpers.checks import check_close, poisoned
+from helpers.compiler import compile_cuda
 from helpers.device import BACKEND, DEVICE
 from kernels.tests.contract import Case, complexes, floats, wrong
 
@@ -15,8 +17,10 @@ ROWS += [(170, 30), (5, 66), (3, 1000), (2, 1155), (2, 2187), (2, 2401), (2, 312
 ROWS += [(5, 11), (3, 97), (2, 143), (0, 5)]
 LONG = [(2, 2**15), (1, 2**16), (1, 2**17), (1, 30_000), (2, 20_160), (1, 1_058_400), (2, 10_007)]
 REAL = [(6, 8), (1,), (2,), (3, 3), (5, 4), (2, 3, 30), (5, 75), (9, 512), (2, 1823), (1, 32768)]
+REAL += [(9, 1024), (5, 2048), (3, 4096), (2, 8192), (3, 1022)]  # of those of one kernel the others
 IMAGES = [(2, 4, 6), (1, 1), (64, 5), (3, 128, 9), (256, 17), (512, 3), (1024, 10), (2048, 5)]
 IMAGES += [(4096, 3), (7, 9), (100, 64), (2, 30, 45), (1029, 4), (2, 0, 3, 4)]
+IMAGES += [(3, 12, 1100)]  # more tiles of columns than blocks
 
 
 def empty_too(ref):
@@ -116,3 +120,76 @@ def test_large_images(fft):
     assert error(fft.ifft2(x), torch.fft.ifft2(exact)) < 4e-7
     if BACKEND == "cuda":
         assert error(fft.fft2(x), torch.fft.fft2(exact)) < 4e-7
+
+
+def check_both_ways(fft, x, limit=4e-7):
+    """Judge forward and inverse transform by the error of the whole, a few units."""
+    exact = x.to(torch.complex128)
+    with poisoned():
+        assert error(fft.fft_forward(x), torch.fft.fft(exact)) < limit
+        assert error(fft.fft_inverse(x), torch.fft.ifft(exact)) < limit
+
+
+# the last radix of the first pass, whose results are turned → a length that has it
+TURNS = {2: 15_092, 3: 15_876, 4: 19_600, 5: 15_625, 6: 46_656, 7: 14_700, 8: 16_896, 9: 14_553}
+TURNS |= {10: 14_850, 11: 14_641, 12: 20_736, 15: 50_625, 16: 67_584}
+
+
+@pytest.mark.parametrize("n", TURNS.values(), ids=TURNS)
+def test_turns_of_any_radix(fft, n):
+    check_both_ways(fft, complexes(2, n))
+
+
+# two passes of 1,024 values; three; and on a GPU the longest of each way
+PASSES = [2**19, 2**21] if BACKEND == "cpu" else [2**19, 2**20, 2**21, 2**23, 2**27, 5 * 2**24]
+
+
+@pytest.mark.parametrize("n", PASSES)
+def test_long_rows_in_passes(fft, n):
+    check_both_ways(fft, complexes(n), 6e-7)
+
+
+def test_the_square_of_a_place_passes_32_bits(fft):
+    """Of a prime length: Bluestein's chirps."""
+    check_both_ways(fft, complexes(65_537), 1e-6)
+
+
+MANY = 1 if BACKEND == "cpu" else 30  # the CPU backend has 8 SMs
+
+
+@pytest.mark.parametrize("rows, n", [(200, 1000), (17_000, 6), (20, 16_384)])
+def test_more_rows_than_blocks_take_at_once(fft, rows, n):
+    """The next row is fetched while one is computed."""
+    check_both_ways(fft, complexes(MANY * rows, n))
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="the sizes are for the CPU backend's 8 SMs")
+@pytest.mark.parametrize("rows, n", [(1700, 60), (17, 16_384)])
+def test_no_fault_is_found_where_a_block_has_many_rows(rows, n):
+    """Every access checked, in the second turn and the third."""
+    checked = compile_cuda(ROOT / "kernels" / "fft.cu", check=True)
+    x = complexes(rows, n)
+    assert error(checked.fft_forward(x), torch.fft.fft(x.to(torch.complex128))) < 4e-7
+
+
+@pytest.fixture(scope="module")
+def in_portions():
+    """Return the file's functions, for which few values are held at once between passes."""
+    text = (ROOT / "kernels" / "fft.cu").read_text()
+    assert text.count("AT_ONCE = 1 << 24") == 1
+    return compile_cuda(text.replace("AT_ONCE = 1 << 24", "AT_ONCE = 1 << 10"))
+
+
+@pytest.mark.parametrize("rows, n", [(9, 97), (3, 1009), (4, 194)])
+def test_portions_of_bluestein(in_portions, rows, n):
+    """Four rows at a time and one in the end; one at a time, which is more than is held."""
+    check_both_ways(in_portions, complexes(rows, n), 1e-6)
+
+
+@pytest.mark.parametrize("rows, n", [(23, 200), (9, 194), (3, 4100)])
+def test_portions_of_real_rows(in_portions, rows, n):
+    x = floats(rows, n)
+    spectra = torch.fft.rfft(x.double())
+    with poisoned():
+        assert error(in_portions.rfft(x), spectra) < 1e-6
+        assert error(in_portions.irfft(spectra.to(torch.complex64), n), x.double()) < 1e-6

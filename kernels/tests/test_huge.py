@@ -1,7 +1,9 @@
-"""Tensors of more than 2^31 elements, where an offset in 32 bits goes wrong: for large GPUs only.
+"""Tensors of more than 2^32 elements, where an offset in 32 bits goes wrong: for large GPUs only.
 
-Each tensor that a kernel reads or writes is that large in one of the tests. The numbers are such
-that float32 has the results exactly, or that what stands last weighs as much as all the rest.
+A signed one does from 2^31 on, an unsigned one from 2^32. Each tensor that a kernel reads or writes
+is that large in one of the tests, but between the passes of a transform, where memory is short:
+there half as many. The numbers are such that float32 has the results exactly, or that what stands
+last weighs as much as all the rest.
 """
 
 from functools import partial
@@ -9,13 +11,18 @@ from functools import partial
 import pytest
 import torch
 from torch.nn.functional import conv2d, cross_entropy
+from torch.nn.grad import conv2d_input, conv2d_weight
 
 from helpers.checks import check_close, poisoned
 from helpers.device import BACKEND, DEVICE
+from kernels.tests import test_all_reduce as collective
+from kernels.tests import test_mnist_cnn as network
 
-PLANES, SIDE = 8193, 512  # images of one channel of SIDE x SIDE pixels: 2^31 + 2^18 in all
-ROWS, COLS = 65537, 32768  # a matrix of 2^31 + 2^15 elements
-MEMORY = 60e9  # bytes that a test may take
+PLANES, SIDE = 16_385, 512  # images of one channel of SIDE x SIDE pixels: 2^32 + 2^18 in all
+CHANNELS, SMALL = 64, 64  # of as many images, smaller ones of more channels: the same number
+ROWS, COLS = 131_073, 32_768  # a matrix of 2^32 + 2^15 elements
+LONG = 2**30  # the longest K of a product
+MEMORY = 76e9  # bytes that a test may take: four such tensors of float32, and some room
 
 pytestmark = pytest.mark.skipif(
     BACKEND == "cpu" or torch.cuda.get_device_properties(0).total_memory < MEMORY,
@@ -87,7 +94,7 @@ def test_gelu(kernel):
 
 def test_sgd(kernel):
     param, grad = bits(ROWS, COLS), bits(ROWS, COLS)
-    expected = param - 0.5 * grad
+    expected = torch.sub(param, grad, alpha=0.5)
     kernel("sgd").sgd_step(param, grad, 0.5)
     exactly(param, expected)
 
@@ -209,8 +216,8 @@ def test_scan(kernel):
     inp[:: 2**20] = 1
     inp[-5] = 1
     out = kernel("scan").scan(inp)
-    places = torch.tensor([0, 2**20 - 1, 2**20, 2**31 - 1, 2**31, inp.numel() - 6, inp.numel() - 1])
-    expected = [1, 1, 2, 2**11, 2**11 + 1, 2**11 + 1, 2**11 + 2]
+    places = torch.tensor([0, 2**20 - 1, 2**20, 2**32 - 1, 2**32, inp.numel() - 6, inp.numel() - 1])
+    expected = [1, 1, 2, 2**12, 2**12 + 1, 2**12 + 1, 2**12 + 2]
     assert out[places.to(DEVICE)].tolist() == expected
 
 
@@ -252,13 +259,17 @@ def test_transpose(kernel):
         exactly(kernel("transpose").transpose(inp), inp.t())
 
 
-def test_attention(kernel):
-    heads, S, D = 65600, 256, 128  # 2^31 and some elements each
-    q, k, v = (torch.randn(1, heads, S, D, device=DEVICE, dtype=torch.bfloat16) for _ in range(3))
-    out = kernel("attention").attention_forward(q, k, v, False)
-    exact = [tensor[:, -2:].double() for tensor in (q, k, v)]
+@pytest.mark.parametrize(
+    "dtype, D, close",
+    [(torch.float32, 128, 1e-5), (torch.bfloat16, 128, 0.02), (torch.float16, 64, 3e-3)],
+)
+def test_attention(kernel, dtype, D, close):
+    heads, S = PLANES * SIDE**2 // 256 // D, 256
+    q, k, v = (torch.randn(1, heads, S, D, device=DEVICE, dtype=dtype) for _ in range(3))
+    out = kernel("attention").attention_forward(q, k, v, False)[0]
+    exact = [ends(tensor[0]) for tensor in (q, k, v)]
     expected = torch.nn.functional.scaled_dot_product_attention(*exact)
-    check_close(out[:, -2:].double(), expected, rtol=0.02, atol=0.02)
+    check_close(ends(out), expected, rtol=close, atol=close)
 
 
 def test_matmul_tensor_core(kernel):
@@ -284,3 +295,233 @@ def test_matmul(kernel):
     exactly(matmul(few, large), few @ large)
     del large
     exactly(matmul(col.T, row), torch.outer(col[0], row[0]))
+
+
+def test_matmul_whose_sums_are_cut(kernel):
+    """Few rows and columns, and a K that is shared out among blocks: what stands last decides."""
+    matmul = kernel("matmul").matmul
+    for rows, cols in ((5, 1), (5, 2), (1, 5), (2, 5)):  # one vector, and none; A large, and B
+        large = torch.zeros(max(rows, cols), LONG, device=DEVICE)
+        large[:, -COLS:] = bits(len(large), COLS)
+        few = bits(min(rows, cols), LONG)
+        A, B = (large, few) if rows > cols else (few, large)
+        expected = A[:, -COLS:].double() @ B[:, -COLS:].double().t()
+        exactly(matmul(A, B.t()), expected)
+        by_rows = large.t().contiguous().t()  # columns one after another
+        del large
+        A, B = (by_rows, few) if rows > cols else (few, by_rows)
+        exactly(matmul(A, B.t()), expected)
+        del A, B, by_rows
+
+
+def test_square(kernel):
+    inp = bits(ROWS, COLS) - 3
+    exactly(kernel("square").square(inp), inp.square_())
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize("k", [1, 3])
+def test_conv2d(kernel, k, layout):
+    module, how = kernel("conv2d"), ([1, 1], [k // 2] * 2, [1, 1], 1, False)
+    inp = torch.empty(PLANES, CHANNELS, SMALL, SMALL, device=DEVICE, memory_format=layout)
+    inp.bernoulli_(0.5)
+    weight = bits(CHANNELS, CHANNELS, k, k)
+    out = module.conv2d_forward(inp, weight, inp.new_empty(0), *how)
+    exactly(ends(out), conv2d(ends(inp), weight.double(), padding=k // 2))
+    del out
+    dinp = module.conv2d_backward_input(inp, weight, SMALL, SMALL, *how)
+    exact = ends(inp)
+    exactly(ends(dinp), conv2d_input(exact.shape, weight.double(), exact, padding=k // 2))
+    del dinp
+    inp[:-1] = 0  # the last image alone decides
+    dweight = module.conv2d_backward_weight(inp, inp, k, k, *how)
+    last = inp[-1:].double().cpu()
+    exactly(dweight.cpu(), conv2d_weight(last, weight.shape, last, padding=k // 2))
+
+
+@pytest.mark.parametrize("k, stride", [(3, 1), (3, 2), (4, 1)])  # the last: by the definition
+def test_depthwise_conv2d(kernel, k, stride):
+    module, inp, weight = kernel("depthwise_conv2d"), bits(PLANES, 1, SIDE, SIDE), bits(1, k, k)
+    taps, how = weight[:, None].double(), {"stride": stride, "padding": k // 2}
+    numbers = stride, k // 2, 1
+    out = module.depthwise_conv2d_forward(inp, weight, inp.new_empty(0), *numbers)
+    exactly(ends(out), conv2d(ends(inp), taps, **how))
+    dinp = module.depthwise_conv2d_backward_input(out, weight, SIDE, SIDE, *numbers)
+    exactly(ends(dinp), conv2d_input(ends(inp).shape, taps, ends(out), **how))
+    del dinp
+    inp[:-1] = 0  # the last image alone decides
+    dweight = module.depthwise_conv2d_backward_weight(out, inp, k, k, *numbers)
+    last, dout = inp[-1:].double().cpu(), out[-1:].double().cpu()
+    exactly(dweight.cpu(), conv2d_weight(last, taps.shape, dout, **how)[:, 0])
+
+
+def first_and_last(tensor):
+    """Return the same as `ends`, complex."""
+    return torch.cat([tensor[:2], tensor[-2:]]).to(torch.complex128)
+
+
+def close_as_a_whole(got, want):
+    assert (got - want).norm() < 1e-6 * want.norm()
+
+
+def complexes(*shape):
+    made = torch.empty(shape, dtype=torch.complex64, device=DEVICE)
+    torch.view_as_real(made).normal_()
+    return made
+
+
+ALL = ROWS * COLS
+# length of a row, numbers in all: one pass of each kind; portions; two passes, three, of other n
+TRANSFORMS = [(4096, ALL), (16_384, ALL), (1000, ALL), (97, ALL)]
+TRANSFORMS += [(2**16, ALL // 2), (2**21, ALL // 2), (3**10, ALL // 2)]
+
+
+@pytest.mark.parametrize("n, numbers", TRANSFORMS)
+def test_fft(kernel, n, numbers):
+    fft, inp = kernel("fft"), complexes(numbers // n + 2, n)
+    for ours, theirs in ((fft.fft_forward, torch.fft.fft), (fft.fft_inverse, torch.fft.ifft)):
+        out = ours(inp)
+        close_as_a_whole(first_and_last(out), theirs(first_and_last(inp)))
+        del out
+
+
+@pytest.mark.parametrize("n", [8192, 1000])
+def test_fft_of_real_rows(kernel, n):
+    fft, inp = kernel("fft"), torch.randn(ALL // n + 2, n, device=DEVICE)
+    out = fft.rfft(inp)
+    close_as_a_whole(first_and_last(out), torch.fft.rfft(ends(inp)))
+    exact = ends(inp)
+    del inp
+    close_as_a_whole(ends(fft.irfft(out, n)), exact)
+
+
+@pytest.mark.parametrize("side, numbers", [(64, ALL), (96, ALL), (4096, ALL // 2)])
+def test_fft_of_images(kernel, side, numbers):
+    fft, inp = kernel("fft"), complexes(numbers // side**2 + 2, side, side)
+    for ours, theirs in ((fft.fft2, torch.fft.fft2), (fft.ifft2, torch.fft.ifft2)):
+        out = ours(inp)
+        close_as_a_whole(first_and_last(out), theirs(first_and_last(inp)))
+        del out
+
+
+@pytest.mark.parametrize("more", [0, 7])  # rows: an odd number, and one that wgmma takes
+def test_matmul_fp8(kernel, more):
+    """Sums of up to 2^14, of which tensor cores have all bits, rounded once."""
+    matmul, one = kernel("matmul_fp8").matmul_fp8, torch.ones((), device=DEVICE)
+    rows = ROWS + more
+
+    def eighths(*shape):
+        return bits(*shape).to(torch.float8_e4m3fn)
+
+    def product(A, B):
+        return matmul(A, B, one, one, False)
+
+    large, few = eighths(rows, COLS), eighths(16, COLS)
+    exactly(ends(product(large, few)), (ends(large) @ few.double().t()).bfloat16())
+    exactly(ends(product(few, large).t()), (ends(large) @ few.double().t()).bfloat16())
+    del large
+    tall, wide = eighths(rows, 32), eighths(COLS, 32)
+    exactly(ends(product(tall, wide)), (ends(tall) @ wide.double().t()).bfloat16())
+
+
+def test_matmul_fp8_of_long_sums(kernel):
+    A, B = (torch.zeros(rows, LONG, device=DEVICE, dtype=torch.uint8) for rows in (5, 3))
+    A[:, -4096:], B[:, -4096:] = (bits(rows, 4096) * 0x38 for rows in (5, 3))  # 0x38: 1.0
+    A, B = (x.view(torch.float8_e4m3fn) for x in (A, B))
+    one = torch.ones((), device=DEVICE)
+    out = kernel("matmul_fp8").matmul_fp8(A, B, one, one, False)
+    expected = A[:, -4096:].double() @ B[:, -4096:].double().t()
+    exactly(out, expected.bfloat16())
+
+
+@pytest.mark.parametrize("name, others", [("adamw_step", 3), ("sgd_momentum_step", 2)])
+def test_optimizers(kernel, name, others):
+    """A large tensor and a small one behind it; what stands at its ends moves as if it were all."""
+    step = getattr(kernel("optimizers"), name)
+    numbers = (3, 0.01, 0.9, 0.99, 1e-6, 0.1) if name == "adamw_step" else (0.03, 0.9, 0.01)
+    large = [bits(ROWS, COLS) for _ in range(1 + others)]  # bits: no second moment is below 0
+    small = [ends(x).float() for x in large]
+    behind = [bits(7) for _ in large]
+    also = [x.clone() for x in behind]
+    step(*map(list, zip(large, behind, strict=True)), *numbers)
+    step(*map(list, zip(small, also, strict=True)), *numbers)
+    for a, b, c, d in zip(large, small, behind, also, strict=True):
+        assert torch.equal(ends(a).float(), b) and torch.equal(c, d)
+
+
+@pytest.mark.parametrize("bits_of", [8, 4])
+def test_quantized_linear(kernel, bits_of):
+    """Many weights; many rows of x; many results."""
+    linear = kernel("quantized_linear").quantized_linear
+
+    def arguments(B, N, numbers):
+        """Return x, weights of 8 or 4 bits in (N, numbers) bytes, and one scale for all."""
+        K = numbers * 8 // bits_of
+        weight = torch.empty(N, numbers, device=DEVICE, dtype=torch.uint8).random_(256)
+        x = torch.empty(B, K, device=DEVICE, dtype=torch.float16).bernoulli_(0.5)
+        scales = torch.full((1, N), 2.0**-8, device=DEVICE, dtype=torch.float16)
+        return x, weight.view(torch.int8) if bits_of == 8 else weight, scales
+
+    def exact(weight):
+        weight = torch.cat([weight[:2], weight[-2:]])
+        if bits_of == 8:
+            return weight.double() / 2**8
+        both = torch.stack([weight % 16, weight // 16], -1).flatten(1)
+        return (both.double() - 8) / 2**8
+
+    close = partial(check_close, rtol=2**-10, atol=1e-3)  # rounded once to float16
+    x, weight, scales = arguments(3, ROWS, COLS)
+    close(ends(linear(x, weight, scales).t()), exact(weight) @ x.double().t())
+    x, weight, scales = arguments(ROWS, 4, COLS)
+    close(ends(linear(x, weight, scales)), ends(x) @ exact(weight).t())
+    del x
+    x, weight, scales = arguments(ROWS, COLS, 32)
+    out = linear(x, weight, scales)
+    close(ends(ends(out).t()), exact(weight) @ ends(x).t())
+
+
+def test_all_reduce():
+    x, file = bits(2, ROWS // 2 + 1, COLS), collective.compile_cuda(collective.FILE)
+    out = file.all_reduce_here(x, collective.links_of(2))
+    exactly(out[1], x[0].add_(x[1]))
+    exactly(out[0], x[0])
+
+
+def test_mnist_cnn_of_many_images():
+    """A step on the last images of a large set is one on a set of these alone."""
+    step, count = network.built(), ROWS * COLS // 784 + 5
+    images = torch.randn(count, 28, 28, device=DEVICE)
+    labels = torch.randint(10, (count,), device=DEVICE)
+    start, results = network.parameters(), []
+    for at in (0, count - 4):
+        values = [value.clone() for value in start]
+        workspace = step.mnist_cnn_prepare(values, 4, True)
+        index = torch.arange(count - 4 - at, count - at, device=DEVICE)
+        of = images[at:].contiguous(), labels[at:].contiguous(), index
+        results.append([step.mnist_cnn_step(values, workspace, *of, 0.5, True), *values])
+    assert all(map(torch.equal, *results))
+
+
+def test_mnist_cnn_of_a_large_batch():
+    """What lies between the layers has more than 2^32 numbers."""
+    step, count = network.built(), min(2**19, PLANES * SIDE**2 // (196 * 32) - 1)
+    images, values = torch.randn(count, 28, 28, device=DEVICE), network.parameters()
+    for exact in (True, False):
+        workspace = step.mnist_cnn_prepare(values, count, exact)
+        out = step.mnist_cnn_predict(values, workspace, images, exact)
+        del workspace
+        want = network.logits_of([v.double() for v in values], ends(images), False)
+        check_close(ends(out), want, rtol=1e-4, atol=1e-5 if exact else 1e-4)
+
+
+def test_files_for_smaller_tensors_refuse_large_ones(kernel):
+    """Their indices have 32 bits, which their first comments say."""
+    pixels = torch.zeros(2**30 + 1024, device=DEVICE, dtype=torch.uint8)
+    with pytest.raises(RuntimeError, match=r"inp: expected .*2\^30 pixels"):
+        kernel("blur").blur(pixels.view(-1, 1024), 1)
+    pixels = torch.zeros(3 * 2**30, device=DEVICE, dtype=torch.uint8)
+    with pytest.raises(RuntimeError, match=r"inp: expected .*2\^31 - 1"):
+        kernel("rgb_to_gray").rgb_to_gray(pixels.view(3, 2**15, 2**15))
+    tall = torch.zeros(2**16, 2**15, device=DEVICE)
+    with pytest.raises(RuntimeError, match=r"expected at most 2\^31 - 1 elements each"):
+        kernel("matmul_naive").matmul_naive(tall, tall[:1].t().contiguous())

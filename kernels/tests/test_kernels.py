@@ -15,10 +15,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from torch.utils import cpp_extension
 
 from helpers.base.machine import ROOT
-from helpers.compiler import compile_cuda
+from helpers.compiler import compile_cuda, tools
 from helpers.compiler.source import host_functions
 from helpers.cuda_on_cpu import scanner
 from helpers.device import BACKEND
@@ -115,12 +116,14 @@ def test_nearly_half_of_all_lines_are_kernels():
 def test_call_in_the_head_without_a_gpu(path, alone, monkeypatch):
     calls = []
 
-    def load_inline(name, cpp_sources, cuda_sources, functions):  # what a head may use of it
+    # what a head may use of it
+    def load_inline(name, cpp_sources, cuda_sources, functions, extra_cuda_cflags=()):
         calls.append((name, cpp_sources, cuda_sources, functions))
         return calls
 
     with monkeypatch.context() as patch:
         patch.setattr(cpp_extension, "load_inline", load_inline)
+        patch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
         names = {}
         exec(call_of(path), names)
     [(name, cpp_sources, cuda_sources, functions)] = calls
@@ -159,6 +162,11 @@ def test_call_in_the_head_on_a_gpu(path, alone):
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    if "wgmma" in path.read_text() and torch.cuda.get_device_capability()[0] == 9:
+        [library] = (alone / "builds").rglob(f"{path.stem}.so")
+        command = [tools.cuobjdump(), "-sass", library]
+        sass = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert re.search(r"\b[HIQ]GMMA\b", sass)
 
 
 def test_example_in_the_readme(tmp_path, monkeypatch):

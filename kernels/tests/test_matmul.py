@@ -1,6 +1,7 @@
 """matmul: what it promises (see contract.py), every layout, type, cut and special value."""
 
 import itertools
+import re
 
 import pytest
 import torch
@@ -121,6 +122,52 @@ def test_types_round_once(module, dtype, size):
         A, B = matrix(M, K, a, dtype), matrix(K, N, b, dtype)
         for alpha, beta in ((1.0, 0.0), (-0.5, 0.0), (2.0, 1.0), (0.0, 3.0)):
             check_into(module, A, B, matrix(M, N, "rows", dtype), alpha, beta)
+
+
+CONSIDERED = re.compile(r"consider<(\w+)>\(p, way, ")  # what choosing among tiles consists of
+TILES = [*dict.fromkeys(CONSIDERED.findall((ROOT / "kernels" / "matmul.cu").read_text()))]
+ONLY = """
+static int64_t only = 0;
+void consider_only(int64_t tiles) { only = tiles; }
+"""
+
+
+@pytest.fixture(scope="module")
+def by_tiles():
+    """Return the file's functions, and one that says which tiles alone they may take."""
+    text = CONSIDERED.sub(
+        lambda found: f"if (only == {TILES.index(found[1])}) {found[0]}",
+        (ROOT / "kernels" / "matmul.cu").read_text(),
+    )
+    at = text.index("template <typename T> static void run(")
+    names = ["matmul_into", "consider_only"]
+    return compile_cuda(text[:at] + ONLY + text[at:], functions=names)
+
+
+def test_there_are_tiles_of_five_shapes():
+    assert len(TILES) == 5
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("tiles", range(5))
+@pytest.mark.parametrize("size", [(131, 133, 7), (131, 69, 37), (264, 196, 60)], ids=str)
+def test_all_tiles_and_types(by_tiles, tiles, dtype, size):
+    """Which tiles are chosen hangs on the size and on the chip: here each is, for all types.
+
+    Their ends are ragged or not; K is one slice, cut into shares, or some slices of one block.
+    """
+    if dtype in HALF_TYPES and TILES[tiles] == "Square":
+        pytest.skip("halves lack the registers")
+    by_tiles.consider_only(tiles)
+    M, N, K = size
+    for a, b, layout, alpha, beta in (
+        ("rows", "columns", "rows", 1.0, 0.0),
+        ("columns", "parts of rows", "parts of columns", -0.5, 2.0),
+        ("aligned parts of rows", "rows", "columns", 2.0, 0.0),
+    ):
+        A, B, out = matrix(M, K, a, dtype), matrix(K, N, b, dtype), matrix(M, N, layout, dtype)
+        with poisoned():
+            check_into(by_tiles, A, B, out, alpha, beta)
 
 
 def test_only_out_is_written(module):

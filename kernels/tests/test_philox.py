@@ -78,6 +78,7 @@ def inputs(*size):
 SIZES = [(6, 7, 8, 1), (5, 3, 0, 4), (0, 1), (1, 0, 1), (3, 0, 1), (2, 5, 4, 3, 0, 7)]
 SIZES += [(1023, 0, 1), (1024, 2**34, 1), (1025, 4, 1), (182, 781, 0, 1), (182, 781, 4, 1000)]
 SIZES += [(5000, 0, 5000), (5000, 12, 2**31 - 1), (0, 4, 1), (3, 0, 0, 5)]
+SIZES += [(8 * 65_536 + 5, 0, 2)]  # of a sequence more fours of numbers than a grid is high
 RAGGED = [("offset", lambda of: 6), ("offset", lambda of: -4)]
 RAGGED_LIKE = [*RAGGED, ("sequences", lambda of: 0), ("sequences", lambda of: 2**31)]
 NORMAL_SIZES = [size for size in SIZES if size[-1] < 2**20]
@@ -85,14 +86,15 @@ NORMAL_SIZES = [size for size in SIZES if size[-1] < 2**20]
 CASES = [
     Case("philox_bits", like(torch.int32), bits_ref, SIZES, RAGGED_LIKE),
     Case("philox_uniform", like(torch.float32), uniform_ref, SIZES, RAGGED_LIKE),
-    # the fast sine is off by 2^-21 or so, times a radius of up to 6.8
+    # the fast sine is off by 2^-21 or so, times a radius of up to 6.8; of many words one is so near
+    # 2^32 that its last bit in float32, 2^-24, is a large part of a small radius
     Case(
         "philox_normal",
         like(torch.float32),
         normal_ref,
         NORMAL_SIZES,
         RAGGED_LIKE,
-        tolerance=lambda *size: {"atol": 1e-5},
+        tolerance=lambda *size: {"atol": 1e-5 if math.prod(size[:-2]) < 2**18 else 2e-4},
     ),
     Case(
         "philox_dropout",

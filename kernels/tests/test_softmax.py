@@ -110,8 +110,12 @@ def test_nan_of_the_gradient_stays_in_its_row(softmax, C):
     check_close(dinp[::2], backward_ref(dout[::2].double(), out[::2].double()), atol=1e-6)
 
 
-def test_large_numbers_do_not_overflow(softmax):
-    inp = 1e4 + 30 * torch.randn(4, 2000, device=DEVICE)
+@pytest.mark.parametrize("middle", [1e4, -1e4, -1000])
+@pytest.mark.parametrize("C", [9, 300, 2000, 5000, 33_001])
+def test_rows_far_from_0_neither_overflow_nor_vanish(softmax, C, middle):
+    """A maximum begins with -infinity, not with 0, in every thread, warp and block."""
+    inp = middle + 30 * torch.randn(4, C, device=DEVICE)
+    inp[2] = middle  # ties
     check_close(softmax.softmax_forward(inp), softmax_ref(inp.double()))
 
 
