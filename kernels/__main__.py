@@ -6,6 +6,7 @@ python -m kernels take softmax attention --into DIR
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -28,6 +29,9 @@ def main() -> None:
             print(take(asked.names, asked.into))
         else:
             print(catalogue.whole(asked.names) if asked.names else catalogue.table())
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Refusal as refusal:
         sys.stderr.write(f"{refusal}\n")
         sys.exit(2)

@@ -1521,8 +1521,7 @@ static int shared_memory() {
     return bytes;
 }
 
-// blocks for an image: two, where there are multiprocessors for them, or where shared
-// memory has no room for a whole one
+// blocks for an image: two where there are SMs for them, or no memory for a whole one
 template <int PARTS> static int split_of(int64_t n, int64_t sms) {
     return n < sms || Tile<PARTS, 1, TAPS>::BYTES > shared_memory() ? 2 : 1;
 }

@@ -1,6 +1,7 @@
 """Figures in prose are those of the records."""
 
 import json
+import re
 
 import nbformat
 import pytest
@@ -26,6 +27,15 @@ def records(tmp_path):
 @pytest.mark.parametrize("page", figures.pages(), ids=lambda page: page.stem)
 def test_a_sentence_says_what_was_recorded(page):
     assert not faults(page), "make results writes figures; claims are for you to mend"
+
+
+@pytest.mark.parametrize("page", figures.pages(), ids=lambda page: page.stem)
+def test_no_line_of_a_tie_begins_a_list_or_a_quote(page):
+    """Markdown would end the paragraph there, and show the rest of the comment."""
+    block = re.compile(r" {0,3}(?:[-+*>]|\d+[.)]|#{1,6}|```)(?:\s|$)")
+    for where, text in figures.texts(page):
+        lines = [line for tie in figures.TIE.finditer(text) for line in tie[0].splitlines()[1:]]
+        assert not list(filter(block.match, lines)), where
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,10 @@ static cudaError_t smaller_chip(int* value, cudaDeviceAttr which, int device) {{
 }}
 template <typename Kernel>
 static cudaError_t set_if_it_fits(Kernel kernel, cudaFuncAttribute which, int value) {{
+    cudaFuncAttributes built;  // what it has beside
+    if (cudaError_t error = cudaFuncGetAttributes(&built, kernel)) return error;
     bool fits = which != cudaFuncAttributeMaxDynamicSharedMemorySize ||
-                value <= {block} * 1024;
+                value + int(built.sharedSizeBytes) <= {block} * 1024;
     return fits ? cudaFuncSetAttribute(kernel, which, value) : cudaErrorInvalidValue;
 }}
 #define cudaDeviceGetAttribute smaller_chip

@@ -175,7 +175,7 @@ def roundings(
 
 
 def check_slope(got: torch.Tensor, want: torch.Tensor, noise: float) -> None:
-    """Check that `got` is 1.000 times `want`, as far as errors of `noise` of each let one see it."""
+    """Check that `got` is 1.000 times `want`, as far as errors of `noise` let one see it."""
     got, want = (torch.view_as_real(x.resolve_conj()) if x.is_complex() else x for x in (got, want))
     squares = want.square()
     total = squares.sum()
@@ -210,9 +210,9 @@ def unit_of_type(dtype: torch.dtype) -> float:
 
 
 def unit_of(arguments: Arguments) -> float:
-    """Return the largest part of a number that inputs are rounded by: TF32 and halves are coarse."""
-    coarse = arguments.get("tf32") or arguments.get("allow_tf32") or arguments.get("exact") is False
-    return 2**-11 if coarse else 2**-24
+    """Return the largest part of a number that inputs are rounded by."""
+    tf32 = arguments.get("tf32") or arguments.get("allow_tf32")
+    return 2**-11 if tf32 or arguments.get("exact") is False else 2**-24
 
 
 def in_float64(arguments: Arguments) -> Arguments:

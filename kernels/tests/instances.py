@@ -46,7 +46,12 @@ ELSEWHERE = {
     ),
     r"scan scan_kernel<[123]>": "test_chips.py: test_right_with_less_shared_memory",
 }
-SPELLED = {"short unsigned int": "unsigned short", "E4M3": "(Type)0", "E5M2": "(Type)1", ">>": "> >"}
+SPELLED = {  # g++'s words and nvcc's
+    "short unsigned int": "unsigned short",
+    "E4M3": "(Type)0",
+    "E5M2": "(Type)1",
+    ">>": "> >",
+}
 
 
 def told(source: str) -> str:

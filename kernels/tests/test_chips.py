@@ -17,9 +17,13 @@ LESS = [
         ("scan", chip, {"scan": [(3,), (3 * tile - 1,), (8 * tile + 2,), (25 * tile + 7,)]})
         for chip, tile in (("T4", 4096), ("RTX", 8192), ("A100", 12_288))
     ],
-    ("quantized_linear", "T4", {"quantized_linear": [(9, 400, 3072, 4, True), (3, 400, 1056, 8, False)]}),
-    ("layer_norm", "T4", {"layer_norm_backward": [(40, 4096)]}),
-    ("rms_norm", "T4", {"rms_norm_backward": [(40, 4096)]}),
+    (
+        "quantized_linear",
+        "T4",
+        {"quantized_linear": [(9, 400, 3072, 4, True), (3, 400, 1056, 8, False)]},
+    ),
+    ("layer_norm", "T4", {"layer_norm_backward": [(40, 4096), (9, 8192)]}),
+    ("rms_norm", "T4", {"rms_norm_backward": [(40, 4096), (9, 8192)]}),
     (
         "fft",
         "T4",
@@ -31,19 +35,22 @@ LESS = [
         },
     ),
     ("conv2d", "T4", {case.function: case.sizes[3:9] for case in CASES["conv2d"]}),
-]  # fmt: skip
+]
 OTHERS = {  # files that ask, and why they are not here
     "batch_norm2d": "takes fewer channels into one kernel, and the others as any other",
     "mnist_cnn": "has a test of its own",
 }
 
 
-@pytest.mark.parametrize("op, chip, sizes", LESS, ids=lambda value: value if value else "sizes")
+@pytest.mark.parametrize("op, chip, sizes", LESS)
 def test_right_with_less_shared_memory(op, chip, sizes):
     functions = compile_cuda(on_chip(op, chip))
     for case in CASES[op]:
         for size in sizes.get(case.function, ()):
-            check_right(getattr(functions, case.function), case, size, case.arguments(*size))
+            arguments = case.arguments(*size)
+            if op == "scan":  # sums so long are exact of whole numbers only
+                arguments["inp"].mul_(4).round_()
+            check_right(getattr(functions, case.function), case, size, arguments)
 
 
 def test_every_file_that_asks_is_here():

@@ -55,11 +55,11 @@ MEASURED: dict[tuple[str, str], list[float]] = defaultdict(list)
 @every_case
 @pytest.mark.skipif(BACKEND == "cuda", reason="limits are ten times what the CPU backend is off by")
 def test_no_limit_is_ten_times_what_is_measured(op, case):
-    """Of what was measured just now, at all sizes: what a fault may add is no more than that."""
+    """Of what was measured just now, at all sizes; two roundings are as good as none."""
     if len(MEASURED[op, case.function]) < len(case.sizes):
         pytest.skip("not all sizes were run")
     most, limit = max(MEASURED[op, case.function]), limit_of(op, case.function)
-    assert limit <= max(2, 10 * most), f"off by {most:.2g} roundings at most, allowed {limit}"
+    assert limit <= 10 * max(2, most), f"off by {most:.2g} roundings at most, allowed {limit}"
 
 
 @every_case

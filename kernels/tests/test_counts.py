@@ -42,9 +42,6 @@ WAITS = {"scan"}
 # no more can be said than that each word is read.
 POLLS = {"all_reduce_here"}
 
-# Changed since a GPU counted them: to be empty again after `python -m kernels.tests.counts` there.
-TO_BE_COUNTED = {"cross_entropy_forward", "cross_entropy_backward"}
-
 MEASURED = by_nsight_compute()
 
 
@@ -54,10 +51,7 @@ def counted():
 
 
 def test_every_call_was_measured():
-    every = {
-        label(function, size) for _, function, size, _ in calls() if function not in TO_BE_COUNTED
-    }
-    assert set(MEASURED) == every
+    assert set(MEASURED) == {label(function, size) for _, function, size, _ in calls()}
 
 
 @pytest.mark.parametrize("call", MEASURED)

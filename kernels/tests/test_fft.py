@@ -17,7 +17,7 @@ ROWS += [(170, 30), (5, 66), (3, 1000), (2, 1155), (2, 2187), (2, 2401), (2, 312
 ROWS += [(5, 11), (3, 97), (2, 143), (0, 5)]
 LONG = [(2, 2**15), (1, 2**16), (1, 2**17), (1, 30_000), (2, 20_160), (1, 1_058_400), (2, 10_007)]
 REAL = [(6, 8), (1,), (2,), (3, 3), (5, 4), (2, 3, 30), (5, 75), (9, 512), (2, 1823), (1, 32768)]
-REAL += [(9, 1024), (5, 2048), (3, 4096), (2, 8192), (3, 1022)]  # of those of one kernel the others
+REAL += [(30, 1024), (15, 2048), (8, 4096), (4, 8192), (3, 1022)]  # of those of one kernel the others
 IMAGES = [(2, 4, 6), (1, 1), (64, 5), (3, 128, 9), (256, 17), (512, 3), (1024, 10), (2048, 5)]
 IMAGES += [(4096, 3), (7, 9), (100, 64), (2, 30, 45), (1029, 4), (2, 0, 3, 4)]
 IMAGES += [(3, 12, 1100)]  # more tiles of columns than blocks
@@ -157,7 +157,7 @@ def test_the_square_of_a_place_passes_32_bits(fft):
 MANY = 1 if BACKEND == "cpu" else 30  # the CPU backend has 8 SMs
 
 
-@pytest.mark.parametrize("rows, n", [(200, 1000), (17_000, 6), (20, 16_384)])
+@pytest.mark.parametrize("rows, n", [(400, 1000), (40_000, 6), (20, 16_384)])
 def test_more_rows_than_blocks_take_at_once(fft, rows, n):
     """The next row is fetched while one is computed."""
     check_both_ways(fft, complexes(MANY * rows, n))

@@ -213,11 +213,15 @@ def test_many_rows_agree_with_float64(norm, dtype, shape):
 
 
 @pytest.mark.skipif(BACKEND == "cuda", reason="the sizes are for the CPU backend's 8 SMs")
-@pytest.mark.parametrize("dtype, shape", [
-    (torch.float32, (40, 8192)),  # a block an SM
-    (torch.bfloat16, (600, 1024)),  # two warps
-    (torch.float16, (600, 513)),  # no whole packs
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "dtype, shape",
+    [
+        (torch.float32, (40, 8192)),  # a block an SM
+        (torch.bfloat16, (600, 1024)),  # two warps
+        (torch.float16, (600, 513)),  # no whole packs
+    ],
+    ids=str,
+)
 def test_no_fault_is_found_where_a_block_has_many_rows(dtype, shape):
     """Every access checked, of more rows than there are blocks: turns share memory."""
     checked = compile_cuda(ROOT / "kernels" / "layer_norm.cu", check=True)

@@ -261,7 +261,7 @@ def test_halves_neither_stretch_nor_shrink_a_gradient(count):
 
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("count", FEW)
-def test_of_equal_pixels_the_first_has_the_gradient(count, exact):
+def test_of_equal_pixels_one_has_the_gradient(count, exact):
     """As in PyTorch: digits stand on a plain ground, where all windows of a pool hold ties."""
     best = dict.fromkeys(TRAINED, math.inf)
     for _ in range(1 if exact else TRIES):

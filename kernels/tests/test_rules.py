@@ -1,8 +1,8 @@
 """What the text of a kernel file has to hold, because one GPU and one stream do not show it.
 
-A launch on another stream than PyTorch's current one, or on the wrong one of two GPUs, a kernel that
-begins before the one whose numbers it reads has ended: all this gives right results most of the
-time, and everywhere in a test that runs on the CPU backend.
+A launch on another stream than PyTorch's current one, or on the wrong one of two GPUs, a kernel
+that begins before the one whose numbers it reads has ended: all this gives right results most of
+the time, and on the CPU backend always.
 """
 
 import re
@@ -35,7 +35,8 @@ class Text:
         return self.code[function.body[0] : function.body[1]]
 
     def arguments(self, opening: int) -> list[str]:
-        return [part.strip() for part in split(self.code[opening + 1 : closing(self.code, opening)])]
+        inside = self.code[opening + 1 : closing(self.code, opening)]
+        return [part.strip() for part in split(inside)]
 
     # -------------------------------------------------------------- streams
 
@@ -71,7 +72,8 @@ class Text:
         """Return what a host function does first: "guards", "works" on any device, or nothing."""
         body, guards = self.body(self.hosts[name]), ""
         others = "|".join(map(re.escape, set(self.hosts) - {name, *seen}))
-        event = re.compile(rf"(\bCUDAGuard\s+\w+\()|({WORKS})|\b({others})(?:<[^;()]*>)?\s*\(", re.X)
+        call = rf"\b({others})(?:<[^;()]*>)?\s*\("
+        event = re.compile(rf"(\bCUDAGuard\s+\w+\()|({WORKS})|{call}", re.VERBOSE)
         for found in event.finditer(body):
             if found[1]:
                 return "guards"
@@ -115,7 +117,8 @@ def test_everything_runs_on_the_current_stream(path):
     text = Text(path.read_text())
     assert text.streams(), "nothing is launched?"
     assert not text.stream_faults()
-    blocking = re.findall(r"\bcuda(?:Memset|Memcpy|(?:Device|Stream|Event)Synchronize)\(", text.code)
+    waits = r"\bcuda(?:Memset|Memcpy|(?:Device|Stream|Event)Synchronize)\("
+    blocking = re.findall(waits, text.code)
     assert not blocking or path.stem == "all_reduce", blocking  # which does when it is set up
 
 

@@ -53,7 +53,7 @@ def test_numbers_of_other_kinds(kernel, op, function):
         if (way.op, way.function) == (op, function):
             given = of_kind(kind, way)
             call = getattr(kernel(op), function)
-            off = check_right(call, way.case, way.size, given, ANY, slope=False)
+            off = check_right(call, way.case, way.size, given, ANY, way.unit(), slope=False)
             assert off <= OFF_BY_KIND, f"{way}, {kind}: off by {off:.3g} roundings"
 
 

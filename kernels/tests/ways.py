@@ -141,11 +141,22 @@ def places(tensor: torch.Tensor) -> list[int]:
 # ------------------------------------------------------------------ numbers of other kinds
 
 
-def far_below(x: torch.Tensor) -> torch.Tensor:
+# Each takes a tensor, and how many of the arguments that are changed come before it.
+
+
+def far_below(x: torch.Tensor, place: int) -> torch.Tensor:
     return x - 1000
 
 
-def some_far_below(x: torch.Tensor) -> torch.Tensor:
+def opposed(x: torch.Tensor, place: int) -> torch.Tensor:
+    """Return rows that begin with 40, and those of all tensors but the first one with -40."""
+    x = x.clone()
+    if x.dim():
+        x[..., :1] = -40 if place else 40
+    return x
+
+
+def some_far_below(x: torch.Tensor, place: int) -> torch.Tensor:
     """Return every second row far below zero, and of the other rows all but the end."""
     x = x.clone()
     if x.dim() > 1:
@@ -155,30 +166,30 @@ def some_far_below(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def ties(x: torch.Tensor) -> torch.Tensor:
+def ties(x: torch.Tensor, place: int) -> torch.Tensor:
     return x.real.round().clamp(-1, 1).to(x.dtype)
 
 
-def blank(x: torch.Tensor) -> torch.Tensor:
+def blank(x: torch.Tensor, place: int) -> torch.Tensor:
     return torch.full_like(x, -0.4242)
 
 
-def ramp(x: torch.Tensor) -> torch.Tensor:
+def ramp(x: torch.Tensor, place: int) -> torch.Tensor:
     """Return numbers that grow along every row: each maximum comes after all the others."""
     return torch.linspace(-1, 2, max(1, x.numel()), device=x.device).view(x.shape).to(x.dtype)
 
 
-def ramp_down(x: torch.Tensor) -> torch.Tensor:
-    return -ramp(x)
+def ramp_down(x: torch.Tensor, place: int) -> torch.Tensor:
+    return -ramp(x, place)
 
 
-def zeros(x: torch.Tensor) -> torch.Tensor:
+def zeros(x: torch.Tensor, place: int) -> torch.Tensor:
     return torch.zeros_like(x)
 
 
 KINDS = {
     kind.__name__: kind
-    for kind in (far_below, some_far_below, ties, blank, ramp, ramp_down, zeros)
+    for kind in (far_below, some_far_below, opposed, ties, blank, ramp, ramp_down, zeros)
 }
 
 
@@ -190,10 +201,10 @@ KEPT_BY = {("softmax_backward", kind): {"out"} for kind in KINDS} | {
     for name in ("softmax_backward", "layer_norm_backward", "rms_norm_backward")
 }
 FAR = {"far_below", "some_far_below"}
-# What a kind says nothing about: float16 and float8 overflow there; and the mean that a gradient
-# is given is itself rounded, by more than its neighbours differ.
+# What a kind says nothing about: float16 and float8 overflow there, of scores of 10^6 the last bit
+# decides; and the mean that a gradient is given is rounded by more than its neighbours differ.
 LEFT_OUT = {
-    **dict.fromkeys(["quantized_linear", "matmul_fp8"], FAR),
+    **dict.fromkeys(["quantized_linear", "matmul_fp8", "attention_forward"], FAR),
     **{f"{norm}_backward": FAR for norm in ("layer_norm", "rms_norm", "batch_norm2d")},
     "mnist_cnn_step": {*KINDS} - {"ties", "blank"},
     **dict.fromkeys(["mnist_cnn_prepare", "mnist_cnn_predict"], KINDS),
@@ -201,18 +212,21 @@ LEFT_OUT = {
 # Functions that compare or scale what they read: every path of theirs gets numbers of each kind.
 CHOOSING = {"softmax", "cross_entropy", "argmax", "attention", "max_pool2d", "layer_norm"}
 CHOOSING |= {"rms_norm", "batch_norm2d"}
-OF_SUMS = ("far_below", "some_far_below", "blank")  # kinds for the other functions
+OF_SUMS = ("far_below", "opposed", "blank")  # kinds for the other functions
 
 
 # The most roundings that a result as a whole may be off by: below ten times what is measured, which
-# test_ways.py sees to. Each is rounded once or computed exactly, or is a sum: in what order?
+# test_contract.py sees to. It is exact, or rounded once, or a sum: how long, and in what order?
 OFF: dict[str, float] = {
     **dict.fromkeys(["all_reduce", "all_reduce_", "max_pool2d_forward", "max_pool2d_backward"], 0),
     **dict.fromkeys(["relu_forward", "relu_backward", "transpose"], 0),
     **dict.fromkeys(["square", "vector_add", "sgd_step", "philox_dropout"], 1.5),
     **dict.fromkeys(["adamw_step", "sgd_momentum_step", "quantized_linear", "matmul_fp8"], 2),
     **dict.fromkeys(["all_reduce_here", "batch_norm2d_forward", "philox_uniform"], 2),
-    "gelu_forward": 3,
+    **dict.fromkeys(["gelu_forward", "gelu_backward"], 3),
+    "cross_entropy_backward": 5,
+    # single sums, of which some are near 0
+    **dict.fromkeys(["sum", "linear_backward_weight"], 20),
     "mnist_cnn_predict": 2,
     "linear_forward": 30,  # one sum of 3,136 terms
     ("conv2d_naive", "conv2d_backward_weight"): 20,
@@ -222,7 +236,7 @@ OFF: dict[str, float] = {
 }
 USUAL = 8.0
 OFF_IN_HALVES = 2.0  # rounded once
-OFF_BY_KIND = 30.0  # rounding errors of the same sign add up
+OFF_BY_KIND = 100.0  # rounding errors of the same sign add up; what is wrong is off by thousands
 # What is exact to an absolute error: a few numbers may all be small.
 ABSOLUTE = {"gelu", "cross_entropy"}
 # Gradients that a row of one column has none of: differences are left.
@@ -236,6 +250,8 @@ def limit_of(op: str, function: str) -> float:
 def allowed(way: Way) -> float:
     """Return how many roundings the way's result may be off by."""
     most = limit_of(way.op, way.function)
+    if way.function == "mnist_cnn_step" and not way.size[-1]:
+        return OFF_BY_KIND  # a maximum may fall on another pixel: 20 were seen
     one_column = way.function in OF_ROWS and way.size[-1] == 1
     if one_column or (way.op in ABSOLUTE and elements(way.size) < FEW):
         return float("inf")
@@ -248,12 +264,11 @@ def of_kind(kind: str, way: Way) -> Arguments:
     arguments = way.arguments()
     names = [n for n, v in tensors(arguments).items() if is_float(v) and not n.endswith("]")]
 
-    def change(x):
-        small = x.dtype.itemsize == 1
-        return KINDS[kind](x.float()).to(x.dtype) if small else KINDS[kind](x)
-
-    made = changed(change, [n for n in names if n not in kept], arguments)
-    return fitted(way.op, way.function, made)
+    for place, name in enumerate(name for name in names if name not in kept):
+        x = arguments[name]
+        wide = x.float() if x.dtype.itemsize == 1 else x
+        arguments[name] = KINDS[kind](wide, place).to(x.dtype)
+    return fitted(way.op, way.function, arguments)
 
 
 def ways_of_kinds() -> list[tuple[Way, str]]:
@@ -266,9 +281,15 @@ def ways_of_kinds() -> list[tuple[Way, str]]:
         sizes = [size for size in sizes if 0 < elements(size) <= SMALL]
         if function.startswith(("layer_norm_b", "rms_norm_b")):
             sizes = [size for size in sizes if size[-1] > 1]  # of one column, dinp is 0
-        kinds = [kind for kind in (KINDS if op in CHOOSING else OF_SUMS)]
+        kinds = KINDS if op in CHOOSING else OF_SUMS
         kinds = [kind for kind in kinds if kind not in LEFT_OUT.get(function, ())]
         found += [(Way(op, function, size), kind) for size in sizes for kind in kinds]
+        if op in CHOOSING and op in HALVES:
+            cast_to = {dtype: cast(dtype, *HALVES[op]) for dtype in (F16, BF16)}
+            halves = [Way(op, function, size, str(dtype), change, dtype)
+                      for size in BEGIN[function] for dtype, change in cast_to.items()]  # fmt: skip
+            kinds = [kind for kind in kinds if kind not in FAR]  # where neighbours are alike
+            found += [(way, kind) for way in halves for kind in kinds]
     return found
 
 
@@ -353,14 +374,14 @@ MORE: dict[str, list[tuple]] = {
     "fft_forward": [(200, 60)],
     "histogram": [(100_000,)],
     "layer_norm_forward": [(200, 1032), (300, 64), (2, 8192)],
-    "layer_norm_backward": [(200, 1032), (300, 64), (2, 4096)],
+    "layer_norm_backward": [(200, 1032), (300, 64), (200, 1033)],
     "matmul": [(132, 72, 260), (1, 301, 33)],
     "matmul_into": [(132, 72, 260), (1, 301, 33)],
     "matmul_fp8": [(132, 160, 136, True)],
     "matmul_tensor_core": [(132, 160, 136, True)],
     "quantized_linear": [(9, 400, 1024, bits, True) for bits in (8, 4)],
     "rms_norm_forward": [(200, 1032), (300, 64), (2, 8192)],
-    "rms_norm_backward": [(200, 1032), (300, 64), (2, 4096)],
+    "rms_norm_backward": [(200, 1032), (300, 64), (200, 1033)],
     "scan": [(150_004,)],
     "softmax_forward": [(40, 1040), (9, 9000)],
     "softmax_backward": [(40, 1040), (9, 9000)],
