@@ -436,21 +436,60 @@ __global__ void ring(const uint4* in, unsigned* out) {
     ("2, true, true", None),
     ("1, true, true", "line 7: writes tile[0][32], read by thread (0,0,0)"),
     ("2, true, false", "line 17: reads tile[0][32] before any thread of the block has written it"),
-    ("2, false, true", "wrong"),
+    ("2, false, true", "line 17: reads tile[0][0], to which an asynchronous copy of thread (0,0,0) "),
 ])  # fmt: skip
 def test_a_ring_of_tiles_needs_a_wait_a_barrier_and_a_second_tile(tmp_path, kind, said):
     launch = f"EXPORT run(const Arrays& a) {{ ring<{kind}><<<1, 64>>>(a.at<uint4>(0), "
     lib = compile_string(_RING + launch + "a.at<unsigned>(1)); }\n", tmp_path, check=True)
     tiles = np.random.default_rng(5).integers(0, 2**32, (5, 2, 4, 8, 4), dtype=np.uint32)
     out = np.zeros((2, 8, 4), np.uint32)
-    if said not in (None, "wrong"):
+    if said:
         with pytest.raises(RuntimeError, match=re.escape(said)):
             lib.run("run", tiles, out)
         return
     lib.run("run", tiles, out)
     t, i = np.arange(1, 6, dtype=np.uint32), np.arange(1, 5, dtype=np.uint32)
     expected = np.einsum("twirc,t,i->wrc", tiles, t, i)[::-1]  # lane 4 r + c has pair c of row r
-    assert np.array_equal(out, expected) == (said is None)
+    assert np.array_equal(out, expected)
+
+
+_UNDER_A_COPY = """
+#include <cuda_pipeline_primitives.h>
+__global__ void use(const float* in, float* out) {
+    __shared__ float a[2][64];
+    float* mine = &a[0][threadIdx.x];
+    __pipeline_memcpy_async(mine, in + threadIdx.x, 4);
+    __pipeline_commit();
+    __pipeline_memcpy_async(mine + 64, in + 64 + threadIdx.x, 4);
+    __pipeline_commit();
+    WAIT
+    __syncthreads();
+    USE
+    __syncthreads();
+    out[threadIdx.x] = a[0][63 - threadIdx.x];
+    __pipeline_wait_prior(0);
+}
+EXPORT run(const Arrays& a) { use<<<1, 64>>>(a.at<float>(0), a.at<float>(1)); }
+"""
+
+
+@pytest.mark.parametrize("wait, use, said", [
+    ("__pipeline_wait_prior(0);", "*mine = 1;", ""),
+    ("__pipeline_wait_prior(1);", "*mine = 1;", ""),
+    ("__pipeline_wait_prior(1);", "mine[64] = 1;", "line 12: writes a[1][0], to which an async"),
+    ("__pipeline_wait_prior(1);", "*mine = mine[64];", "line 12: reads a[1][0], to which an async"),
+    ("", "*mine = 1;", "thread (0,0,0), line 12: writes a[0][0], to which an asynchronous copy of "
+                       "thread (0,0,0) is still under way"),
+    ("", "", "line 14: reads a[0]["),
+])  # fmt: skip
+def test_nobody_uses_memory_that_a_copy_is_under_way_to(tmp_path, wait, use, said):
+    source = _UNDER_A_COPY.replace("WAIT", wait).replace("USE", use)
+    lib = compile_string(source, tmp_path, check=True)
+    arrays = np.ones(128, np.float32), np.ones(64, np.float32)
+    if not said:
+        return lib.run("run", *arrays)
+    with pytest.raises(RuntimeError, match=re.escape(said)):
+        lib.run("run", *arrays)
 
 
 _NUMPY = {"f16": np.float16, "f32": np.float32, "f64": np.float64, "s32": np.int32, "s8": np.int8,

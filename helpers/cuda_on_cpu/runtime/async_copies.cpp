@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "../include/cuda_on_cpu/async_copy.h"
+#include "checker.h"
 #include "multiprocessor.h"
 
 namespace cuda_on_cpu {
@@ -32,12 +33,12 @@ void AsyncCopies::add(unsigned thread, void* to, const void* value, std::size_t 
 void AsyncCopies::commit(unsigned thread) { queue(thread).group++; }
 
 void AsyncCopies::wait(unsigned thread, unsigned groups) {
-    Queue& its = queue(thread);
-    deliver(its, [&](const Copy& copy) { return !copy.barrier && copy.group + groups < its.group; });
+    unsigned open = queue(thread).group;
+    deliver(thread, [=](const Copy& copy) { return !copy.barrier && copy.group + groups < open; });
 }
 
 void AsyncCopies::wait_for_all(unsigned thread) {
-    deliver(queue(thread), [](const Copy& copy) { return !copy.barrier; });
+    deliver(thread, [](const Copy& copy) { return !copy.barrier; });
 }
 
 void AsyncCopies::bind(unsigned thread, const void* barrier) {
@@ -47,19 +48,30 @@ void AsyncCopies::bind(unsigned thread, const void* barrier) {
 }
 
 void AsyncCopies::deliver_bound(unsigned thread, const void* barrier) {
-    if (used_) deliver(queue(thread), [=](const Copy& copy) { return copy.barrier == barrier; });
+    if (used_) deliver(thread, [=](const Copy& copy) { return copy.barrier == barrier; });
+}
+
+void AsyncCopies::check_those_under_way() {
+    if (!used_) return;
+    for (unsigned thread = 0; thread < MAX_THREADS; thread++)
+        for (const Copy& copy : of_thread_[thread].copies)
+            checker_here->check_copy(std::uintptr_t(copy.to), copy.bytes, thread, false);
 }
 
 template <class Which>
-void AsyncCopies::deliver(Queue& queue, Which which) {
+void AsyncCopies::deliver(unsigned thread, Which which) {
+    std::vector<Copy>& copies = queue(thread).copies;
     std::size_t kept = 0;
-    for (const Copy& copy : queue.copies) {
-        if (which(copy))
-            std::memcpy(copy.to, copy.value, copy.bytes);
-        else
-            queue.copies[kept++] = copy;
+    for (const Copy& copy : copies) {
+        if (!which(copy)) {
+            copies[kept++] = copy;
+            continue;
+        }
+        if (checker_here)
+            checker_here->check_copy(std::uintptr_t(copy.to), copy.bytes, thread, true);
+        std::memcpy(copy.to, copy.value, copy.bytes);
     }
-    queue.copies.resize(kept);
+    copies.resize(kept);
 }
 
 // ---------------------------------------------------------------- entry points

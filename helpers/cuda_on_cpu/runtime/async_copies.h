@@ -14,6 +14,7 @@ public:
     void wait_for_all(unsigned thread);
     void bind(unsigned thread, const void* barrier);
     void deliver_bound(unsigned thread, const void* barrier);
+    void check_those_under_way();  // at the end of a checked block
 
 private:
     struct Copy {
@@ -29,7 +30,7 @@ private:
 
     Queue& queue(unsigned thread);
     template <class Which>
-    static void deliver(Queue& queue, Which which);
+    void deliver(unsigned thread, Which which);
     std::vector<Queue> of_thread_;
     bool used_ = false;                               // in this block
 };

@@ -383,6 +383,30 @@ void Checker::check_cells(const Recent& recent, std::uintptr_t address, unsigned
     if (unwritten && (is_vector || unwritten == cells)) report_unwritten(recent, address, mine);
 }
 
+// A copy leaves all ones where it will write: other bytes were stored there since. And a read was
+// after that if there is a barrier between.
+void Checker::check_copy(std::uintptr_t to, unsigned bytes, unsigned thread, bool in_kernel) {
+    auto array = std::find_if(shared_.begin(), shared_.end(),
+                              [=](const KnownArray& shared) { return shared.contains(to); });
+    if (array == shared_.end()) return;
+    unsigned cell_bytes = array->shadow->cell_bytes();
+    std::uintptr_t first = to - (to - array->begin) % cell_bytes;
+    for (std::uintptr_t at = first; at < to + bytes; at += cell_bytes) {
+        std::uintptr_t begin = std::max(at, to), end = std::min(at + cell_bytes, to + bytes);
+        Cell cell = array->shadow->cells()[(at - array->begin) / cell_bytes];
+        Mark write = load(cell.write());
+        auto is_one = [](unsigned char byte) { return byte == 0xff; };
+        auto* values = reinterpret_cast<const unsigned char*>(begin);
+        if (!std::all_of(values, values + (end - begin), is_one))
+            return report_under_copy(*array, begin, AccessKind::store, write, thread, in_kernel);
+        unsigned mask = ((1u << (end - begin)) - 1) << (begin - at);
+        for (Mark read : {load(cell.read()), load(cell.other_read())})
+            if (read.exists() && read.same_block(write) && read.bytes() & mask &&
+                clocks_.barrier_between(write.time(), read.time()))
+                return report_under_copy(*array, begin, AccessKind::load, read, thread, in_kernel);
+    }
+}
+
 // ---------------------------------------------------------------- errors
 
 void Checker::fail(const std::string& sentence, const void* code) {
@@ -498,6 +522,18 @@ void Checker::report_race(const KnownArray& array, std::uintptr_t address, Acces
         sentence += " Often it is a missing guard, or an index that is the same for all threads.";
     else
         sentence += remedy(array, address, mine, earlier, wrote);
+    multiprocessor_.stop(mine.thread(), checks_->line(mine.site()), sentence);
+    if (in_kernel) multiprocessor_.abandon();
+}
+
+void Checker::report_under_copy(const KnownArray& array, std::uintptr_t address, AccessKind kind,
+                                Mark mine, unsigned copier, bool in_kernel) {
+    Quiet quiet;
+    std::string sentence = present(kind) + checks_->element_names(array, address) +
+                           ", to which an asynchronous copy of thread " +
+                           multiprocessor_.index_text(copier) +
+                           " is still under way: that thread has to wait for it, and a __syncthreads() "
+                           "after that tells the others.";
     multiprocessor_.stop(mine.thread(), checks_->line(mine.site()), sentence);
     if (in_kernel) multiprocessor_.abandon();
 }

@@ -64,6 +64,8 @@ public:
     void name_array(DeclaredArray array);
     Locals& locals() { return locals_; }
     void forget(std::uintptr_t begin);  // an array that the kernel frees
+    // Shared memory to which a copy of `thread` is under way until now: nobody may have used it.
+    void check_copy(std::uintptr_t to, unsigned bytes, unsigned thread, bool in_kernel);
 
     // Where the running thread stands: its calls and the iterations of its loops, as a hash. The
     // counter wants to know it.
@@ -147,6 +149,9 @@ private:
     [[gnu::cold, gnu::noinline]] void report_race(const KnownArray& array, std::uintptr_t address,
                                                   AccessKind kind, Mark mine, Mark earlier,
                                                   bool wrote, bool in_kernel = true);
+    [[gnu::cold, gnu::noinline]] void report_under_copy(const KnownArray& array,
+                                                        std::uintptr_t address, AccessKind kind,
+                                                        Mark mine, unsigned copier, bool in_kernel);
     // What may be missing; empty if nothing can be said.
     std::string remedy(const KnownArray& array, std::uintptr_t address, Mark mine, Mark earlier,
                        bool wrote) const;

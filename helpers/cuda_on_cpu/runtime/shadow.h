@@ -1,8 +1,10 @@
 // The memory of what was accessed: for each element of an array the last write and two reads, by
 // which a later access of another thread is found to race.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "../include/cuda_on_cpu/limits.h"
 
@@ -90,7 +92,10 @@ public:
     static constexpr unsigned LANES = WARP_SIZE, THREADS = MAX_THREADS;
 
     void begin_block(std::uint64_t block);
-    void barrier() { begin_at(latest_ < Mark::LATEST ? latest_ + 1 : latest_); }
+    void barrier() {
+        begin_at(latest_ < Mark::LATEST ? latest_ + 1 : latest_);
+        barriers_.push_back(begin_);
+    }
     void sync_lanes(unsigned warp, std::uint32_t lanes);
     void tick(unsigned thread);  // what the thread does from now on is later
 
@@ -99,6 +104,10 @@ public:
         return thread == other ? time(thread) : lanes_met_ ? known_[thread][other % LANES] : 0;
     }
     unsigned last_barrier() const { return begin_; }  // what has an earlier time is over
+    bool barrier_between(unsigned earlier, unsigned later) const {  // two times of this block
+        auto next = std::upper_bound(barriers_.begin(), barriers_.end(), earlier);
+        return next != barriers_.end() && *next <= later;
+    }
     unsigned time(unsigned thread) const {
         return time_[thread] > begin_ ? time_[thread] : begin_;
     }
@@ -130,6 +139,7 @@ private:
     std::uint64_t over_ = 0;             // begin_, as the marks have it
     unsigned now_of_ = NOBODY;           // the thread that now_ is of
     unsigned begin_ = 1, latest_ = 1;    // time of the last barrier; of anything since
+    std::vector<unsigned> barriers_;     // the times of this block's, in order
     bool lanes_met_ = false;             // in this block
     bool ticked_ = false;                // likewise, so that some time_ is not 0
     std::uint16_t time_[THREADS] = {};
