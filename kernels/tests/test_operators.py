@@ -546,6 +546,12 @@ def test_forward_mode_is_refused():
         torch.func.jvp(kernels.softmax, one(3), one(3))
 
 
+def test_cross_entropy_knows_no_smooth_labels():
+    logits, labels = floats(3, 4), torch.tensor([0, 3, 1], device=DEVICE)
+    with pytest.raises(NotImplementedError, match="expected label_smoothing 0, got 0.1"):
+        kernels.cross_entropy(logits, labels, label_smoothing=0.1)
+
+
 def test_batch_norm_moves_the_running_statistics():
     x, weight, bias = channels(5, 3, 7, 9)
     ours, theirs = running(weight), running(weight)
