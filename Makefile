@@ -5,6 +5,9 @@ ROOT_USER := $(if $(filter 0,$(shell id -u)),--allow-root)
 .PHONY: help install lab test run progress kernels results bench proof doctor clean
 .DEFAULT_GOAL := help
 
+# files are UTF-8, whatever the locale: PyTorch writes the CUDA strings as that has it
+lab test run bench: export PYTHONUTF8 = 1
+
 help:  ## print this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
 

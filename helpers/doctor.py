@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -65,8 +66,8 @@ def python() -> str:
 
 
 def pytorch() -> str:
-    """Return PyTorch's version and build, if the build suits the machine."""
-    version = torch.__version__.split("+")[0]
+    """Return PyTorch's version and build, if CUDA strings compile with it and it suits the GPU."""
+    version = tools.torch_version()
     if torch.version.cuda:
         return f"{version}, built for CUDA {torch.version.cuda}"
     if find_gpu():
@@ -103,7 +104,10 @@ def cuda_match() -> str:
 
 def disk() -> str:
     """Return the room on the disk of the cache."""
-    CACHE.mkdir(parents=True, exist_ok=True)
+    with tools.writing(CACHE):
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=CACHE):  # to see whether one can
+            pass
     free_gb = shutil.disk_usage(CACHE).free / 1e9
     if free_gb < DISK_GB:
         raise ToolMissing(f"Only {free_gb:.1f} GB are free for {CACHE}.", "make clean")
@@ -131,6 +135,7 @@ def backend() -> str:
 
 CHECKS: list[tuple[str, Callable, str]] = [
     ("Python", python, ALWAYS),
+    ("folder", lambda: str(tools.folder()), ALWAYS),
     ("PyTorch", pytorch, FOR_SOME),
     ("GPU", gpu, FOR_SOME),
     ("C++ compiler", tools.host_compiler, ALWAYS),

@@ -19,6 +19,7 @@ import torch
 from torch.nn import functional
 
 from helpers.base.machine import CACHE
+from helpers.compiler.tools import writing
 from helpers.device import DEVICE
 
 MIRRORS = [
@@ -213,7 +214,8 @@ def _from_mirrors(split: str) -> tuple[Path, Path] | None:
     All or none: a net trained on handwriting is not to be tested on fonts.
     """
     folder = CACHE / "mnist"
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     if all(_fetch(name, folder) for name in MD5):
         return _find_pair(folder, split)
     return None

@@ -24,6 +24,7 @@ import torch
 
 from helpers import cuda_on_cpu
 from helpers.base.called_kernels import noting
+from helpers.base.machine import let_print
 from helpers.compiler import tools, torch_light
 from helpers.compiler.checked_call import checked_call
 from helpers.compiler.device_code import gpu_arch
@@ -100,6 +101,7 @@ def set_up() -> None:
     of one is stopped. compile_cuda does the same when it first builds for the CPU, which leaves
     tensors made before that unguarded.
     """
+    let_print()
     print(describe_device())
     if "ipykernel" in sys.modules:
         from helpers.base.images import set_up_pictures
@@ -114,6 +116,8 @@ def set_up() -> None:
 
 def prepare(backend: str) -> None:
     """Build what every string needs on "cuda" or "cpu", once for this machine."""
+    tools.folder()
+    tools.torch_version()
     _tensor_object(backend)
     if backend == "cpu":
         _guard_tensors()
@@ -181,7 +185,15 @@ def every_call_checked():
 
 
 def compile_traced(src: str | Path, functions: list[str] | None = None) -> CompiledFunctions:
-    """Compile as `compile_cuda(src, functions, check=True)` does, for `trace` to count as well."""
+    """Compile as `compile_cuda(src, functions, check=True)` does, for `trace` to count as well.
+
+    Warns under clang, whose code has other branches: lanes that a GPU keeps together come apart.
+    """
+    if tools.cpu_backend().is_clang:
+        sentence = (
+            "clang's code is counted, which may make more requests than a GPU's: export CXX=g++"
+        )
+        warnings.warn(sentence, stacklevel=3)
     return _compile(src, functions, check=True, trace=True)
 
 
@@ -209,6 +221,8 @@ def _linked(libraries, check):
 
 
 def _compile(src, functions, check, trace=False, announce="", linked=None):
+    tools.folder()
+    tools.torch_version()
     if isinstance(src, Path):
         label, source = src.name, src.read_text()
     else:
@@ -489,6 +503,8 @@ _SLOW = (
 
 
 def _build(library: str, build: Build) -> CompiledFunctions:
+    import torch.utils.cpp_extension  # noqa: F401  (2.11 logs at that: not after a line has begun)
+
     loaded = []
 
     def make(directory: Path):
@@ -528,16 +544,16 @@ def _briefly(function):
     return call
 
 
-def _call_load_inline(library: str, build: Build, directory: Path):
+def _call_load_inline(library: str, build: Build, directory: Path, precompiled: bool = True):
     """Build and load: return what holds the functions. The one place that calls load_inline."""
     from torch.utils.cpp_extension import load_inline  # half a second, so only if there is work
 
-    arguments = dict(build.arguments)
+    arguments, first = dict(build.arguments), []
     with tools.found_by_load_inline(cuda=build.backend == "cuda"):
         if not build.is_module:
             define = f'-DTORCH_LIGHT_LIBRARY=\\"{library}\\"'
             if build.backend == "cpu":
-                first = _precompiled(build.compiled, arguments)
+                first = _precompiled(build.compiled, arguments) if precompiled else []
                 arguments["extra_cflags"] = [*first, *arguments["extra_cflags"]]
                 arguments["extra_ldflags"] = [*arguments["extra_ldflags"], *_linked_by_name()]
             for flags in {"extra_cflags", "extra_cuda_cflags"} & arguments.keys():
@@ -558,6 +574,9 @@ def _call_load_inline(library: str, build: Build, directory: Path):
             output = f"{error}\n{error.__cause__}"  # PyTorch hides the loader's words in the cause
             if not re.search("Error building extension|undefined symbol", output):
                 raise
+            if first and _NAMES_PRECOMPILED.search(output):  # cut short, or of headers that changed
+                tools.BUILDS.remove(Path(first[-1]).parent.name)
+                return _call_load_inline(library, build, directory, precompiled=False)
             tools.raise_if_known(output)
             raise explain(output, build.source, build.compiled, build.label) from None
     return module if build.is_module else getattr(torch.ops, library)
@@ -575,7 +594,8 @@ def _tensor_object(backend: str) -> Path:
 
     def make(directory: Path):
         made = ["-o", str(directory / "tensor.o")]
-        done = subprocess.run([*command, *made], capture_output=True, text=True)
+        environment = os.environ | cuda_on_cpu.ENGLISH
+        done = subprocess.run([*command, *made], capture_output=True, text=True, env=environment)
         tools.raise_if_known(done.stderr)
         if done.returncode:
             raise RuntimeError(f"the light torch::Tensor does not compile:\n{done.stderr}")
@@ -584,11 +604,15 @@ def _tensor_object(backend: str) -> Path:
     return tools.BUILDS.get(f"torch_light_{key}", make, announce) / "tensor.o"
 
 
+# In what g++ and clang say where they cannot use a precompiled header.
+_NAMES_PRECOMPILED = re.compile(r"\.gch\b|\b(?:PCH|AST|precompiled) (?:file|header)")
+
+
 def _precompiled(source: str, arguments: dict) -> list[str]:
-    """Return the flags by which g++ reads a preamble precompiled: half the time of a small build.
+    """Return the flags to read a preamble precompiled: a third of a small build's time, or half.
 
     One of two: the smallest, or for what needs more the largest, unless that has another <cmath>.
-    Where it does not fit, and under clang, which has other flags, the compiler reads its text.
+    No flags where it cannot be made; where it does not fit, g++ reads its text.
     """
     from torch.utils.cpp_extension import include_paths
 
@@ -599,15 +623,24 @@ def _precompiled(source: str, arguments: dict) -> list[str]:
     folders = [*arguments["extra_include_paths"], *include_paths()]
     options = [*arguments["extra_cflags"], "-fPIC", *(f"-I{folder}" for folder in folders)]
     command = [*shlex.split(tools.host_compiler()), *options, "-x", "c++-header"]
+    is_clang = tools.cpu_backend().is_clang
+    if is_clang:  # or it refuses headers that were only written again
+        command += ["-Xclang", "-fno-pch-timestamp"]
     depends = torch.__version__, tools.identity(), _processor(), _headers()
     key = cuda_on_cpu.digest(preamble, repr(command), *depends)
 
     def make(directory: Path):
         header = directory / "preamble.h"
         header.write_text(preamble)
-        subprocess.run([*command, header, "-o", f"{header}.gch"], capture_output=True)
+        # clang wants a header to stay where it was read, and this folder gets another name
+        read = "-" if is_clang else str(header)
+        made = [*command, read, "-o", f"{header}.gch"]
+        subprocess.run(made, input=preamble, capture_output=True, text=True, check=True)
 
-    return ["-include", str(tools.BUILDS.get(f"preamble_{key}", make) / "preamble.h")]
+    try:
+        return ["-include", str(tools.BUILDS.get(f"preamble_{key}", make) / "preamble.h")]
+    except subprocess.CalledProcessError:  # the build that reads the text says why, if it fails too
+        return []
 
 
 def _linked_by_name() -> list[str]:

@@ -19,7 +19,7 @@ from helpers.compiler import tools, torch_light
 from helpers.compiler.errors import demangle, explain
 from helpers.compiler.source import kernel_version
 from helpers.compiler.tools import ToolMissing
-from helpers.cuda_on_cpu import digest
+from helpers.cuda_on_cpu import ENGLISH, digest
 from helpers.device import BACKEND
 from helpers.recorded import recorded, stored
 
@@ -261,7 +261,8 @@ def compiled(src: str | Path, arch: str | None, kind: str, *options: str) -> Pat
         more += [f"-isystem={directory}" for directory in include_paths()]
         made = ["-o", str(private / f"code.{kind[1:]}")]
         command = [str(home / "bin" / "nvcc"), *arguments, *more, str(unit_path), *made]
-        done = subprocess.run(command, capture_output=True, text=True)
+        environment = os.environ | ENGLISH
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
         if done.returncode:
             output = done.stdout + done.stderr
             tools.raise_if_known(output)

@@ -1,13 +1,14 @@
 """Strings of C, compiled as C: what the kernels are compared with."""
 
 import ctypes
+import os
 import shlex
 import subprocess
 import sys
 
 from helpers.compiler import tools
 from helpers.compiler.errors import CompileError, explain
-from helpers.cuda_on_cpu import digest
+from helpers.cuda_on_cpu import ENGLISH, digest
 from helpers.cuda_on_cpu.scanner import Source
 
 FLAGS = ["-std=c11", "-O3", "-Wall", "-Werror=implicit-function-declaration", "-shared", "-fPIC"]
@@ -38,10 +39,15 @@ def compile_c(src: str) -> CLibrary:
     """
     command = [*shlex.split(tools.c_compiler()), *FLAGS, "cell.c", "-o", "cell.so", "-lm"]
 
+    environment = os.environ | ENGLISH
+
     def make(directory):
         (directory / "cell.c").write_text(src)
-        done = subprocess.run(command, cwd=directory, capture_output=True, text=True)
+        done = subprocess.run(
+            command, cwd=directory, capture_output=True, text=True, env=environment
+        )
         if done.returncode:
+            tools.raise_if_known(done.stderr)
             raise explain(done.stderr, src, src, "cell.c")
 
     try:

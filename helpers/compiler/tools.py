@@ -5,6 +5,7 @@ one that `found_by_load_inline` restores afterwards.
 """
 
 import contextlib
+import errno
 import functools
 import os
 import re
@@ -17,11 +18,9 @@ from pathlib import Path
 
 import torch
 
-from helpers.base.machine import CACHE
-from helpers.cuda_on_cpu import Cache, CpuBackend, digest
-from helpers.make.install import how_to_get
-
-BUILDS = Cache(CACHE / "builds")  # everything that a compiler made here
+from helpers.base.machine import CACHE, ROOT
+from helpers.cuda_on_cpu import ENGLISH, Cache, CpuBackend, digest
+from helpers.make.install import how_to_get, unfit_for_a_path, wrong_folder
 
 TOOLKIT_PARTS = "cccl,crt,cudart,nvcc,nvvm"
 LIBRARIES = {  # of NVIDIA: header, package
@@ -42,6 +41,7 @@ HEADERS_ONLY = {  # open source: nothing to link
 NEEDS = {"cudnn_frontend": ("cudnn", "nvrtc")}  # what its code calls
 # What the CPU backend has stand-ins for; the others' code runs on a GPU only.
 ON_CPU = ("cublas", "cublasLt", "cudnn", "cufft", "curand", "cub", "thrust")
+OLDEST_TORCH = (2, 10)  # older ones' stable C interface lacks what torch_light is made of
 SYSTEM_CUDA = Path("/usr/local/cuda")
 DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 
@@ -55,6 +55,91 @@ class ToolMissing(RuntimeError):
 
     def _render_traceback_(self):  # what IPython prints instead of a traceback
         return [f"ToolMissing: {self}"]
+
+
+class Builds(Cache):
+    """A cache in which what the disk refuses is ToolMissing, to Python or to a compiler."""
+
+    def get(self, name, make, announce=""):
+        with writing(self.folder):
+            try:
+                return super().get(name, make, announce)
+            except RuntimeError as error:  # a part of the CPU backend does not build
+                raise_if_known(str(error))
+                raise
+            except UnicodeEncodeError as error:  # PyTorch writes files as the user's locale has it
+                letter = ascii(error.object[error.start])
+                raise ToolMissing(
+                    f"Files are written in {error.encoding} here, which has no {letter}.",
+                    "export PYTHONUTF8=1   # and start Python again",
+                ) from None
+
+
+@contextlib.contextmanager
+def writing(folder: Path):
+    """Let what a disk refuses meanwhile be ToolMissing: it is full, or the folder not writable."""
+    try:
+        yield
+    except OSError as error:
+        place = Path(error.filename) if isinstance(error.filename, str) else folder
+        is_here = place.is_relative_to(folder) or folder.is_relative_to(place)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _full(folder if is_here else place.parent) from None
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and is_here:
+            raise _not_writable(folder) from None
+        raise
+
+
+def _full(folder: Path) -> ToolMissing:
+    """Return what is wrong where a folder's disk has no room."""
+    sentence = f"The disk of {folder} is full."
+    if folder.is_relative_to(CACHE):
+        return ToolMissing(sentence, f"cd {ROOT} && make clean   # or make room on that disk")
+    return ToolMissing(sentence, "export TMPDIR=/var/tmp   # or another folder with room")
+
+
+def _not_writable(folder: Path) -> ToolMissing:
+    """Return what is wrong where nothing can be written in a folder."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    sentence = f"Nothing can be written in {there}"
+    with contextlib.suppress(OSError):
+        if os.statvfs(there).f_flag & os.ST_RDONLY:
+            sentence += ", which is on a read-only disk"
+        elif there.stat().st_uid != os.geteuid():
+            sentence += ", which is somebody else's"
+        elif there.is_relative_to(ROOT):
+            return ToolMissing(sentence + ".", f"chmod -R u+w {ROOT}")
+    if there.is_relative_to(ROOT):
+        return ToolMissing(sentence + ".", f"cp -r {ROOT} ~/   # and start it from there")
+    return ToolMissing(sentence + ".", f"a folder of yours in the place of {there}")
+
+
+BUILDS = Builds(CACHE / "builds")  # everything that a compiler made here
+
+
+def folder() -> Path:
+    """Return the course's folder, if compilers take its path, and that of PyTorch."""
+    if found := unfit_for_a_path(ROOT):
+        raise ToolMissing(*wrong_folder(found))
+    torchs = Path(torch.__file__).parent
+    if found := unfit_for_a_path(torchs):
+        raise ToolMissing(
+            f"PyTorch's folder has {found} in its path, which compilers do not take: {torchs}",
+            f"cd {ROOT} && make install   # into .venv there",
+        )
+    return ROOT
+
+
+def torch_version() -> str:
+    """Return PyTorch's version, if CUDA strings compile with it."""
+    version = torch.__version__.split("+")[0]
+    if tuple(map(int, re.findall(r"\d+", version)[:2])) < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        raise ToolMissing(
+            f"PyTorch {version} is too old for CUDA strings, which need {oldest} or newer.",
+            _pip(f'"torch>={oldest}"'),
+        )
+    return version
 
 
 def ninja() -> Path:
@@ -209,7 +294,7 @@ def found_by_load_inline(cuda: bool):
     """
     from torch.utils import cpp_extension
 
-    environment = {"PATH": _path_with(ninja()), "CXX": host_compiler()}
+    environment = {"PATH": _path_with(ninja()), "CXX": host_compiler(), **ENGLISH}
     home = cpp_extension.CUDA_HOME
     if cuda:
         home = cuda_home()
@@ -303,8 +388,20 @@ def raise_if_known(output: str):
         raise ToolMissing(f"This nvcc is too old for the GPU ({found[1]}).", _toolkit())
     if re.search(r"Python\.h: No such file|'Python\.h' file not found", output):
         python_headers()
-    if "No space left on device" in output:
-        raise ToolMissing("The disk is full.", "make clean")
+    if "No space left on device" in output or "Disk quota exceeded" in output:
+        # what does not fit is removed again, so the disk that is full has some room by now
+        raise _full(min(_temporary(), BUILDS.folder, key=_free_bytes))
+
+
+def _temporary() -> Path:
+    """Return the folder in which compilers keep what they need for a moment."""
+    places = (Path(os.environ.get(name, "")) for name in ("TMPDIR", "TMP", "TEMP"))
+    return next((path for path in places if path.is_absolute() and path.is_dir()), Path("/tmp"))
+
+
+def _free_bytes(folder: Path) -> int:
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    return shutil.disk_usage(there).free
 
 
 def nvcc_version(home: Path) -> str:
@@ -339,4 +436,7 @@ def _pip(package):
 
 @functools.cache
 def _run_version(*command):
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ | ENGLISH
+    )
+    return done.stdout

@@ -20,13 +20,14 @@ checked.py and include/cuda_on_cpu/check.h are what it adds, runtime/hooks.cpp i
 checker.cpp and shadow.h find out what is wrong, counter.cpp what a GPU would do for the accesses.
 """
 
-from .build import INCLUDE, INCLUDE_TORCH, RUNTIME, CpuBackend, standard_library
+from .build import ENGLISH, INCLUDE, INCLUDE_TORCH, RUNTIME, CpuBackend, standard_library
 from .cache import Cache, digest
 from .error import TranslateError
 from .refused import find_remarks
 from .translate import translate
 
 __all__ = [
+    "ENGLISH",
     "INCLUDE",
     "INCLUDE_TORCH",
     "RUNTIME",

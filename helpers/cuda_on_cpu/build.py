@@ -23,6 +23,8 @@ HERE = Path(__file__).resolve().parent
 INCLUDE = HERE / "include"  # CUDA's headers
 RUNTIME = [HERE / "runtime" / name for name in ("running.cpp", "checking.cpp")]
 INCLUDE_TORCH = HERE / "include_torch"  # the few of PyTorch that are about CUDA
+# For the environment of a tool whose words are read: they are English. LANGUAGE goes before LC_ALL.
+ENGLISH = {"LC_ALL": "C.UTF-8", "LANGUAGE": "C"}
 _SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
 
 
@@ -44,6 +46,11 @@ class CpuBackend:
 
     compiler: str
     cache: Cache
+
+    @property
+    def is_clang(self) -> bool:
+        """Whether the compiler is clang, which has flags of its own."""
+        return "clang" in _version(self.compiler).lower()
 
     def flags(self, check: bool = False, trace: bool = False) -> list[str]:
         """Return what the compiler must be told to compile translated CUDA.
@@ -80,17 +87,16 @@ class CpuBackend:
         if sys.platform != "darwin":
             # A stack that overflows must touch the guard page below it, not jump over it.
             chosen.append("-fstack-clash-protection")
-        is_clang = _is_clang(self.compiler)
-        if not is_clang:
+        if not self.is_clang:
             chosen += ["-fno-gnu-unique", "-fno-semantic-interposition"]
         if check:
             # The sanitizers' calls alone: their runtimes come in where one links with these flags.
             chosen += ["-DCUDA_ON_CPU_CHECK", "-fsanitize=thread"]
-            chosen += _CLANG_CHECKS if is_clang else _GCC_CHECKS
+            chosen += _CLANG_CHECKS if self.is_clang else _GCC_CHECKS
             if not trace:
-                chosen += _CLANG_UNTRACED if is_clang else _GCC_UNTRACED
+                chosen += _CLANG_UNTRACED if self.is_clang else _GCC_UNTRACED
         if trace:
-            chosen += _CLANG_TRACE if is_clang else _GCC_TRACE
+            chosen += _CLANG_TRACE if self.is_clang else _GCC_TRACE
             # Marked, a loop without an end looks as if it had one; the build before this one knew.
             chosen.append("-Wno-error=return-type")
         return chosen
@@ -266,10 +272,6 @@ def _version(compiler: str) -> str:
     return subprocess.run(command, capture_output=True, text=True).stdout
 
 
-def _is_clang(compiler: str) -> bool:
-    return "clang" in _version(compiler).lower()
-
-
 @lru_cache
 def _gold(backend: CpuBackend) -> list[str]:
     """Return the flag to link with gold, which takes a third of the usual linker's time.
@@ -300,7 +302,8 @@ def _runtime_library(backend: CpuBackend) -> Path:
 
 def _run(command: list[str]) -> str:
     """Run a compiler; return what it complains about, if it fails."""
-    done = subprocess.run(command, capture_output=True, text=True)
+    environment = os.environ | ENGLISH
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     return (done.stderr or f"{command[0]} fails") if done.returncode else ""
 
 

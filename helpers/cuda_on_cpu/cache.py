@@ -57,9 +57,9 @@ class Cache:
 
     def remove_dead_builds(self) -> None:
         """Remove what builds left behind whose process was killed."""
-        for directory in self.folder.glob(f"building.{platform.node()}.*"):
+        for directory in self.folder.glob(f"{builder('')}*"):
             pid = directory.name.removeprefix(builder("")).split(".")[0]
-            if not pid.isdecimal():  # of another machine, whose name begins with this one's
+            if not pid.isdecimal():
                 continue
             try:
                 os.kill(int(pid), 0)  # signal 0 only asks whether the process is there
@@ -77,5 +77,12 @@ class Cache:
 
 
 def builder(pid: int | str) -> str:
-    """Return how the names of a process's unfinished directories begin."""
-    return f"building.{platform.node()}.{pid}"
+    """Return how the names of a process's unfinished directories begin.
+
+    Containers of one machine, or of one name, count their processes each for itself.
+    """
+    try:
+        counted_in = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:  # macOS has nothing of the kind
+        counted_in = 0
+    return f"building.{platform.node()}.{counted_in}.{pid}"

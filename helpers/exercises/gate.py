@@ -11,6 +11,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 
 from helpers.base.called_kernels import called_kernels
+from helpers.base.machine import let_print
 from helpers.checks import poisoned
 from helpers.compiler import CompileError
 from helpers.compiler.build import every_call_checked
@@ -123,6 +124,7 @@ def _show(card: Card) -> None:
 
         display(card)
     else:
+        let_print()
         print(card)
 
 

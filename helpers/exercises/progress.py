@@ -5,13 +5,16 @@ whether it is solved, for each prediction the guess and what was measured. `make
 """
 
 import ast
+import contextlib
+import fcntl
 import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.base.machine import CACHE, ROOT
+from helpers.base.machine import CACHE, ROOT, let_print
 from helpers.base.tables import Table
+from helpers.compiler.tools import writing
 
 FILE = CACHE / "progress.json"
 NOTEBOOKS = ROOT / "notebooks"
@@ -34,12 +37,13 @@ def entry(name: str) -> dict:
 
 def update(name: str, **facts) -> None:
     """Add facts to what is known of an exercise or a prediction."""
-    known = _read()
-    known[name] = known.get(name, {}) | facts
-    FILE.parent.mkdir(parents=True, exist_ok=True)
-    part = FILE.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps(known, indent=1, ensure_ascii=False))
-    os.replace(part, FILE)  # whole or not at all
+    with writing(FILE.parent), _alone():
+        known = _read()
+        known[name] = known.get(name, {}) | facts
+        part = FILE.with_suffix(f".{os.getpid()}.part")
+        text = json.dumps(known, indent=1, ensure_ascii=False)
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, FILE)  # whole or not at all
 
 
 def chapters() -> list[Chapter]:
@@ -56,7 +60,7 @@ def chapters() -> list[Chapter]:
 def tasks_of(notebook: Path) -> list[str]:
     """Return the names of a notebook's exercises and predictions, in their order."""
     names: list[str] = []
-    for cell in json.loads(notebook.read_text())["cells"]:
+    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
         if cell["cell_type"] != "code":
             continue
         for call in calls("".join(cell["source"]), TASKS):
@@ -89,6 +93,7 @@ def calls(source: str, functions: tuple[str, ...]) -> list[ast.Call]:
 
 def show_progress() -> Table:
     """Return the map: each notebook, what of it is solved, and what comes next."""
+    let_print()  # it has ● and ○
     known = _read()
     lines, next_task = [], ""
     for chapter in chapters():
@@ -104,9 +109,19 @@ def show_progress() -> Table:
     return Table(["notebook", "solved", "exercises and predictions"], lines, caption)
 
 
+@contextlib.contextmanager
+def _alone():
+    """Keep other kernels from writing meanwhile, where the file system has locks."""
+    FILE.parent.mkdir(parents=True, exist_ok=True)
+    with open(FILE.with_suffix(".lock"), "w") as file:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)  # ends with the process, too
+        yield
+
+
 def _read() -> dict:
     try:
-        known = json.loads(FILE.read_text())
+        known = json.loads(FILE.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except ValueError as error:

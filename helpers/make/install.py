@@ -10,6 +10,7 @@ import hashlib
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -43,6 +44,11 @@ IPythonKernel.language_info.pop("version", None)
 get_config().IPKernelApp.log_level = "ERROR"
 """,
 }
+
+
+# What a compiler's command line or ninja's file takes for something else in a path; PyTorch writes
+# both and quotes nothing.
+UNFIT_FOR_A_PATH = re.compile(r"[\s'\"`()\[\]<>|&;$*?\\:,]")
 
 
 class Problem(Exception):
@@ -91,6 +97,9 @@ def check_machine():
             "PyTorch no longer supports Macs with an Intel processor.",
             "use a Linux machine or a Mac with an Apple processor",
         )
+    found = unfit_for_a_path(ROOT)
+    if found:
+        raise Problem(*wrong_folder(found))
     try:
         import ensurepip  # noqa: F401  (Debian and Ubuntu leave it out)
         import venv  # noqa: F401
@@ -110,6 +119,21 @@ def check_machine():
             "Python's header files (Python.h) are missing; C++ extensions are built with them.",
             how_to_get(f"python{short()}-dev", fedora="python3-devel"),
         )
+
+
+def unfit_for_a_path(folder):
+    """Return what in a folder's path no CUDA string compiles with, in words; None if it is fit."""
+    found = UNFIT_FOR_A_PATH.search(str(folder))
+    return found and ("a space" if found.group().isspace() else "the character " + found.group())
+
+
+def wrong_folder(found):
+    """Return what is wrong where the course's path has that, and the mend."""
+    name = re.sub("[^0-9A-Za-z_.-]+", "_", ROOT.name)
+    return (
+        f"The course's folder has {found} in its path, which compilers do not take: {ROOT}",
+        f"mv {shlex.quote(str(ROOT))} ~/{name}   # or any path of letters and digits",
+    )
 
 
 def how_to_get(debian, fedora, mac=""):

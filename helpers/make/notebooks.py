@@ -18,6 +18,7 @@ from helpers.make.kernels import notebook_paths
 
 HTML = ROOT / ".cache" / "html"
 CELL_LIMIT_S = 1200
+LINK = re.compile(r'(href="[^":/]+)\.ipynb(?=["#])')  # to a notebook beside this one
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -54,7 +55,8 @@ def run_notebook(path: Path, html: Path = HTML) -> bool:
 
     html.mkdir(parents=True, exist_ok=True)
     page = html / f"{path.stem}.html"
-    page.write_text(HTMLExporter().from_notebook_node(notebook)[0], encoding="utf-8")
+    text = HTMLExporter().from_notebook_node(notebook)[0]
+    page.write_text(LINK.sub(r"\1.html", text), encoding="utf-8")
     if failure is None:
         print(f"  ran in {seconds:.1f} s: {_short(page)}", flush=True)
     else:
@@ -67,12 +69,15 @@ def run_notebook(path: Path, html: Path = HTML) -> bool:
 def choose(words: list[str], paths: list[Path]) -> list[Path]:
     """Return the notebooks whose names begin with one of the words (3 is 03); all for no words.
 
+    A number stands for the one notebook that has it, if there is one: 7 is 07, not 07b.
     Raises ValueError naming the notebooks there are if a word fits none.
     """
     chosen = []
     for word in words:
-        begin = word.zfill(2) if word.isdigit() else word
-        found = [path for path in paths if path.name.startswith(begin)]
+        number = re.fullmatch("([0-9]+)([a-z]*)", word)
+        begin = number[1].zfill(2) + number[2] if number else word
+        found = [path for path in paths if path.name.startswith(begin + "_")]
+        found = found or [path for path in paths if path.name.startswith(begin)]
         if not found:
             raise ValueError(f"No notebook begins with {begin}; there are:\n" + _names(paths))
         chosen += found

@@ -200,7 +200,7 @@ class _Processes:
     def __init__(self, ranks: int, backend: str):
         self.ranks = ranks
         self.owner = os.getpid()
-        self.directory = Path(tempfile.mkdtemp(prefix="team-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="team-", dir=_place_for_sockets()))
         self.connections: list[Connection] = []
         self.pids: list[int] = []
         self.printed = [0] * ranks  # bytes of each process's output that were shown
@@ -413,6 +413,13 @@ class _Processes:
         for connection in self.connections:
             connection.close()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _place_for_sockets() -> str:
+    """Return the folder for temporary files, or /tmp if a socket's path would be too long there."""
+    usual = tempfile.gettempdir()
+    longest = 103 - len("/team-12345678/socket")
+    return usual if len(os.fsencode(usual)) <= longest else "/tmp"
 
 
 def _environment(ranks: int, backend: str) -> dict[str, str]:

@@ -30,7 +30,9 @@ def quotient(value, a, b):
 def remainder(a, b):
     """Return a % b; warn if C's remainder is another."""
     value = a % b
-    if isinstance(value, int | float) and value != (in_c := math.fmod(a, b)):
+    if not isinstance(value, int | float) or math.isnan(value):  # as fmod has it
+        return value
+    if value != (in_c := math.fmod(a, b)):
         _warn(
             f"{a} % {b} is {value} in Python, but {type(value)(in_c)} in CUDA, where a remainder "
             "has the sign of the dividend"

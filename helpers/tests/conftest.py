@@ -2,6 +2,7 @@
 
 import os
 import random
+import shlex
 
 import numpy as np
 import pytest
@@ -22,6 +23,30 @@ def seed():
     np.random.seed(seed)
     torch.manual_seed(seed)
     return seed
+
+
+@pytest.fixture
+def german(monkeypatch, tmp_path):
+    """Return a function that makes a compiler say "Fehler" as one with translations does.
+
+    That is: where the user's language is German and nobody asks for another.
+    """
+    monkeypatch.setenv("LANG", "de_DE.UTF-8")
+    monkeypatch.setenv("LANGUAGE", "de_DE:de")
+
+    def translated(compiler):
+        path, said = tmp_path / "german", shlex.quote(str(tmp_path / "said"))
+        path.write_text(f"""#!/bin/sh
+language="${{LANGUAGE:-${{LC_ALL:-${{LC_MESSAGES:-$LANG}}}}}}"
+case "$language" in C|C.*|POSIX) exec {compiler} "$@";; esac
+{compiler} "$@" 2> {said}; rc=$?
+sed -e "s/error:/Fehler:/" {said} >&2
+exit $rc
+""")
+        path.chmod(0o755)
+        return str(path)
+
+    return translated
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """compile_cuda: right, cached, never stuck, and clear about what is wrong."""
 
 import ast
+import io
 import os
 import platform
 import re
@@ -38,6 +39,7 @@ from helpers.compiler.source import kernel_version
 from helpers.cuda_on_cpu import Cache, CpuBackend
 from helpers.cuda_on_cpu.cache import builder
 from helpers.device import BACKEND, DEVICE
+from helpers.tests.cuda_driver import need
 
 needs_nvcc = pytest.mark.skipif(
     not any((home / "bin" / "nvcc").exists() for home in tools._cuda_homes()), reason="no nvcc"
@@ -366,11 +368,17 @@ def test_an_interrupted_build_can_be_repeated(monkeypatch):
     python(COMPILE.format(backend=BACKEND, source=source) + NOTHING_WAS_BUILT)
 
 
-def test_builds_of_a_machine_with_a_longer_name_are_left_alone(tmp_path):
-    other = tmp_path / f"building.{platform.node()}.local.4711.abc"
-    other.mkdir()
+def test_builds_of_other_machines_and_containers_are_left_alone(tmp_path):
+    dead = 2**22 + 1  # more than any process's number
+    begin, name = builder(dead), platform.node()
+    space = begin.split(".")[-2]
+    other_machine = begin.replace(name, f"{name}.local", 1)
+    other_container = begin.replace(f".{space}.", f".{space}1.")
+    for unfinished in (begin, other_machine, other_container):
+        (tmp_path / f"{unfinished}.abc").mkdir()
     Cache(tmp_path).remove_dead_builds()
-    assert other.exists()
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {f"{other_machine}.abc", f"{other_container}.abc"}
 
 
 def test_two_processes_build_the_same_string():
@@ -503,8 +511,7 @@ def explained(command: str, unit: Path, source: str = BROKEN) -> list[str]:
 
 @pytest.mark.parametrize("compiler", ["g++", "clang++"])
 def test_every_host_compilers_words(compiler, tmp_path):
-    if not shutil.which(compiler):
-        pytest.skip(f"no {compiler}")
+    compiler = need(compiler)
     unit = tmp_path / "unit.cpp"
     head = "#define __global__\n#include <torch_light/tensor.h>\n"
     unit.write_text(f'{head}#line 1 "cell"\n{BROKEN}')
@@ -516,6 +523,30 @@ def test_every_host_compilers_words(compiler, tmp_path):
     assert element.startswith("line 4: ") and "not a PyTorch element type" in element
     carets = [line.index("^") for line in said if line.endswith("^")]
     assert carets[:2] == [6 + BROKEN.index("undefined"), 6 + len("  x.")]
+
+
+@on_cpu
+def test_a_compiler_that_speaks_german(german, monkeypatch):
+    real = tools.cpu_backend()
+    tensor_object = compiler._tensor_object("cpu")  # built by the compiler that is here
+    monkeypatch.setenv("CXX", german(real.compiler))
+    monkeypatch.setattr(tools, "cpu_backend", lambda: real)
+    monkeypatch.setattr(compiler, "_tensor_object", lambda backend: tensor_object)
+    monkeypatch.setattr(compiler, "_precompiled", lambda source, arguments: [])
+    monkeypatch.setattr(compiler, "_linked_by_name", lambda: [])
+    with pytest.raises(CompileError, match=r"line 2: .*'foo'(.|\n)*\^"):
+        compile_cuda(
+            f"torch::Tensor f(torch::Tensor x) {{\n  x.foo(); return x;\n}}  // {uuid.uuid4()}"
+        )
+    assert os.environ["LANGUAGE"] == "de_DE:de"
+
+
+@needs_nvcc
+@on_cpu
+def test_a_compiler_that_speaks_german_below_nvcc(german, monkeypatch):
+    monkeypatch.setenv("CC", german(shutil.which("g++")))
+    with pytest.raises(CompileError, match=r"line 1: nowhere.h: No such file"):
+        ptx(f"#include <nowhere.h>\n__global__ void k() {{}}  // {uuid.uuid4()}")
 
 
 @needs_nvcc
@@ -700,6 +731,16 @@ def test_set_up_tells_of_builds_where_a_notebook_shows_no_error(monkeypatch, cap
     assert said.out.endswith("Building\n") and not said.err
 
 
+def test_set_up_where_the_terminal_lacks_a_letter(monkeypatch):
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setitem(sys.modules, "ipykernel", None)
+    monkeypatch.setattr(compiler, "prepare", lambda backend: print("Building …", file=sys.stderr))
+    compiler.set_up()
+    terminal.flush()
+    assert terminal.buffer.getvalue().endswith(b"Building ?\n")
+
+
 # ------------------------------------------------------------------------- PyTorch's own headers
 
 PACKED = r"""
@@ -763,6 +804,70 @@ def test_the_compiler_takes_the_precompiled_headers(monkeypatch, check, more):
     compiled = compile_cuda(f"{SQUARE}{more}// {uuid.uuid4()}", check=check)
     assert torch.equal(compiled.square(x), x * x)
     assert list(tools.BUILDS.folder.glob("preamble_*/preamble.h.gch"))
+
+
+@pytest.fixture
+def precompiled(monkeypatch):
+    """Return a function that returns the precompiled headers of this test alone."""
+    preamble, mine = compiler._cpu_preamble, f"// {uuid.uuid4()}\n"
+    monkeypatch.setattr(compiler, "_cpu_preamble", lambda source: mine + preamble(source))
+
+    def find():
+        texts = tools.BUILDS.folder.glob("preamble_*/preamble.h")
+        return [Path(f"{text}.gch") for text in texts if text.read_text().startswith(mine)]
+
+    yield find
+    for file in find():
+        tools.BUILDS.remove(file.parent.name)
+
+
+def build_another():
+    x = torch.randn(5)
+    assert torch.equal(compile_cuda(f"{SQUARE}// {uuid.uuid4()}").square(x), x * x)
+
+
+@on_cpu
+@pytest.mark.parametrize("left", [1000, 1_000_000])
+def test_precompiled_headers_that_were_cut_short_are_made_anew(precompiled, left):
+    build_another()
+    (file,) = precompiled()
+    size = file.stat().st_size
+    os.truncate(file, left)
+    build_another()
+    build_another()
+    (file,) = precompiled()
+    assert file.stat().st_size > 0.9 * size
+
+
+@on_cpu
+def test_a_string_builds_without_precompiled_headers(monkeypatch, precompiled):
+    """And what was made of them is not kept, so that they are tried again."""
+    run = subprocess.run
+
+    def fails(command, **options):
+        return run(["false"] if "c++-header" in command else command, **options)
+
+    monkeypatch.setattr(subprocess, "run", fails)
+    build_another()
+    assert precompiled() == []
+
+
+def test_a_trace_under_clang_warns(monkeypatch):
+    monkeypatch.setattr(compiler, "_compile", lambda *of, **more: None)
+    monkeypatch.setattr(CpuBackend, "is_clang", True)
+    with pytest.warns(UserWarning, match="^clang's code is counted"):
+        compiler.compile_traced(SQUARE)
+
+
+@on_cpu
+def test_clang_builds_strings():
+    environment = {**os.environ, "CXX": need("clang++")}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+    tests = "precompiled or test_square or special_functions or error_of_a_kernel"
+    done = subprocess.run(
+        [*command, "-k", tests], env=environment, cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
 
 
 @on_cpu

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -639,7 +640,8 @@ def test_padding_need_not_be_written(cu):
     cu.padded_kernel_run(x)
     assert x.tolist() == [3 * i for i in range(64)]
     message = fails(cu.partly_kernel_run, torch.rand(64))
-    assert f"line {line_of('partly')}: reads s[0] before any thread" in message
+    # clang loads no more of the float4 than is used
+    assert re.search(rf"line {line_of('partly')}: reads s\[[03]\] before any thread", message)
 
 
 def test_neighbouring_bytes_do_not_race(cu):
@@ -818,12 +820,13 @@ def test_marked_loops_do_the_same():
 
 
 def test_clang_finds_the_same():
-    need("clang++")
-    tests = "index or pointer or race or fences or loops"
+    clang = need("clang++")
+    tests = "index or pointer or race or fences or loops or vectors_and or padding"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", tests]
-    environment = {**os.environ, "CXX": "clang++"}
+    environment = {**os.environ, "CXX": clang}
+    files = [__file__, str(Path(__file__).with_name("test_cuda_on_cpu_order.py"))]
     done = subprocess.run(
-        [*command, __file__], env=environment, cwd=ROOT, capture_output=True, text=True
+        [*command, *files], env=environment, cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout
 

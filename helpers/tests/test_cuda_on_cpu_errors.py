@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,8 +14,9 @@ import numpy as np
 import pytest
 import torch
 
+from helpers.base.machine import ROOT
 from helpers.compiler.tools import cpu_backend
-from helpers.tests.cuda_driver import compile_string
+from helpers.tests.cuda_driver import Library, compile_string
 
 SRC = r"""
 #include <cassert>
@@ -437,3 +439,55 @@ def test_a_fault_outside_of_kernels_still_ends_the_process(lib):
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert done.returncode == -signal.SIGSEGV
         assert ("Fatal Python error" in done.stderr) == bool(options)
+
+
+def test_lines_are_found_in_a_folder_with_an_apostrophe(lib, tmp_path):
+    folder = tmp_path / "o'brien; false"
+    folder.mkdir()
+    there = Library(shutil.copy(lib._library._name, folder))
+    message = error_of(there, "read_at", torch.zeros(1024), ints(1030), torch.zeros(1))
+    assert f"line {line('read')}: reads x[1030]" in message
+
+
+LITTLE_MEMORY = """
+import resource, sys
+import numpy as np
+from helpers.tests.cuda_driver import Library
+
+library = Library(sys.argv[1], False)
+out = np.zeros(8, np.int32)
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = pages * resource.getpagesize() + 200 * 2**20  # a block's stacks are 260 MB of addresses
+resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+try:
+    library.run("all", out)
+except RuntimeError as error:
+    print(error)
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+library.run("all", out)
+print(out.tolist())
+"""
+
+ALL = r"""
+#include <cooperative_groups.h>
+__global__ void all_kernel(int* out) {
+    cooperative_groups::this_grid().sync();
+    out[blockIdx.x] = gridDim.x;
+}
+EXPORT all(const Arrays& a) {
+    int* out = a.at<int>(0);
+    void* arguments[] = {&out};
+    cudaLaunchCooperativeKernel((void*)all_kernel, dim3(8), dim3(1), arguments, 0, 0);
+}
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the address space")
+def test_too_little_memory_for_stacks_ends_the_launch_alone(tmp_path):
+    compile_string(ALL, tmp_path)
+    command = [sys.executable, "-c", LITTLE_MEMORY, str(tmp_path / "cell.so")]
+    for _ in range(5):  # it was one launch in three that killed the process
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        said, out = done.stdout.splitlines()
+        assert said == "all_kernel: no memory for its threads' stacks." and out == str([8] * 8)

@@ -216,6 +216,7 @@ int main() {
 def errors(src: str) -> dict[int, str]:
     """Return the lines that the compiler refuses, and what it says."""
     command = [cpu_backend().compiler, STANDARD, "-x", "c++", *cpu_backend().flags(), *NVCC_DEFINES]
+    command += ["-ferror-limit=0"] if cpu_backend().is_clang else []  # or clang ends at the 20th
     unit = f'#include <cuda_runtime.h>\n#line 1 "cell"\n{translate(src)}'
     done = subprocess.run(
         [*command, "-S", "-O0", "-", "-o", "/dev/null"], input=unit, capture_output=True, text=True
@@ -237,9 +238,8 @@ def test_what_is_of_the_host_is_refused_in_code_for_the_device():
     assert said["a[0] = twice(a[0]);"] == f"twice {host}"
     assert said["p[0] = P(3.f);"] == f"the constructor of P {host}"
     assert said["a[0] = count;"].startswith("count is a variable of the host: pass it to the kern")
-    assert (
-        said["extern __shared__ T raw[]; a[0] = raw[0];"] == "conflicting declaration 'int raw []'"
-    )
+    twice = said["extern __shared__ T raw[]; a[0] = raw[0];"]
+    assert re.match(r"conflicting declaration 'int raw \[\]'|redeclaration of 'raw' with", twice)
     assert "write __hadd(a, b), __hmul(a, b)" in said["h[0] = h[0] + h[1];"]
     assert "write __float2half(x) or __half2float(x)" in said["h[0] = 1.0f;"]
 

@@ -1,11 +1,14 @@
 """Every tool that may be missing: one sentence, and the line that mends it."""
 
+import errno
+import json
 import os
 import shutil
 import subprocess
 import sys
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,6 +20,7 @@ from helpers.compiler import build as compiler
 from helpers.compiler import tools
 from helpers.compiler.tools import ToolMissing
 from helpers.cuda_on_cpu import Cache
+from helpers.make import install
 
 REAL_COMPILER = tools.host_compiler()
 
@@ -53,9 +57,9 @@ def toolkit(home: Path, version: str = "13.0") -> Path:
     return home
 
 
-def problem(function, *args) -> ToolMissing:
+def problem(function, *args, **options) -> ToolMissing:
     with pytest.raises(ToolMissing) as caught:
-        function(*args)
+        function(*args, **options)
     assert str(caught.value) == f"{caught.value.sentence}\n  To mend it: {caught.value.mend}"
     assert "\n" not in caught.value.sentence + caught.value.mend
     return caught.value
@@ -80,6 +84,28 @@ def test_no_ninja(bare):
 
 
 # --------------------------------------------------------------------------------- C++ compiler
+
+
+def test_a_path_that_compilers_do_not_take(monkeypatch, tmp_path, capsys):
+    for module in (tools, install):
+        monkeypatch.setattr(module, "ROOT", tmp_path / "course (1)")
+    error = problem(tools.folder)
+    assert error.sentence.startswith("The course's folder has a space in its path")
+    assert error.mend.startswith(f"mv '{tmp_path}/course (1)' ~/course_1_ ")
+    monkeypatch.setattr(compiler, "_tensor_object", lambda backend: pytest.fail("too late"))
+    compiler.set_up()
+    assert error.sentence in capsys.readouterr().out
+    source = doctor.SQUARE + f"// {uuid.uuid4()}"
+    assert problem(compiler.compile_cuda, source).sentence == error.sentence
+    monkeypatch.setattr(doctor, "CHECKS", [row for row in doctor.CHECKS if row[0] == "folder"])
+    assert doctor.main() == 1 and "MISSING" in capsys.readouterr().out
+
+
+def test_a_path_of_pytorch_that_compilers_do_not_take(monkeypatch):
+    monkeypatch.setattr(torch, "__file__", "/home/o'brien/torch/__init__.py")
+    error = problem(tools.folder)
+    assert error.sentence.startswith("PyTorch's folder has the character '")
+    assert error.mend.startswith(f"cd {ROOT} && make install")
 
 
 def test_a_compiler_of_another_name(bare):
@@ -201,9 +227,86 @@ def test_an_nvcc_that_is_too_old_for_the_gpu():
     assert error.sentence == "This nvcc is too old for the GPU (compute_120)."
 
 
-def test_a_full_disk():
+def test_a_full_disk(monkeypatch, tmp_path):
+    free = {str(tmp_path): 1000, str(tools.CACHE / "builds"): 2000}
+    monkeypatch.setattr(tools, "_free_bytes", lambda folder: free[str(folder)])
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    said = "/tmp/cc703IgJ.s: No space left on device"
+    error = problem(tools.raise_if_known, said)
+    assert error.sentence == f"The disk of {tmp_path} is full."
+    assert error.mend.startswith("export TMPDIR=")
+    free[str(tmp_path)] = 3000
     error = problem(tools.raise_if_known, "ld: write error: No space left on device")
-    assert error.sentence == "The disk is full." and error.mend == "make clean"
+    assert error.sentence == f"The disk of {tools.BUILDS.folder} is full."
+    assert error.mend.startswith(f"cd {ROOT} && make clean ")
+
+
+def refusing(number: int, filename: str | None = None):
+    """Return what a build does that the disk refuses something."""
+
+    def make(*_):
+        raise OSError(number, os.strerror(number), filename)
+
+    return make
+
+
+@pytest.fixture
+def builds(tmp_path, monkeypatch):
+    """An empty cache in a copy of the course."""
+    monkeypatch.setattr(tools, "ROOT", tmp_path)
+    monkeypatch.setattr(tools, "CACHE", tmp_path / ".cache")
+    return tools.Builds(tmp_path / ".cache" / "builds")
+
+
+def test_a_disk_that_is_full_for_python(builds, tmp_path):
+    error = problem(builds.get, "x", refusing(errno.ENOSPC))
+    assert error.sentence == f"The disk of {builds.folder} is full."
+    elsewhere = tmp_path / "elsewhere" / "unit.cu"
+    error = problem(builds.get, "x", refusing(errno.ENOSPC, str(elsewhere)))
+    assert error.sentence == f"The disk of {elsewhere.parent} is full."
+    with pytest.raises(FileNotFoundError):
+        builds.get("x", refusing(errno.ENOENT))
+    with pytest.raises(PermissionError):  # of a compiler that cannot be run
+        builds.get("x", refusing(errno.EACCES, "/usr/bin/c++"))
+
+
+def test_a_disk_that_is_full_for_the_cpu_backend(builds):
+    def make(directory):
+        raise RuntimeError("libcuda_on_cpu.so does not build:\nas: No space left on device")
+
+    assert problem(builds.get, "x", make).sentence.endswith(" is full.")
+
+
+def test_a_locale_whose_files_lack_a_letter(builds):
+    error = problem(builds.get, "x", lambda directory: "→".encode("latin-1"))
+    assert error.sentence == r"Files are written in latin-1 here, which has no '\u2192'."
+    assert error.mend.startswith("export PYTHONUTF8=1 ")
+
+
+def test_a_folder_that_is_not_writable(builds, tmp_path, monkeypatch):
+    error = problem(builds.get, "x", refusing(errno.EACCES, str(tmp_path / ".cache")))
+    assert error.sentence == f"Nothing can be written in {builds.folder}."
+    assert error.mend == f"chmod -R u+w {tmp_path}"
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    error = problem(builds.get, "x", refusing(errno.EACCES))
+    assert error.sentence == f"Nothing can be written in {builds.folder}, which is somebody else's."
+    assert error.mend.startswith(f"cp -r {tmp_path} ~/ ")
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_RDONLY))
+    error = problem(builds.get, "x", refusing(errno.EROFS))
+    assert "read-only disk" in error.sentence and error.mend.startswith("cp -r ")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
+def test_compile_cuda_where_the_disk_refuses(number, builds, monkeypatch):
+    monkeypatch.setattr(tools, "BUILDS", builds)
+    monkeypatch.setattr(compiler, "_call_load_inline", refusing(number))
+    problem(compiler.compile_cuda, doctor.SQUARE + f"// {uuid.uuid4()}")
+
+
+def test_the_doctor_where_nothing_can_be_written(builds, monkeypatch):
+    monkeypatch.setattr(doctor, "CACHE", tools.CACHE)
+    monkeypatch.setattr(doctor.tempfile, "TemporaryFile", lambda dir: refusing(errno.EACCES)())
+    assert problem(doctor.disk).sentence.startswith("Nothing can be written in ")
 
 
 def test_ncu_without_permission(bare, monkeypatch, tmp_path):
@@ -300,6 +403,18 @@ def test_what_is_missing_decides_the_exit_code(monkeypatch, capsys, need, code, 
     assert last in printed.splitlines()[-1]
 
 
+def test_the_first_notebook_prints_what_was_found(monkeypatch, capsys):
+    cells = json.loads((ROOT / "notebooks" / "00_start_here.ipynb").read_text())["cells"]
+    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    (cell,) = (source for source in sources if "import examine" in source)
+    found = {"GPU": "none, so", "ninja": "/a/b"}
+    checks = [(name, lambda name=name: found[name], doctor.ALWAYS) for name in found]
+    monkeypatch.setattr(doctor, "CHECKS", checks)
+    exec(cell, {})
+    gpu, ninja = capsys.readouterr().out.splitlines()
+    assert gpu.split() == ["ok", "GPU", "none,", "so"] and ninja.split() == ["ok", "ninja"]
+
+
 def test_the_wrong_build_of_pytorch(monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", None)
     monkeypatch.setattr(doctor, "find_gpu", lambda: True)
@@ -308,6 +423,28 @@ def test_the_wrong_build_of_pytorch(monkeypatch):
     assert f"torch==={torch.__version__.split('+')[0]}" in error.mend
     monkeypatch.setattr(doctor, "find_gpu", lambda: False)
     assert doctor.pytorch().endswith("built for the CPU")
+
+
+def test_a_pytorch_that_is_too_old(monkeypatch, capsys, tmp_path):
+    source = doctor.SQUARE + f"// {uuid.uuid4()}"
+    monkeypatch.setattr(torch, "__version__", "2.9.1+cu128")
+    monkeypatch.setattr(tools, "BUILDS", Cache(tmp_path))
+    error = problem(doctor.pytorch)
+    assert "PyTorch 2.9.1 is too old" in error.sentence and "2.10 or newer" in error.sentence
+    assert error.mend == f'{sys.executable} -m pip install "torch>=2.10"'
+    for check in (False, True):
+        assert problem(compiler.compile_cuda, source, check=check).sentence == error.sentence
+    compiler.set_up()
+    said = capsys.readouterr().out
+    assert str(error) in said and said.count("\n") == 3
+    rows = [row for row in doctor.CHECKS if row[0] in ("PyTorch", "backend")]
+    monkeypatch.setattr(doctor, "CHECKS", rows)
+    assert doctor.main() == 1
+    assert capsys.readouterr().out.count(error.sentence) == 2
+    assert not list(tmp_path.iterdir())
+    for version in ("2.10.0", "2.10.0a0+git1", "2.13.0+cpu", "3.0.0"):
+        monkeypatch.setattr(torch, "__version__", version)
+        assert tools.torch_version() == version.split("+")[0]
 
 
 def test_a_driver_that_does_not_answer(monkeypatch):

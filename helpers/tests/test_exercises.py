@@ -1,5 +1,6 @@
 """An exercise is to do, right, or wrong with a card that says why; never right by accident."""
 
+import errno
 import inspect
 import json
 import math
@@ -15,7 +16,7 @@ import torch
 
 from helpers.base.machine import ROOT
 from helpers.checks import check_close
-from helpers.compiler import build, compile_cuda
+from helpers.compiler import ToolMissing, build, compile_cuda
 from helpers.device import DEVICE
 from helpers.exercises import (
     ExerciseError,
@@ -390,6 +391,71 @@ def test_a_broken_progress_file_is_named(text):
     progress.FILE.write_text(text)
     with pytest.raises(ValueError, match="progress.json: expected the JSON"):
         progress.entry("x")
+
+
+UPDATE = """
+import sys
+from pathlib import Path
+from helpers.exercises import progress
+
+progress.FILE = Path(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+for i in range(100):
+    progress.update(f"{sys.argv[2]} {i}", solved=True)
+"""
+
+
+def test_two_kernels_at_once_lose_nothing():
+    command = [sys.executable, "-c", UPDATE, str(progress.FILE)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": ROOT}
+    kernels = [subprocess.Popen([*command, name], **pipes) for name in ("one", "other")]
+    assert [kernel.stdout.readline() for kernel in kernels] == ["ready\n", "ready\n"]
+    for kernel in kernels:
+        kernel.stdin.write("go\n")
+        kernel.stdin.flush()
+    for kernel in kernels:
+        kernel.communicate()
+    assert len(json.loads(progress.FILE.read_text())) == 200
+
+
+def test_a_file_system_without_locks(monkeypatch):
+    def refuse(file, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(progress.fcntl, "flock", refuse)
+    progress.update("x", solved=True)
+    assert progress.entry("x") == {"solved": True}
+
+
+def test_a_folder_that_is_not_writable(monkeypatch):
+    def refuse(*_):
+        raise PermissionError(errno.EACCES, "Permission denied", str(progress.FILE))
+
+    monkeypatch.setattr(progress.os, "replace", refuse)
+    with pytest.raises(ToolMissing, match="Nothing can be written in .*cache"):
+        exercise("x", 1, lambda x: x == 1)
+
+
+TERMINAL = """
+import sys
+from pathlib import Path
+from helpers.exercises import exercise, progress, show_progress
+
+progress.FILE = Path(sys.argv[1])
+exercise("\\u25cb x", 1, lambda x: x == 1)
+print(show_progress())
+"""
+
+
+def test_a_terminal_without_circles():
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}  # files, too, are ASCII
+    environment = os.environ | plain | {"PYTHONIOENCODING": "latin-1:strict"}
+    command = [sys.executable, "-c", TERMINAL, str(progress.FILE)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert b"? ? x: right" in done.stdout and b"0 of " in done.stdout
+    assert progress.entry("○ x") == {"tries": 1, "solved": True}
 
 
 # ---------------------------------------------------------------- solutions

@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -75,6 +76,22 @@ def test_no_suitable_python(program, monkeypatch, there):
     monkeypatch.setattr(sys, "version_info", there)
     with pytest.raises(install.Problem, match=r"needs Python 3.11 to 3.14.*\n.*PYTHON=python3"):
         install.use_a_newer_python()
+
+
+@pytest.mark.parametrize(
+    "name, says", [("my course", "a space"), ("course(1)", "the character ("), ("it's", "'")]
+)
+def test_a_path_that_compilers_do_not_take(monkeypatch, tmp_path, name, says):
+    root = tmp_path / "jürgen" / name
+    monkeypatch.setattr(install, "ROOT", root)
+    monkeypatch.setattr(install, "runs", lambda command: pytest.fail("too late"))
+    with pytest.raises(install.Problem) as caught:
+        install.check_machine()
+    sentence, mend = str(caught.value).split("\n    ")
+    assert says in sentence and str(root) in sentence
+    words = shlex.split(mend, comments=True)
+    assert words[:2] == ["mv", str(root)] and not install.unfit_for_a_path(words[2])
+    assert install.unfit_for_a_path(tmp_path / "jürgen" / "c++_1.0~#") is None
 
 
 def test_no_compiler(program, monkeypatch):

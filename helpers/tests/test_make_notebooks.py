@@ -34,6 +34,17 @@ def test_runs_in_the_folder_of_the_notebook(notebook, tmp_path, capsys):
     assert path.read_text() == before, "the notebook itself stays as it is"
 
 
+def test_links_lead_to_pages(tmp_path):
+    path = tmp_path / "03_test.ipynb"
+    links = "[next](04_x.ipynb) [there](04b_y.ipynb#2.-Then) [far](https://example.org/z.ipynb)"
+    cells = [nbformat.v4.new_markdown_cell(links)]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    assert run_notebook(path, tmp_path / "html")
+    page = (tmp_path / "html" / "03_test.html").read_text(encoding="utf-8")
+    for link in ("04_x.html", "04b_y.html#2.-Then", "https://example.org/z.ipynb"):
+        assert f'href="{link}"' in page
+
+
 def test_names_the_cell_that_failed_and_keeps_the_page(notebook, tmp_path, capsys):
     path = notebook("print('first')", "value = 1 / 0", "print('third')")
     assert not run_notebook(path, tmp_path / "html")
@@ -48,5 +59,10 @@ def test_choose(tmp_path):
     paths = [tmp_path / f"{name}.ipynb" for name in ("02_a", "03_b", "13_c")]
     assert choose([], paths) == paths
     assert choose(["3"], paths) == choose(["03"], paths) == choose(["03_b"], paths) == paths[1:2]
+    assert choose(["2"], paths) == choose(["02_"], paths) == paths[:1]
+    more = [tmp_path / f"{name}.ipynb" for name in ("02_a", "02b_a", "14b_b", "14c_c")]
+    assert choose(["2"], more) == choose(["02"], more) == more[:1]
+    assert choose(["2b"], more) == choose(["02b"], more) == more[1:2]
+    assert choose(["14"], more) == more[2:]
     with pytest.raises(ValueError, match="No notebook begins with 04; there are:\n  02_a"):
         choose(["04"], paths)

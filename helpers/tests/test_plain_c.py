@@ -26,6 +26,12 @@ def test_a_string_of_c():
     assert list(values) == [0, 2.5, 5]
 
 
+def test_a_compiler_that_speaks_german(german, monkeypatch):
+    monkeypatch.setenv("CC", german(tools.c_compiler()))
+    with pytest.raises(CompileError, match=r"line 1: .*'x' undeclared(.|\n)*\^"):
+        compile_c("int f() { return x; }")
+
+
 def test_it_is_built_once(monkeypatch):
     compile_c(SCALE)
     monkeypatch.setattr("subprocess.run", None)

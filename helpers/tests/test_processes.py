@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -106,6 +107,17 @@ def test_results_come_in_order_of_rank_and_processes_stay(team):
     start = time.monotonic()
     team(add_ranks, inp)
     assert time.monotonic() - start < 2
+
+
+@pytest.mark.parametrize("length", [82, 120])
+def test_a_temporary_folder_of_a_long_path(length, tmp_path, monkeypatch):
+    folder = f"{tmp_path}/{'x' * max(1, length - len(str(tmp_path)) - 1)}"
+    os.mkdir(folder)
+    monkeypatch.setenv("TMPDIR", folder)
+    monkeypatch.setattr(tempfile, "tempdir", None)  # it is asked for once
+    with Team(1) as team:
+        assert team(lambda rank, ranks: tempfile.gettempdir()) == [folder]
+        assert (team._processes.directory.parent == Path(folder)) == (len(folder) <= 82)
 
 
 def test_what_is_printed_comes_in_order_of_rank(team, capfd):

@@ -1,6 +1,7 @@
 """What Python can do and CUDA cannot, or does otherwise, is refused or remarked on in a kernel."""
 
 import inspect
+import math
 import random
 import re
 import warnings
@@ -57,6 +58,19 @@ def test_divisions_of_negative_numbers():
         "has the sign of the dividend (block 0, thread 0)",
     ]
     assert out.tolist() == [[i // 2, i % 2, 0.5] for i in range(-3, 2)]
+
+
+def test_a_remainder_that_is_no_number_is_none_in_both_languages():
+    def dividing_kernel(out, values, number):
+        i = threadIdx.x
+        out[i, 0] = values[i] % 1.0
+        out[i, 1] = number % 1.0
+
+    values = torch.tensor([math.nan, -math.inf, math.inf])
+    for number in values.tolist():
+        out = torch.zeros(3, 2)
+        assert remarks(dividing_kernel, out, values, number, block=3) == []
+        assert out.isnan().all()
 
 
 def halved(x):

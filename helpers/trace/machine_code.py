@@ -7,12 +7,15 @@ fused multiply-adds count two. So do calls of the mathematical library: one each
 __half and __nv_bfloat16 count by what their conversions to float leave: one each.
 """
 
+import os
 import re
 import subprocess
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+
+from helpers.cuda_on_cpu import ENGLISH
 
 HOOK = "__sanitizer_cov_trace_pc"  # called where a basic block begins
 UNIT = "main.cpp"  # load_inline's file; binutils gives clang's lines in the string this name
@@ -188,7 +191,8 @@ def _places(library: Path, label: str, addresses: list[int]) -> dict[int, Place]
 
 def _run(command: list[str], asked: str = "") -> str:
     try:
-        done = subprocess.run(command, input=asked, capture_output=True, text=True)
+        environment = os.environ | ENGLISH
+        done = subprocess.run(command, input=asked, capture_output=True, text=True, env=environment)
     except FileNotFoundError:
         raise RuntimeError(f"{command[0]} is not installed (apt install binutils)") from None
     if done.returncode:

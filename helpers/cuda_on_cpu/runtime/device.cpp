@@ -23,6 +23,15 @@ namespace cuda_on_cpu {
 
 constexpr int DEEPEST_LAUNCH = 24;  // kernels launched by kernels
 
+// Runs blocks of the grid on this thread; for lack of memory they are given up as by a fault.
+static void run_blocks(Grid& grid, std::uint64_t chunk, std::uint64_t chunks) {
+    try {
+        Multiprocessor::mine().run_blocks(grid, chunk, chunks);
+    } catch (const std::bad_alloc&) {
+        grid.stop({grid.launch.kernel, 0, {}, "no memory for its threads' stacks."});
+    }
+}
+
 // Operating-system threads that help the launching one. They sleep between launches.
 class Crew {
 public:
@@ -38,7 +47,7 @@ public:
             launches_++;
         }
         wake_.notify_all();
-        Multiprocessor::mine().run_blocks(grid, chunk, chunks);
+        run_blocks(grid, chunk, chunks);
         std::unique_lock<std::mutex> lock(mutex_);
         finished_.wait(lock, [&] { return busy_ == 0; });
     }
@@ -55,11 +64,7 @@ private:
                 Grid& grid = *grid_;
                 std::uint64_t chunk = chunk_, chunks = chunks_;
                 lock.unlock();
-                try {
-                    Multiprocessor::mine().run_blocks(grid, chunk, chunks);
-                } catch (const std::bad_alloc&) {
-                    grid.stop({grid.launch.kernel, 0, {}, "no memory for its threads' stacks."});
-                }
+                run_blocks(grid, chunk, chunks);
                 lock.lock();
                 if (--busy_ == 0) finished_.notify_one();
             }
@@ -163,13 +168,12 @@ int blocks_per_multiprocessor(std::uint64_t threads, std::size_t shared_bytes) {
 static void run(Grid& grid) {
     using Clock = std::chrono::steady_clock;
     constexpr double WORTH_WAKING = 40e-6;  // seconds
-    Multiprocessor& mine = Multiprocessor::mine();
     auto start = Clock::now();
-    mine.run_blocks(grid, 1, 1);
+    run_blocks(grid, 1, 1);
     std::uint64_t left = grid.blocks - 1;
     std::chrono::duration<double> first = Clock::now() - start;
     if (cores() == 1 || first.count() * double(left) < WORTH_WAKING)
-        return mine.run_blocks(grid, grid.blocks, 1);
+        return run_blocks(grid, grid.blocks, 1);
     unsigned helpers = unsigned(std::min<std::uint64_t>(cores() - 1, left));
     std::uint64_t chunk = std::max<std::uint64_t>(1, left / (16 * (helpers + 1)));
     crew->run(grid, helpers, chunk, grid.blocks);
@@ -221,7 +225,8 @@ static void run_to_the_end(const Launch& launch) {
     }
     if (Counter::is_on()) end_counted_launch(launch);
     if (checks)
-        for (Multiprocessor* multiprocessor : grid.working) multiprocessor->checker()->end_launch();
+        for (Multiprocessor* multiprocessor : grid.working)
+            if (multiprocessor->checker()) multiprocessor->checker()->end_launch();
     std::string written = written_padding(launch);
     if (!written.empty()) grid.stop({text(launch), 0, {}, written});
     std::fflush(stdout);  // what the kernel printed shows before the cell ends

@@ -266,6 +266,13 @@ std::string file_of(void* code_address, const Dl_info& module) {
     return module.dli_fname ? module.dli_fname : "";
 }
 
+// A word of a shell's command, whatever stands in it.
+static std::string quoted(const std::string& word) {
+    std::string text = "'";
+    for (char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return text + "'";
+}
+
 // addr2line comes with the linker. Of the frames that were inlined into one, the innermost that
 // is not one of ours is the learner's.
 int source_line(void* code_address) {
@@ -273,8 +280,8 @@ int source_line(void* code_address) {
     if (!code_address || !dladdr(code_address, &module)) return 0;
     char command[4096];
     auto offset = static_cast<char*>(code_address) - static_cast<char*>(module.dli_fbase);
-    int length = std::snprintf(command, sizeof command, "addr2line -i -e '%s' 0x%zx 2>/dev/null",
-                               file_of(code_address, module).c_str(), std::size_t(offset));
+    int length = std::snprintf(command, sizeof command, "addr2line -i -e %s 0x%zx 2>/dev/null",
+                               quoted(file_of(code_address, module)).c_str(), std::size_t(offset));
     if (length >= int(sizeof command)) return 0;
     FILE* output = popen(command, "r");
     if (!output) return 0;

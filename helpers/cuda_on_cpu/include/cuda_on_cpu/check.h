@@ -224,3 +224,25 @@ Parameter describe_parameter(Declared declared, const T& argument) {
 }
 
 }  // namespace cuda_on_cpu
+
+#if defined(CUDA_ON_CPU_CHECK) && defined(__clang__) && __clang_major__ < 16
+// To copy a float4 or clear an array clang calls __tsan_memcpy and its like from version 16 on, and
+// before that memcpy: the string's own. By tail calls, so that the line is the caller's.
+namespace cuda_on_cpu {
+#define CUDA_ON_CPU_OWN                                                                            \
+    __attribute__((used, visibility("hidden"), disable_sanitizer_instrumentation)) inline void*
+CUDA_ON_CPU_OWN own_memcpy(void*, const void*, std::size_t) asm("memcpy");
+CUDA_ON_CPU_OWN own_memmove(void*, const void*, std::size_t) asm("memmove");
+CUDA_ON_CPU_OWN own_memset(void*, int, std::size_t) asm("memset");
+CUDA_ON_CPU_OWN own_memcpy(void* to, const void* from, std::size_t bytes) {
+    [[clang::musttail]] return __tsan_memcpy(to, from, bytes);
+}
+CUDA_ON_CPU_OWN own_memmove(void* to, const void* from, std::size_t bytes) {
+    [[clang::musttail]] return __tsan_memmove(to, from, bytes);
+}
+CUDA_ON_CPU_OWN own_memset(void* to, int value, std::size_t bytes) {
+    [[clang::musttail]] return __tsan_memset(to, value, bytes);
+}
+#undef CUDA_ON_CPU_OWN
+}  // namespace cuda_on_cpu
+#endif
