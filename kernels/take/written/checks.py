@@ -523,8 +523,9 @@ def test_philox():
             close(run(file.philox_uniform, like, seed, offset, sequences), uniform[:n])
             i = torch.arange(n)
             is_odd = i // sequences % 2  # numbers 2 k and 2 k + 1 of a sequence make a pair
-            u, v = uniform[i - is_odd * sequences], uniform[i + (1 - is_odd) * sequences]
-            angle = 2 * math.pi * v
+            x, y = words[i - is_odd * sequences], words[i + (1 - is_odd) * sequences]
+            u = ((x.float().double() + 0.5) / 2**32).float().double()  # as philox_uniform rounds it
+            angle = 2 * math.pi * (y.double() + 0.5) / 2**32
             want = (-2 * u.log()).sqrt() * torch.where(is_odd == 0, angle.sin(), angle.cos())
             got = run(file.philox_normal, like, seed, offset, sequences)
             close(got, want, atol=1e-5)  # the fast sine is off by 2^-21 or so
