@@ -5,6 +5,8 @@
 
 import json
 import re
+import unicodedata
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from helpers.recorded import RECORDS
 
 README = ROOT / "README.md"
 HEADER = ["kernel", "work", "time", "rate", "of the floor", "PyTorch", "compiled", "others"]
+# nothing in them needs a notebook that is left out, but for sections that say so
+SHORTER_WAY = "00 00b 01 02 02b 03 04 04b 05 06 07 07b 07c 09 09b 10 14 15 17 17b 17c".split()
 FLOORS = ("copy", "cuBLAS product")  # candidates that are no rivals, as bench_cases.py names them
 
 
@@ -23,8 +27,13 @@ def with_tables(readme: str, notebooks: Path = NOTEBOOKS, records: Path = RECORD
 
     Each stands between `<!-- begin NAME -->` and `<!-- end NAME -->`.
     """
-    parts = {"picture": picture(), "notebooks": notebook_table(notebooks)}
-    parts |= {"step": step_table(records), "results": results_table(records)}
+    parts = {
+        "picture": picture(),
+        "hours": hours_line(notebooks),
+        "notebooks": notebook_table(notebooks),
+        "step": step_table(records),
+        "results": results_table(records),
+    }
     for name, part in parts.items():
         begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"
         head, rest = readme.split(begin)
@@ -39,17 +48,30 @@ def picture() -> str:
 
 
 def notebook_table(folder: Path = NOTEBOOKS) -> str:
-    """Return a row for each notebook: its title, what its reader will do, the kernels it makes."""
+    """Return a row for each notebook: its title, its hours, what it is about, its kernels."""
     kernels: dict[Path, list[str]] = {}
     for op, source in kernel_sources(folder).items():
         kernels.setdefault(source.notebook, []).append(op)
-    rows = [["notebook", "you will", "kernels it makes"]]
+    rows = [["notebook", "hours", "what it is about", "kernels it makes"]]
     for path in notebook_paths(folder):
-        first = json.loads(path.read_text())["cells"][0]  # nbformat takes seconds to import
-        title, goals = _title_and_goals("".join(first["source"]))
+        head = head_of(path)
         made = ", ".join(f"[{op}](kernels/{op}.cu)" for op in kernels.get(path, []))
-        rows.append([f"[{title}](notebooks/{path.name})", goals, made])
+        rows.append(
+            [f"[{head.title}](notebooks/{path.name})", head.hours_text, head.subtitle, made]
+        )
     return _table(rows)
+
+
+def hours_line(folder: Path = NOTEBOOKS) -> str:
+    """Return the sentence that tells the hours of the whole and of the shorter way."""
+    heads = {path.name.split("_")[0]: (path, head_of(path)) for path in notebook_paths(folder)}
+    hours = {number: head.hours for number, (_, head) in heads.items()}
+    links = ", ".join(f"[{number}](notebooks/{heads[number][0].name})" for number in SHORTER_WAY)
+    total, shorter = (round(sum(hours[n] for n in names)) for names in (hours, SHORTER_WAY))
+    return (
+        f"**{len(heads)} notebooks, {total} hours** with all their exercises. **A shorter way, "
+        f"{shorter} hours**, to the same end:\n{links}.\n"
+    )
 
 
 def results_table(folder: Path = RECORDS) -> str:
@@ -190,14 +212,32 @@ def _by_machine(machines: dict[str, list[list[str]]]) -> str:
     return "\n".join(parts) or "Nothing is recorded yet.\n"
 
 
-def _title_and_goals(cell: str) -> tuple[str, str]:
-    """Return the heading of a notebook's first cell and its "you will" list as one text."""
+@dataclass
+class Head:
+    """What a notebook's first cell says of it; hours as a number, and as they are written."""
+
+    title: str
+    subtitle: str
+    hours: float
+    hours_text: str
+
+
+def head_of(path: Path) -> Head:
+    """Read a notebook's first cell: heading, a line in italics, "**Time:** 1¾ hours".
+
+    Raises ValueError naming the notebook and what its first cell lacks.
+    """
+    first = json.loads(path.read_text())["cells"][0]  # nbformat takes seconds to import
+    cell = re.sub("<!--.*?-->", "", "".join(first["source"]), flags=re.DOTALL)
     title = cell.split("\n", 1)[0].removeprefix("# ")
-    goals = re.search(r"[Yy]ou will\W*\n+((?:- .*\n(?:  .*\n)*)+)", cell + "\n")
-    if goals is None:
-        raise ValueError(f"{title}: the first cell has no list after 'You will'")
-    text = " ".join(line.removeprefix("- ").strip() for line in goals[1].splitlines())
-    return title, text.rstrip(".")
+    subtitle = re.search(r"\n\*([^*].*?)\*\n", cell, re.DOTALL)
+    if subtitle is None:
+        raise ValueError(f"{title}: expected a line in italics in the first cell, got none")
+    time = re.search(r"\*\*Time:\*\* ([0-9]*)([¼½¾]?) hours?\b", cell)
+    if time is None or not (time[1] or time[2]):
+        raise ValueError(f"{title}: expected '**Time:** 1¾ hours' or the like in the first cell")
+    hours = int(time[1] or 0) + (unicodedata.numeric(time[2]) if time[2] else 0)
+    return Head(title, " ".join(subtitle[1].split()).rstrip("."), hours, time[1] + time[2])
 
 
 def _time(ms: float) -> str:
