@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import torch
 
 from helpers.base.machine import CACHE
+from helpers.base.system import find_gpu
 from helpers.compiler import CompileError, compile_cuda, tools
 from helpers.compiler.tools import ToolMissing
 from helpers.device import BACKEND, DEVICE
-from helpers.make.install import find_gpu
 
 # whether a check must pass: for any notebook, for some cells, or for some cells if there is a GPU
 ALWAYS, FOR_SOME, ON_A_GPU = "always", "for some cells", "on a GPU"

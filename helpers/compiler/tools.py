@@ -19,8 +19,8 @@ from pathlib import Path
 import torch
 
 from helpers.base.machine import CACHE, ROOT
+from helpers.base.system import how_to_get, unfit_for_a_path, wrong_folder
 from helpers.cuda_on_cpu import ENGLISH, Cache, CpuBackend, digest
-from helpers.make.install import how_to_get, unfit_for_a_path, wrong_folder
 
 TOOLKIT_PARTS = "cccl,crt,cudart,nvcc,nvvm"
 LIBRARIES = {  # of NVIDIA: header, package
@@ -120,7 +120,7 @@ BUILDS = Builds(CACHE / "builds")  # everything that a compiler made here
 def folder() -> Path:
     """Return the course's folder, if compilers take its path, and that of PyTorch."""
     if found := unfit_for_a_path(ROOT):
-        raise ToolMissing(*wrong_folder(found))
+        raise ToolMissing(*wrong_folder(ROOT, found))
     torchs = Path(torch.__file__).parent
     if found := unfit_for_a_path(torchs):
         raise ToolMissing(

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from helpers.make.install import ROOT
+from helpers.base.machine import ROOT
 from helpers.make.kernels import notebook_paths
 from helpers.recorded import RECORDS
 

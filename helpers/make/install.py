@@ -1,28 +1,32 @@
 """Make .venv and install what the course needs into it: `python3 helpers/make/install.py`.
 
-Runs before anything is installed, with whatever Python 3 the machine has, so it uses the standard
-library only, and no syntax that an older Python could not read up to its message about that.
+Runs before anything is installed, with whatever Python 3 the machine has, so it and what it imports
+of helpers/ use the standard library only, and no syntax that an older Python could not read up to
+its message about that.
 """
 
 import contextlib
-import glob
 import hashlib
 import os
 import platform
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
+if __name__ == "__main__":  # a script finds what lies beside it, not the course
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from helpers.base.machine import ROOT
+from helpers.base.system import find_gpu, how_to_get, runs, unfit_for_a_path, wrong_folder
+
 OLDEST, NEWEST = (3, 11), (3, 14)  # Python versions that every pinned package has wheels for
 CUDA_MAJOR = 13  # of the torch build that a machine with a GPU gets
 UV = "uv==0.13.8"
 TOOLKIT = "cuda-toolkit[cccl,crt,cudart,nvcc,nvvm,sanitizer]==13.0.3"  # of torch's own CUDA
 
-ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "installed"
@@ -44,11 +48,6 @@ IPythonKernel.language_info.pop("version", None)
 get_config().IPKernelApp.log_level = "ERROR"
 """,
 }
-
-
-# What a compiler's command line or ninja's file takes for something else in a path; PyTorch writes
-# both and quotes nothing.
-UNFIT_FOR_A_PATH = re.compile(r"[\s'\"`()\[\]<>|&;$*?\\:,]")
 
 
 class Problem(Exception):
@@ -99,7 +98,7 @@ def check_machine():
         )
     found = unfit_for_a_path(ROOT)
     if found:
-        raise Problem(*wrong_folder(found))
+        raise Problem(*wrong_folder(ROOT, found))
     try:
         import ensurepip  # noqa: F401  (Debian and Ubuntu leave it out)
         import venv  # noqa: F401
@@ -119,38 +118,6 @@ def check_machine():
             "Python's header files (Python.h) are missing; C++ extensions are built with them.",
             how_to_get(f"python{short()}-dev", fedora="python3-devel"),
         )
-
-
-def unfit_for_a_path(folder):
-    """Return what in a folder's path no CUDA string compiles with, in words; None if it is fit."""
-    found = UNFIT_FOR_A_PATH.search(str(folder))
-    return found and ("a space" if found.group().isspace() else "the character " + found.group())
-
-
-def wrong_folder(found):
-    """Return what is wrong where the course's path has that, and the mend."""
-    name = re.sub("[^0-9A-Za-z_.-]+", "_", ROOT.name)
-    return (
-        f"The course's folder has {found} in its path, which compilers do not take: {ROOT}",
-        f"mv {shlex.quote(str(ROOT))} ~/{name}   # or any path of letters and digits",
-    )
-
-
-def how_to_get(debian, fedora, mac=""):
-    """Return the line that installs a system package."""
-    if sys.platform == "darwin":
-        return mac or f"brew install python@{short(NEWEST)}"
-    if shutil.which("dnf"):
-        return "sudo dnf install " + fedora
-    return "sudo apt install " + debian
-
-
-def find_gpu():
-    """Return whether the machine has an NVIDIA GPU with its driver."""
-    if glob.glob("/proc/driver/nvidia/gpus/*"):
-        return True
-    # In Windows' Linux subsystem there is no such folder, and nvidia-smi may not be on PATH.
-    return any(runs([smi, "-L"]) for smi in ("nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi"))
 
 
 def find_nvcc():
@@ -283,15 +250,6 @@ def version():
 
 def short(version=sys.version_info):
     return f"{version[0]}.{version[1]}"
-
-
-def runs(command):
-    """Return whether a command exists and succeeds."""
-    try:
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        return subprocess.run(command, timeout=60, **quiet).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
 
 
 def output(command):

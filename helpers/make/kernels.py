@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.make.install import ROOT
+from helpers.base.machine import ROOT
 
 NOTEBOOKS = ROOT / "notebooks"
 KERNELS = ROOT / "kernels"

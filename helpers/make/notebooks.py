@@ -13,7 +13,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbconvert import HTMLExporter
 
-from helpers.make.install import ROOT
+from helpers.base.machine import ROOT
 from helpers.make.kernels import notebook_paths
 
 HTML = ROOT / ".cache" / "html"

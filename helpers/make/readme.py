@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+from helpers.base.machine import ROOT
 from helpers.make import figures, readme_picture
-from helpers.make.install import ROOT
 from helpers.make.kernels import KERNELS, NOTEBOOKS, kernel_sources, notebook_paths
 from helpers.recorded import RECORDS
 

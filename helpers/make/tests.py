@@ -22,9 +22,9 @@ from queue import SimpleQueue
 
 import pytest
 
+from helpers.base.machine import ROOT
 from helpers.compiler import set_up
 from helpers.compiler.build import prepare
-from helpers.make.install import ROOT
 from helpers.make.kernels import notebook_paths
 from helpers.make.worker import GRACE_S, Worker
 

@@ -1,30 +1,26 @@
 """Functions and values on their way from a notebook to other processes, and results back.
 
-pickle sends a function by name, which another process cannot look up in a notebook. Here those of
-a notebook, a script or a test travel whole: their code, and of their globals what they use.
+pickle sends a function by name, which another process cannot look up in a notebook; cloudpickle
+sends it whole: its code, and of its globals what it uses. Modules, and what they define, go by
+name. Here it learns what PyTorch's tensors and this course's messages need besides.
 """
 
-import builtins
-import dataclasses
 import dis
+import functools
 import importlib
 import io
 import linecache
 import marshal
 import pickle
-import sys
-import sysconfig
 import types
+import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import torch
 
-from helpers.base.machine import ROOT
-
-# of a class's __dict__, what the new class gets by itself
-OWN = {"__dict__", "__weakref__", "__doc__", "_backward_cls"}
+_sent = weakref.WeakSet()  # classes of this process
 
 
 class PackError(TypeError):
@@ -41,6 +37,7 @@ def pack(worker: Callable, args: tuple) -> bytes:
         pickler.dump((worker, args))
     except Exception as error:
         raise PackError(_complaint(worker, args, error)) from None
+    _sent.update(pickler.classes)
     sources = {name: linecache.getlines(name) for name in sorted(pickler.files)}
     return pickle.dumps((sources, file.getvalue()))
 
@@ -61,7 +58,6 @@ def unpack(message: bytes, files: set[str]) -> tuple[Callable, tuple]:
     files.update(sources)
     for name, lines in sources.items():  # for tracebacks and inspect.getsource
         linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
-    _namespaces.clear()
     return pickle.loads(content)
 
 
@@ -74,78 +70,52 @@ def _complaint(worker: Callable, args: tuple, error: Exception) -> str:
     """Say which argument, or which variable that a function uses, cannot travel, and why."""
     used = {f"its argument {i}": value for i, value in enumerate(args)}
     if isinstance(worker, types.FunctionType):
-        cells = zip(worker.__code__.co_freevars, worker.__closure__ or (), strict=True)
-        used |= {name: _content(cell) for name, cell in cells}
-        here = worker.__globals__
-        used |= {name: here[name] for name in _global_names(worker.__code__) if name in here}
-    for name, value in used.items():
+        code, here = worker.__code__, worker.__globals__
+        used |= zip(code.co_freevars, worker.__closure__ or (), strict=True)
+        used |= {name: here[name] for name in _global_names(code) if name in here}
+    name = getattr(worker, "__name__", repr(worker))
+    for variable, value in used.items():
         try:
             _Pickler(io.BytesIO()).dump(value)
         except Exception as why:
-            return f"{_name(worker)} uses {name}, which cannot travel to another process: {why}"
-    return f"{_name(worker)} cannot travel to another process: {error}"
+            return f"{name} uses {variable}, which cannot travel to another process: {why}"
+    return f"{name} cannot travel to another process: {error}"
 
 
-class _Pickler(pickle.Pickler):
-    """Pickles what pickle cannot: a notebook's functions and classes, cells, modules."""
+def _global_names(code: types.CodeType) -> set[str]:
+    """Return the globals that code uses, and the functions defined in it."""
+    steps = dis.get_instructions(code)
+    inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    names = {step.argval for step in steps if step.opname == "LOAD_GLOBAL"}
+    return names.union(*map(_global_names, inner))
+
+
+class _Pickler(cloudpickle.Pickler):
+    """Pickles code with its place, tensors by way of the CPU, no files, classes once."""
 
     def __init__(self, file: io.BytesIO):
-        super().__init__(file, protocol=5)
-        self.files: set[str] = set()
+        super().__init__(file)
+        self.files: set[str] = set()  # from which code comes
+        self.classes: list[type] = []
 
     def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, types.FunctionType) and self._is_learners(value):
-            return self._function(value)
-        if isinstance(value, type) and self._is_learners(value):
-            return self._class(value)
-        if isinstance(value, types.ModuleType):
+        if isinstance(value, types.CodeType):  # cloudpickle forgets its file
+            self.files.add(value.co_filename)
+            return marshal.loads, (marshal.dumps(value),)
+        if isinstance(value, types.ModuleType):  # cloudpickle knows none of PyTorch's own kinds
             return importlib.import_module, (value.__name__,)
-        if isinstance(value, types.CellType):
-            return _make_cell, (), _content(value), None, None, _fill_cell
-        if isinstance(value, types.MappingProxyType):
-            return _read_only, (dict(value),)
-        if isinstance(value, staticmethod | classmethod):
-            return type(value), (value.__func__,)
-        if isinstance(value, property):
-            return property, (value.fget, value.fset, value.fdel, value.__doc__)
         if isinstance(value, torch.Tensor) and _has_to_be_copied(value):
-            return _as_it_is, (_cpu_copy(value),)
+            return _cpu_copy(value).__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         if isinstance(value, torch.device) and value.type == "cuda":
             return _device, (value.index,)
-        if type(value) is type(dataclasses._FIELD):  # told apart by identity
-            return getattr, (dataclasses, value.name)
-        return NotImplemented
-
-    def _is_learners(self, value: Callable) -> bool:
-        """Whether a function or class is a notebook's, script's or test's, not an installed one."""
-        module = sys.modules.get(value.__module__ or "")
-        file = getattr(module, "__file__", None)
-        if module is None or value.__module__ == "__main__":
-            return value.__module__ != "builtins"
-        return file is not None and not _is_installed(Path(file))
-
-    def _function(self, function: types.FunctionType) -> tuple:
-        code = function.__code__
-        self.files.add(code.co_filename)
-        used = function.__globals__
-        state = {
-            "globals": {name: used[name] for name in _global_names(code) if name in used},
-            "defaults": function.__defaults__,
-            "keyword_defaults": function.__kwdefaults__,
-            "attributes": function.__dict__,
-            "qualname": function.__qualname__,
-        }
-        namespace = (id(used), function.__module__)
-        args = (marshal.dumps(code), namespace, function.__name__, function.__closure__)
-        return _make_function, args, state, None, None, _fill_function
-
-    def _class(self, cls: type) -> tuple:
-        state = {name: value for name, value in cls.__dict__.items() if name not in OWN}
-        for slot in state.get("__slots__", ()):
-            state.pop(slot, None)
-        slots = {"__slots__": state.pop("__slots__")} if "__slots__" in state else {}
-        args = (type(cls), cls.__name__, cls.__bases__, slots)
-        return _make_class, args, state, None, None, _fill_class
+        if isinstance(value, io.IOBase):  # cloudpickle sends what is in it
+            raise TypeError(f"cannot pickle {type(value).__name__!r} object")
+        reduced = super().reducer_override(value)
+        if isinstance(value, type) and isinstance(reduced, tuple) and len(reduced) == 6:
+            self.classes.append(value)
+            *reduced, fill = reduced
+            return *reduced, functools.partial(_fill_class, fill)
+        return reduced
 
 
 def _has_to_be_copied(tensor: torch.Tensor) -> bool:
@@ -165,87 +135,15 @@ def _cpu_copy(tensor: torch.Tensor) -> torch.Tensor:
     return copy.requires_grad_(tensor.requires_grad)
 
 
-def _is_installed(file: Path) -> bool:
-    if {"site-packages", "dist-packages"} & set(file.parts):
-        return True
-    file = file.resolve()  # a notebook finds helpers/ by way of notebooks/..
-    if file.is_relative_to(Path(sysconfig.get_path("stdlib")).resolve()):
-        return True
-    ours = any(file.is_relative_to(ROOT / folder) for folder in ("helpers", "kernels"))
-    return ours and "tests" not in file.parts
-
-
-def _content(cell: types.CellType) -> tuple:
-    """Return a cell's value in a tuple; () if it has none yet."""
-    try:
-        return (cell.cell_contents,)
-    except ValueError:
-        return ()
-
-
-def _global_names(code: types.CodeType) -> set[str]:
-    """Return the globals that code uses, and the functions and classes defined in it."""
-    names = {
-        instruction.argval
-        for instruction in dis.get_instructions(code)
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "DELETE_GLOBAL")
-    }
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= _global_names(constant)
-    return names
-
-
-def _name(worker: Callable) -> str:
-    return getattr(worker, "__name__", repr(worker))
-
-
 # What follows runs where things arrive.
 
-_namespaces: dict[tuple, dict] = {}  # globals of this call's functions; shared as they were
 
-
-def _make_function(
-    code: bytes, namespace: tuple, name: str, closure: tuple | None
-) -> types.FunctionType:
-    shared = _namespaces.setdefault(namespace, {"__name__": namespace[1], "__builtins__": builtins})
-    return types.FunctionType(marshal.loads(code), shared, name, None, closure)
-
-
-def _fill_function(function: types.FunctionType, state: dict) -> None:
-    function.__globals__.update(state["globals"])
-    function.__defaults__ = state["defaults"]
-    function.__kwdefaults__ = state["keyword_defaults"]
-    function.__dict__.update(state["attributes"])
-    function.__qualname__ = state["qualname"]
-
-
-def _make_class(meta: type, name: str, bases: tuple, slots: dict) -> type:
-    return types.new_class(name, bases, {"metaclass": meta}, lambda body: body.update(slots))
-
-
-def _fill_class(cls: type, state: dict) -> None:
-    for name, value in state.items():
-        setattr(cls, name, value)
-
-
-def _make_cell() -> types.CellType:
-    return types.CellType()
-
-
-def _fill_cell(cell: types.CellType, content: tuple) -> None:
-    if content:
-        cell.cell_contents = content[0]
+def _fill_class(fill: Callable, cls: type, state: Any) -> None:
+    """Fill a class with its methods, unless it has come home: it stays as the notebook has it."""
+    if cls not in _sent:
+        fill(cls, state)
 
 
 def _device(index: int | None) -> torch.device:
     """Return a GPU where this process has one, or else the CPU."""
     return torch.device("cuda", index) if torch.cuda.is_available() else torch.device("cpu")
-
-
-def _read_only(items: dict) -> types.MappingProxyType:
-    return types.MappingProxyType(items)
-
-
-def _as_it_is(value: Any) -> Any:
-    return value

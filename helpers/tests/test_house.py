@@ -14,7 +14,7 @@ ALLOWED = {
     "helpers/cuda_on_cpu": set(),
     "helpers/base": {"base"},
     "helpers/simulator": {"simulator", "base"},
-    "helpers/compiler": {"compiler", "cuda_on_cpu", "base", "device", "make", "recorded"},
+    "helpers/compiler": {"compiler", "cuda_on_cpu", "base", "device", "recorded"},
     "kernels/operators": {"compiler"},
     "kernels/take": {"base", "compiler", "make"},
 }

@@ -14,7 +14,12 @@ from pathlib import Path
 
 import pytest
 
+import helpers
+from helpers import base
+from helpers.base import machine, system
 from helpers.make import install
+
+BEFORE_ANYTHING = (install, helpers, base, machine, system)  # the script, and what it imports
 
 
 @pytest.fixture
@@ -56,8 +61,17 @@ def calls(monkeypatch):
     return calls
 
 
-def test_an_old_python_can_read_the_script():
-    ast.parse(Path(install.__file__).read_text(), feature_version=(3, 6))
+@pytest.mark.parametrize("module", BEFORE_ANYTHING, ids=lambda module: module.__name__)
+def test_an_old_python_can_read_the_script(module):
+    ast.parse(Path(module.__file__).read_text(), feature_version=(3, 6))
+
+
+def test_the_script_finds_the_course_from_any_folder_and_needs_no_package(tmp_path):
+    code = f"import runpy; runpy.run_path({install.__file__!r}, run_name='__main__')"
+    code = f"import sys; sys.platform = 'win32'; {code}"
+    isolated = [sys.executable, "-S", "-I", "-c", code]
+    done = subprocess.run(isolated, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stderr.startswith("The course runs on Linux and macOS."), done.stderr
 
 
 def test_an_unsuitable_python_hands_over_to_a_suitable_one(program, monkeypatch):
@@ -132,7 +146,7 @@ def test_an_nvcc_of_another_cuda_version_does_not_count(program, monkeypatch, re
 
 
 def test_a_gpu_is_there_when_nvidia_smi_says_so(program, monkeypatch):
-    monkeypatch.setattr(install.glob, "glob", lambda pattern: [])
+    monkeypatch.setattr(system.glob, "glob", lambda pattern: [])
     assert not install.find_gpu()
     smi = program("nvidia-smi", "echo 'couldn’t communicate with the NVIDIA driver'; exit 9")
     assert not install.find_gpu()
@@ -230,8 +244,11 @@ def wheel(folder, name, version):
 @pytest.mark.skipif(install.find_gpu(), reason="the packages here stand for those without CUDA")
 def test_from_nothing_then_again_then_changed(tmp_path, monkeypatch):
     """The whole script in a folder of its own, with packages made here and no network."""
-    (tmp_path / "helpers" / "make").mkdir(parents=True)
-    script = shutil.copy(install.__file__, tmp_path / "helpers" / "make")
+    for module in BEFORE_ANYTHING:
+        copy = tmp_path / Path(module.__file__).relative_to(machine.ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(module.__file__, copy)
+    script = tmp_path / "helpers" / "make" / "install.py"
     requirements = tmp_path / "requirements.txt"
     requirements.write_text("torch==2.13.0\n")
     wheel(tmp_path, "torch", "2.13.0+cpu")

@@ -7,9 +7,11 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 from pathlib import Path
 
+import cloudpickle
 import pytest
 import torch
 import torch.distributed as dist
@@ -21,6 +23,7 @@ from helpers.processes import ProcessError, Team, clock
 from helpers.processes.travel import PackError, pack, pack_result, unpack
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX")
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # as what a notebook defines
 SCALE = 3
 
 
@@ -145,7 +148,7 @@ def arrived(worker, *args):
     return unpack(pack(worker, args), set())
 
 
-def test_functions_take_along_what_they_use():
+def test_functions_take_along_what_they_use(team):
     counts = {"calls": 0}
 
     def worker(rank, ranks, inp, *, more=SCALE):
@@ -154,20 +157,32 @@ def test_functions_take_along_what_they_use():
         out = Square.apply(net(inp)).sum()
         out.backward()
         point = dataclasses.replace(Point(rank), x=4)
-        return out, net.weight.grad, point.sum, more, recursive(4), counts["calls"], torch.pi
+        assert torch.backends.cudnn and torch.ops  # modules of kinds of their own
+        results = out, net.weight.grad, point.sum, more, recursive(4), counts["calls"], torch.pi
+        return results, inp.requires_grad, set(globals())
 
     def recursive(n):
         return n * recursive(n - 1) if n else 1
 
     inp = torch.randn(5, requires_grad=True)
-    there, args = arrived(worker, inp)
-    assert there.__globals__ is not worker.__globals__
-    assert set(there.__globals__) < {*worker.__globals__, "__builtins__"}
-    here = worker(0, 2, inp)
-    for got, expected in zip(there(0, 2, *args), here, strict=True):
-        torch.testing.assert_close(got, expected)
-    assert counts["calls"] == 1  # the copy counts for itself: 1 + 1 would be 2 here
-    assert args[0].requires_grad
+    there = team(worker, inp)
+    here, _, _ = worker(0, 3, inp)
+    assert counts["calls"] == 1  # the copies count for themselves: 1 + 1 would be 2 here
+    for results, has_grad, names in there:
+        for got, expected in zip(results, here, strict=True):
+            torch.testing.assert_close(got, expected)
+        assert has_grad
+        assert names < {*globals(), "__builtins__"}
+
+
+def test_classes_arrive_as_they_are_now_and_come_home_as_they_were(team, monkeypatch):
+    method = Point.sum
+    for later in (1, 2):
+        monkeypatch.setattr(Point, "later", later, raising=False)
+        points, seen = zip(*team(lambda rank, ranks: (Point(rank), Point.later)), strict=True)
+        assert points == (Point(0), Point(1), Point(2))  # of this very class, or none is equal
+        assert seen == (later,) * 3
+    assert Point.sum is method
 
 
 def test_a_name_of_an_attribute_does_not_travel():
@@ -193,6 +208,9 @@ def test_what_cannot_travel_says_so(team):
     with pytest.raises(PackError, match="^recv_forever uses its argument 1, which .*: .*TextIO"):
         team(recv_forever, 3, file)
     file.close()
+    lock = threading.Lock()
+    with pytest.raises(PackError, match="^<lambda> uses lock, which .*: .*lock"):
+        team(lambda rank, ranks: (lambda: lock)())
     with pytest.raises(PackError, match="expected a function, got 3"):
         team(3)
     with pytest.raises(ProcessError, match=r"rank \d of 3 returned what cannot travel: .*TextIO"):
