@@ -232,6 +232,8 @@ def test_from_nothing_then_again_then_changed(tmp_path, monkeypatch):
     """The whole script in a folder of its own, with packages made here and no network."""
     (tmp_path / "helpers" / "make").mkdir(parents=True)
     script = shutil.copy(install.__file__, tmp_path / "helpers" / "make")
+    extension = install.EXTENSION.relative_to(install.ROOT)
+    shutil.copytree(install.EXTENSION, tmp_path / extension)
     requirements = tmp_path / "requirements.txt"
     requirements.write_text("torch==2.13.0\n")
     wheel(tmp_path, "torch", "2.13.0+cpu")
