@@ -7,6 +7,7 @@ its message about that.
 
 import contextlib
 import hashlib
+import json
 import os
 import platform
 import re
@@ -32,6 +33,7 @@ PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "installed"
 LOCK = ROOT / ".cache" / "install.lock"
 REQUIREMENTS = ROOT / "requirements.txt"
+EXTENSION = Path(__file__).parent / "lab" / "labextension"  # of JupyterLab; lab/README.md
 
 # What JupyterLab and the kernel read from .venv.
 SETTINGS = {
@@ -69,6 +71,7 @@ def main():
         install(gpu)
         compile_modules()
         write_settings()
+        copy_extension()
         STAMP.write_text(key)
     print("Installed into .venv.")
 
@@ -132,7 +135,8 @@ def find_nvcc():
 
 def fingerprint(gpu):
     """Return a text that changes whenever .venv has to be brought up to date."""
-    sources = REQUIREMENTS.read_bytes() + Path(__file__).read_bytes()
+    files = [REQUIREMENTS, Path(__file__), EXTENSION / "package.json"]
+    sources = b"".join(file.read_bytes() for file in files)
     parts = [hashlib.sha256(sources).hexdigest(), version(), platform.machine(), f"gpu={gpu}"]
     return " ".join(parts) + "\n"
 
@@ -218,6 +222,14 @@ def write_settings():
         file = VENV / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
+
+
+def copy_extension():
+    """Put the JupyterLab extension that colours CUDA into .venv, in place of an older one."""
+    name = json.loads((EXTENSION / "package.json").read_text())["name"]
+    there = VENV / "share/jupyter/labextensions" / name
+    shutil.rmtree(str(there), ignore_errors=True)
+    shutil.copytree(str(EXTENSION), str(there))
 
 
 def pip(*arguments, may_fail=False):

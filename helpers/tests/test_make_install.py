@@ -249,6 +249,8 @@ def test_from_nothing_then_again_then_changed(tmp_path, monkeypatch):
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(module.__file__, copy)
     script = tmp_path / "helpers" / "make" / "install.py"
+    extension = install.EXTENSION.relative_to(machine.ROOT)
+    shutil.copytree(install.EXTENSION, tmp_path / extension)
     requirements = tmp_path / "requirements.txt"
     requirements.write_text("torch==2.13.0\n")
     wheel(tmp_path, "torch", "2.13.0+cpu")
