@@ -2,11 +2,9 @@
 
 from nbconvert import TemplateExporter
 from nbformat import NotebookNode
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
 from traitlets import Unicode
 
-from helpers.make.site.cuda_lexer import CudaInPython
+from helpers.make.site.colours import coloured
 from helpers.make.site.frame import TEMPLATES
 from helpers.make.site.prose import Prose
 
@@ -29,11 +27,6 @@ def notebook_html(notebook: NotebookNode, prose: Prose) -> str:
         "picture_text": _picture_text,
     }
     return _Exporter(filters=filters).from_notebook_node(notebook)[0]
-
-
-def coloured(code: str, lexer: type = CudaInPython) -> str:
-    """Return code as HTML with pygments' classes."""
-    return highlight(code, lexer(stripnl=False), HtmlFormatter(cssclass="highlight wide"))
 
 
 def _best_type(data: dict) -> list[str]:

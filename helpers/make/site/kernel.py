@@ -12,7 +12,7 @@ from pygments.lexers import CppLexer, CudaLexer, PythonLexer
 from helpers.compiler.source import host_functions
 from helpers.make.kernels import kernel_sources
 from helpers.make.readme import HEADER, RECORDS, machine_of, row_of
-from helpers.make.site.cells import coloured
+from helpers.make.site.colours import coloured
 from helpers.make.site.plan import Entry, Plan
 
 
@@ -41,8 +41,8 @@ def kernel_page(plan: Plan, entry: Entry) -> str:
     op, head = entry.source.stem, head_of(source)
     told = escape(head.prose.partition("Notebook:")[0].strip())
     thanks = head.prose.partition("Notebook:")[2].partition(". ")[2].strip()
-    functions = [f.declaration.replace("torch::", "") for f in host_functions(source)]
-    calls = "\n".join(f"{declaration};" for declaration in functions)
+    functions = [function for function in host_functions(source) if not function.hidden]
+    calls = "\n".join(f"{f.declaration.replace('torch::', '')};" for f in functions)
     return f"""<div class="prose">
 <h1>{escape(entry.title)}</h1>
 <p>{told}</p>

@@ -7,11 +7,15 @@ from html import escape, unescape
 
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
+from pygments.lexers import CudaLexer
+
 from helpers.make.site import formulas
+from helpers.make.site.colours import CudaInPython, coloured
 from helpers.make.site.plan import Entry, Plan
 
 HIDDEN = re.compile(r"<!--.*?-->", re.DOTALL)  # where the figures in the prose come from
 TAG = re.compile(r"<[^>]+>")
+LEXERS = {"python": CudaInPython, "cuda": CudaLexer, "cpp": CudaLexer, "c++": CudaLexer}
 KERNEL_FILE = re.compile(r"kernels/(\w+)\.cu")
 
 
@@ -83,6 +87,10 @@ class _Renderer(IPythonRenderer):
         file = KERNEL_FILE.fullmatch(unescape(text))
         href = file and self.prose.plan.kernels and self.prose.plan.address_of(text)
         return f'<a href="{self.prose.entry.root}{href}">{code}</a>' if href else code
+
+    def block_code(self, code: str, info: str | None = None) -> str:
+        lexer = LEXERS.get((info or "").strip())
+        return coloured(code, lexer) if lexer else super().block_code(code, info)
 
     def block_math(self, body: str) -> str:
         return f'<div class="wide formula">{self.prose.formula(body, True)}</div>'

@@ -27,7 +27,7 @@
     if (here) contents.scrollTop = here.offsetTop - contents.clientHeight / 3;
 
     // what scrolls sideways can be scrolled by keys
-    const wide = document.querySelectorAll(".wide, .prose pre");
+    const wide = document.querySelectorAll(".wide, .highlight, .prose pre");
     const letScroll = () => {
       for (const box of wide) {
         if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;

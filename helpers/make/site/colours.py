@@ -1,8 +1,10 @@
-"""Colours for cells: Python whose strings of CUDA or C++ are coloured as that."""
+"""Colours for code: Python, and CUDA or C++ in its strings."""
 
 import re
 from collections.abc import Iterator
 
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
 from pygments.lexer import DelegatingLexer, Lexer
 from pygments.lexers import CudaLexer, PythonLexer
 from pygments.token import Other, String, _TokenType
@@ -21,6 +23,11 @@ class CudaInPython(DelegatingLexer):
 
     def __init__(self, **options):
         super().__init__(CudaLexer, _PythonWithHoles, **options)
+
+
+def coloured(code: str, lexer: type[Lexer] = CudaInPython) -> str:
+    """Return code as HTML with pygments' classes."""
+    return highlight(code, lexer(stripnl=False), HtmlFormatter())
 
 
 class _PythonWithHoles(Lexer):
