@@ -53,8 +53,9 @@ def write_assets(folder: Path, with_font: bool = True) -> None:
     (folder / "assets").mkdir(parents=True, exist_ok=True)
     for name in ASSETS:
         shutil.copyfile(TEMPLATES / name, folder / "assets" / name)
-    if with_font:
-        formulas.write_font(folder / "assets" / "math.woff")
+    font = folder / "assets" / "math.woff"
+    if with_font and not font.exists():
+        formulas.write_font(font)
 
 
 def search_entries(entry: Entry, body: str) -> list[list[str]]:

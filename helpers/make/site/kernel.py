@@ -74,9 +74,7 @@ def notebooks_with(plan: Plan, op: str) -> tuple[Entry, list[Entry]]:
 
 def kernels_of(plan: Plan, notebook: Path) -> list[Entry]:
     """Return the kernel files that a notebook makes."""
-    return [
-        entry for entry in plan.kernels if _sources()[entry.source.stem].notebook == notebook
-    ]
+    return [entry for entry in plan.kernels if _sources()[entry.source.stem].notebook == notebook]
 
 
 _sources = cache(kernel_sources)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from html import escape, unescape
 
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
-
 from pygments.lexers import CudaLexer
 
 from helpers.make.site import formulas

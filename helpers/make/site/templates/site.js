@@ -10,7 +10,7 @@
 
   const begin = () => {
     const theme = document.getElementById("theme");
-    const sayTheme = () => { theme.textContent = `Theme: ${html.dataset.theme}`; };
+    const sayTheme = () => { theme.querySelector("b").textContent = html.dataset.theme; };
     sayTheme();
     theme.onclick = () => {
       setTheme(themes[(themes.indexOf(html.dataset.theme) + 1) % themes.length]);
