@@ -126,7 +126,7 @@ def test_every_class_of_code_has_a_colour():
     style = (frame.TEMPLATES / "style.css").read_text()
     files = sorted((ROOT / "kernels").glob("s*.cu"))
     html = "".join(coloured(path.read_text(), CudaLexer) for path in files)
-    plain = {"n", "nv", "p", "w", "nn", "na", "nl", "err"}
+    plain = {"n", "nv", "o", "p", "w", "nn", "na", "nl", "err"}
     used = set(re.findall(r'class="(\w+)"', coloured(CUDA_CELL) + html)) - plain
     for name in used:
         assert re.search(rf"\.{name}[,) ]", style), name

@@ -77,12 +77,16 @@ def _notes(plan: Plan, entry: Entry, live: str | None) -> list[str]:
 
 
 def _live_page(folder: Path) -> str | None:
-    """Write the page whose kernels run in the browser, where the part that makes it is there."""
+    """Write the page whose kernels run in the browser, where what makes it is to be had."""
     if importlib.util.find_spec("helpers.make.browser") is None:
         return None
-    from helpers.make.browser import write
+    from helpers.make.browser import packages, write
 
-    return write(folder).relative_to(folder).as_posix()
+    try:
+        return write(folder).relative_to(folder).as_posix()
+    except packages.PackageMissing as error:
+        print(f"{error}\nThe page that runs kernels in the browser is left out.")
+        return None
 
 
 def _try_it(live: str) -> str:

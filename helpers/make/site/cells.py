@@ -36,9 +36,8 @@ def _best_type(data: dict) -> list[str]:
 
 
 def _first_line(code: str) -> str:
-    """Return a line that says what is folded: the first that is no bare opening of a string."""
-    lines = [line.strip() for line in code.splitlines() if line.strip()]
-    return next((line for line in lines if not line.endswith('"""')), lines[0] if lines else "")
+    """Return the line that stands for a folded cell, as in JupyterLab."""
+    return code.strip().split("\n", 1)[0]
 
 
 def _picture_text(output: NotebookNode, kind: str) -> str:
