@@ -2,7 +2,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 ROOT_USER := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help install lab test run progress kernels results bench proof doctor clean
+.PHONY: help install lab test run site progress kernels results bench proof doctor clean
 .DEFAULT_GOAL := help
 
 # files are UTF-8, whatever the locale: PyTorch writes the CUDA strings as that has it
@@ -20,8 +20,11 @@ lab: install  ## open JupyterLab at the first notebook
 test: install  ## run every test and every notebook
 	@$(PY) -m helpers.make.tests
 
-run: install  ## run the notebooks without a browser, into .cache/html (one: make run NB=03)
+run: install  ## run the notebooks without a browser, as pages into .cache/html (one: make run NB=03)
 	@$(PY) -m helpers.make.notebooks $(NB)
+
+site: install  ## write the course as a website into .cache/site, from the notebooks as stored
+	@$(PY) -m helpers.make.site
 
 progress: install  ## show what of the notebooks is solved, and what comes next
 	@$(PY) -m helpers.make.progress

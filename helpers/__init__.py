@@ -19,7 +19,7 @@ What a notebook imports
     trace       trace: what a kernel's lines ask of the memory; occupancy
 
 What `make` runs
-    make        install, tests, notebooks, kernels, readme and its picture
+    make        install, tests, notebooks, kernels, readme and its picture; make/site: the website
     tests       the tests of all this; tests/proof compares it with an H200
 
 Machinery

@@ -1,1 +1,1 @@
-"""What the Makefile calls: install, run the tests and the notebooks, write kernels/ and README."""
+"""What the Makefile calls: install, run tests and notebooks, write kernels/, README, the site."""

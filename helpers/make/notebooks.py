@@ -1,4 +1,4 @@
-"""Run notebooks without a browser and write what they show as HTML: `make run`, `make run NB=03`.
+"""Run notebooks without a browser and write what they show as pages: `make run`, `make run NB=03`.
 
 The notebooks themselves stay as they are.
 """
@@ -11,18 +11,16 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
-from nbconvert import HTMLExporter
 
 from helpers.base.machine import ROOT
 from helpers.make.kernels import notebook_paths
+from helpers.make.site.runs import RUNS, Run, write_run
 
-HTML = ROOT / ".cache" / "html"
 CELL_LIMIT_S = 1200
-LINK = re.compile(r'(href="[^":/]+)\.ipynb(?=["#])')  # to a notebook beside this one
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def run_notebook(path: Path, html: Path = HTML) -> bool:
+def run_notebook(path: Path, folder: Path = RUNS) -> bool:
     """Run one notebook with a line for each cell; return whether every cell ran."""
     notebook = nbformat.read(path, as_version=4)
     code = [i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
@@ -40,6 +38,7 @@ def run_notebook(path: Path, html: Path = HTML) -> bool:
         notebook,
         timeout=CELL_LIMIT_S,
         kernel_name="python3",
+        coalesce_streams=True,  # "Building … 4 s" comes in two parts
         resources={"metadata": {"path": str(path.parent)}},
         on_cell_start=on_start,
         on_cell_executed=on_done,
@@ -53,16 +52,14 @@ def run_notebook(path: Path, html: Path = HTML) -> bool:
         failure = error
     seconds = time.perf_counter() - begin
 
-    html.mkdir(parents=True, exist_ok=True)
-    page = html / f"{path.stem}.html"
-    text = HTMLExporter().from_notebook_node(notebook)[0]
-    page.write_text(LINK.sub(r"\1.html", text), encoding="utf-8")
+    last = max(started, default=0) + 1
+    run = Run(path.stem, seconds, last if failure else None)
+    page = write_run(folder, path, notebook, run)
     if failure is None:
         print(f"  ran in {seconds:.1f} s: {_short(page)}", flush=True)
     else:
-        last = max(started, default=0)
         print(ANSI.sub("", str(failure)).rstrip())
-        print(f"  stopped after {seconds:.1f} s in cell {last + 1}: {_short(page)}", flush=True)
+        print(f"  stopped after {seconds:.1f} s in cell {last}: {_short(page)}", flush=True)
     return failure is None
 
 
@@ -105,6 +102,7 @@ def main(words: list[str]) -> int:
         print(error)
         return 2
     failed = [path for path in chosen if not run_notebook(path)]
+    print(f"All that ran: {_short(RUNS / 'index.html')}")
     if failed:
         print("These stopped with an error:\n" + _names(failed))
     return 1 if failed else 0

@@ -5,6 +5,7 @@ import pytest
 
 pytest.importorskip("nbconvert", reason="the pages are made with nbconvert")
 from helpers.make.notebooks import choose, run_notebook  # noqa: E402
+from helpers.make.site.links import faults  # noqa: E402
 
 
 @pytest.fixture
@@ -35,14 +36,21 @@ def test_runs_in_the_folder_of_the_notebook(notebook, tmp_path, capsys):
 
 
 def test_links_lead_to_pages(tmp_path):
-    path = tmp_path / "03_test.ipynb"
-    links = "[next](04_x.ipynb) [there](04b_y.ipynb#2.-Then) [far](https://example.org/z.ipynb)"
-    cells = [nbformat.v4.new_markdown_cell(links)]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
-    assert run_notebook(path, tmp_path / "html")
-    page = (tmp_path / "html" / "03_test.html").read_text(encoding="utf-8")
-    for link in ("04_x.html", "04b_y.html#2.-Then", "https://example.org/z.ipynb"):
+    path = tmp_path / "notebooks" / "03_test.ipynb"
+    path.parent.mkdir()
+    links = "[next](04_x.ipynb) [there](04_x.ipynb#2.-Then) [no](05_z.ipynb) "
+    links += "[far](https://example.org/z.ipynb)"
+    for name, text in ((path.name, links), ("04_x.ipynb", "# 04 X\n## 2. Then")):
+        cells = [nbformat.v4.new_markdown_cell(text)]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), path.with_name(name))
+    html = tmp_path / "html"
+    assert run_notebook(path, html)
+    page = (html / "03_test.html").read_text(encoding="utf-8")
+    for link in ("04_x.html", "04_x.html#2.-Then", "https://example.org/z.ipynb"):
         assert f'href="{link}"' in page
+    assert "05_z" not in page, "there is no such page"
+    assert "It has not run yet" in (html / "04_x.html").read_text(encoding="utf-8")
+    assert not [fault for fault in faults(html) if "no file" in fault]
 
 
 def test_names_the_cell_that_failed_and_keeps_the_page(notebook, tmp_path, capsys):
@@ -53,6 +61,16 @@ def test_names_the_cell_that_failed_and_keeps_the_page(notebook, tmp_path, capsy
     assert "in cell 3:" in out and "print('third')" not in out
     page = (tmp_path / "html" / "03_test.html").read_text()
     assert "first" in page and "ZeroDivisionError" in page
+    index = (tmp_path / "html" / "index.html").read_text()
+    assert "failed in cell 3" in index and 'href="03_test.html"' in index
+
+
+def test_a_line_that_comes_in_parts_stays_one(notebook, tmp_path):
+    parts = (
+        "import sys, time\nprint('Building', end=' ', flush=True)\ntime.sleep(0.3)\nprint('4 s')"
+    )
+    assert run_notebook(notebook(parts), tmp_path / "html")
+    assert "Building 4 s" in (tmp_path / "html" / "03_test.html").read_text()
 
 
 def test_choose(tmp_path):
