@@ -25,7 +25,6 @@ COURSE = (  # of helpers: what runs Python kernels and checks exercises
     "exercises",
     "simulator",
     "trace",
-    "cuda_on_cpu/__init__.py",
     "cuda_on_cpu/scanner.py",
 )
 
