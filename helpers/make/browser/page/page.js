@@ -120,6 +120,7 @@ function start() {
       state("Ready");
       at("run").disabled = false;
     } else if (data.failed) {
+      document.body.dataset.failed = data.failed;
       finished({ html: `<pre>${escaped(data.failed)}</pre>`, line: 0, solved: [] });
       state("Python has failed; Stop starts it anew");
       at("stop").disabled = false;
