@@ -1,10 +1,10 @@
 """The page on which Python kernels run in the reader's browser, by Pyodide, from the site's files.
 
-    packages  Pyodide and NumPy for it, from npm
-    lessons   the Python kernels and exercises of notebooks 00 and 02
-    page/     the page: HTML, CSS, JavaScript; worker.js runs Python
-    python/   what stands in there for PyTorch, matplotlib, IPython and the compiler; `run` runs the
-              editor's text and says what came of it
+packages  Pyodide and NumPy for it, from npm
+lessons   the Python kernels and exercises of notebooks 00 and 02
+page/     the page: HTML, CSS, JavaScript; worker.js runs Python
+python/   what stands in there for PyTorch, matplotlib, IPython and the compiler; `run` runs the
+          editor's text and says what came of it
 """
 
 import json
@@ -39,7 +39,9 @@ def write(folder: Path) -> Path:
     loaded = packages.write(target)
     write_course(target / "course.zip")
     loaded["course.zip"] = (target / "course.zip").stat().st_size
-    found = [lesson for name in NOTEBOOKS for lesson in lessons.of(ROOT / f"notebooks/{name}.ipynb")]
+    found = [
+        lesson for name in NOTEBOOKS for lesson in lessons.of(ROOT / f"notebooks/{name}.ipynb")
+    ]
     data = {"lessons": found, "loaded": loaded}
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     (target / "lessons.json").write_text(text, encoding="utf-8")
@@ -54,7 +56,7 @@ def write_course(file: Path) -> None:
 
 
 def course_files() -> list[tuple[Path, str]]:
-    """Return the files of course.zip and their names in it; stand-ins replace what they stand for."""
+    """Return the files of course.zip, each with its name in it; stand-ins go before helpers'."""
     files = {}
     for part in COURSE:
         path = ROOT / "helpers" / part

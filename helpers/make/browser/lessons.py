@@ -7,8 +7,10 @@ that a check needs and cells that are folded run unseen. What needs a name that 
 """
 
 import ast
+import builtins
 import json
 import re
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +22,7 @@ NAMES = {  # of notebooks' first cells: what is there in the browser, see python
     "RaceError", "SimulatorError", "blockDim", "blockIdx", "cdiv", "check_close", "exercise",
     "expect_error", "gridDim", "launch", "random", "threadIdx", "torch", "trace",
 }  # fmt: skip
-BUILTINS = set(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
+BUILTINS = set(dir(builtins))
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 
@@ -62,40 +64,35 @@ def _code(number, cell, source):
         return None
     hidden = cell["metadata"].get("jupyter", {}).get("source_hidden", False)
     found = Cell(number, source, hidden, tree)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            (found.uses if isinstance(node.ctx, ast.Load) else found.defines).add(node.id)
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found.defines.add(node.name)
-            if isinstance(node, ast.FunctionDef):
-                found.defines |= {arg.arg for arg in ast.walk(node.args) if isinstance(arg, ast.arg)}
-        elif isinstance(node, ast.Lambda):
-            found.defines |= {arg.arg for arg in ast.walk(node.args) if isinstance(arg, ast.arg)}
-        elif isinstance(node, ast.Import):
-            found.defines |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            found.defines |= {alias.asname or alias.name for alias in node.names}
-    own = {name for name in found.defines if not _only_inner(tree, name)}
-    found.uses -= found.defines | BUILTINS
-    found.defines = own
+    found.uses = {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+    found.uses -= _defined(tree.body, inside=True) | BUILTINS
+    found.defines = _defined(tree.body, inside=False)
     return found
 
 
-def _only_inner(tree, name):
-    """Whether a name is defined only inside functions of a cell."""
-    for statement in tree.body:
-        if isinstance(statement, ast.FunctionDef | ast.ClassDef):
-            if statement.name == name:
-                return False
+def _defined(statements, inside):
+    """Return the names that statements define; with those `inside` functions, and parameters."""
+    names = set()
+    for statement in statements:
+        is_definition = isinstance(statement, ast.FunctionDef | ast.ClassDef)
+        if is_definition:
+            names.add(statement.name)
+        if is_definition and not inside:
             continue
         for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store):
-                return False
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                names = {(a.asname or a.name).partition(".")[0] for a in node.names}
-                if name in names:
-                    return False
-    return True
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names.add(node.id)
+            elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+                names.add(node.name)
+            elif isinstance(node, ast.arg) and inside:
+                names.add(node.arg)
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                names |= {(a.asname or a.name).partition(".")[0] for a in node.names}
+    return names
 
 
 def _needed(cell, defined_by):
@@ -118,8 +115,6 @@ def _needed(cell, defined_by):
 
 def _is_standard(tree):
     """Whether a cell imports from Python's own library alone."""
-    import sys
-
     for node in tree.body:
         names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
         names += [node.module] if isinstance(node, ast.ImportFrom) else []
@@ -148,7 +143,6 @@ def _launches(cell):
 
 
 def _lesson(notebook, cells, sources, cell, needed, exercise):
-    before = {c.number for c in needed}
     is_kernel = [_is_kernel(c) and not c.hidden for c in needed]
     unseen = [c for c, seen in zip(needed, is_kernel, strict=True) if exercise or not seen]
     seen = [c for c, seen in zip(needed, is_kernel, strict=True) if not exercise and seen]
@@ -168,7 +162,7 @@ def _lesson(notebook, cells, sources, cell, needed, exercise):
         "setup": hidden,
         "code": "\n\n\n".join(c.source for c in (*seen, cell)) + "\n",
         "solution": _solution(cells, sources, cell.number) if exercise else "",
-    } | ({} if before else {})
+    }
 
 
 def _is_kernel_node(node):

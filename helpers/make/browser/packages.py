@@ -17,7 +17,13 @@ from pathlib import Path
 from helpers.base.machine import CACHE
 
 FOLDER = CACHE / "pyodide"
-RUNTIME = ("pyodide.js", "pyodide.asm.js", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
+RUNTIME = (
+    "pyodide.js",
+    "pyodide.asm.js",
+    "pyodide.asm.wasm",
+    "python_stdlib.zip",
+    "pyodide-lock.json",
+)
 UNUSED = (  # of NumPy: what no kernel of the page comes to
     "/tests/",
     "/f2py/",
@@ -110,5 +116,6 @@ def _write_numpy(file: Path) -> None:
             _, found, name = member.name.partition("/site-packages/")
             wanted = found and member.isfile() and name.endswith((".py", ".so", "LICENSE.txt"))
             if wanted and not any(part in f"/{name}" for part in UNUSED):
-                numpy.writestr(zipfile.ZipInfo(name), archive.extractfile(member).read(),
-                               zipfile.ZIP_DEFLATED)
+                numpy.writestr(
+                    zipfile.ZipInfo(name), archive.extractfile(member).read(), zipfile.ZIP_DEFLATED
+                )

@@ -1,7 +1,6 @@
 """Runs the text of the page's editor and says what came of it, as a notebook's cell would."""
 
 import ast
-import builtins
 import contextlib
 import html
 import io
@@ -68,16 +67,9 @@ def launch(kernel, grid, block, *args):
     """launch, with a trace of the first launches that the editor's own text makes."""
     mine = sys._getframe(1).f_code.co_filename == FILE
     if not mine or len(reports) >= MOST_TRACED:
-        return simulator.launch(kernel, grid, block, *args)
-    simulator_error = None
-    try:
-        report = trace(kernel, grid, block, *args)
-    except Exception as error:
-        simulator_error = error
-    if simulator_error is not None:
-        simulator_error.__traceback__ = None
-        raise simulator_error
-    reports.append(report)
+        simulator.launch(kernel, grid, block, *args)
+        return
+    reports.append(trace(kernel, grid, block, *args))
 
 
 @contextlib.contextmanager
@@ -139,7 +131,7 @@ def _show_error(error):
         error, simulator.SimulatorError
     ):
         return 0  # its card says it
-    show(_card(error, "stopped"))
+    show(_card(error, "the run"))
     if isinstance(error, SyntaxError) and error.filename == FILE:
         return error.lineno or 0
     steps = [s for s in traceback.extract_tb(error.__traceback__) if s.filename == FILE]
@@ -174,6 +166,3 @@ def _flush():
         shown.append(f"<pre>{html.escape(text)}</pre>")
         sys.stdout.truncate(0)
         sys.stdout.seek(0)
-
-
-builtins.display = show

@@ -194,11 +194,8 @@ def empty_like(like):
 
 
 def arange(*range, dtype=None, device=None):
-    is_whole = all(isinstance(number, int_ | np.integer) for number in range)
+    is_whole = all(hasattr(number, "__index__") for number in range)
     return np.arange(*range, dtype=dtype or (int64 if is_whole else float32)).view(Tensor)
-
-
-int_ = type(0)
 
 
 class Generator:

@@ -4,8 +4,6 @@ from html import escape
 
 from matplotlib.patches import painted
 
-SIZES = {"fontsize": 9}
-
 
 class Axes:
     def __init__(self):

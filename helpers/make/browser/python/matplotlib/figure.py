@@ -46,7 +46,8 @@ class Figure:
         each = max((height - top - 60 - LINE * len(self._handles) / 3) / len(self._axes), 60)
         for n, ax in enumerate(self._axes):
             room = 26 if ax.title or ax.monospace else 12
-            drawn.append(ax.svg(left, top + room, width - left - 70, each - room))
+            right = 8 if ax.monospace else 70
+            drawn.append(ax.svg(left, top + room, width - left - right, each - room))
             top += each + (28 if n + 1 < len(self._axes) else 0)
         top += 52
         x = 8

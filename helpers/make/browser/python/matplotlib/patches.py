@@ -29,7 +29,8 @@ class Rectangle(Patch):
         self.corner, self.width, self.height = corner, width, height
 
     def svg(self, x, y):
-        (a, b), (left, right) = self.corner, sorted((x(self.corner[0]), x(self.corner[0] + self.width)))
+        a, b = self.corner
+        left, right = sorted((x(a), x(a + self.width)))
         top, bottom = sorted((y(b), y(b + self.height)))
         return self.box(left, top, right - left, bottom - top)
 
