@@ -1,5 +1,7 @@
 """Words and numbers as the report and its pictures write them."""
 
+LONGEST_TEXT = 46  # characters of a source line in a picture or in HTML
+
 
 def count(number: int, what: str) -> str:
     """Write how many there are: 1 block, 1,000 blocks."""

@@ -15,15 +15,18 @@ undefined (a barrier that a thread skips, an index out of range, a data race, sh
 nobody has written) is an error with a name.
 
 How it works, in the order to read it:
-    geometry   dim3, threadIdx and its like, the limits of a launch
+    errors     what can go wrong
+    current    the launch that runs, and where in it something went wrong
     operators  what neither a whole array nor threadIdx without .x can be used for
+    geometry   dim3, threadIdx and its like, the limits of a launch
     elements   the types that elements of arrays have, and C's conversions
-    arrays     tensors as a kernel sees them: checked, element by element; shared_array
-    arguments  the tensors of a launch
+    arrays     arrays as a kernel sees them: checked, element by element; shared_array
+    host       NumPy arrays and tensors, as a launch is given them
+    arguments  the arrays of a launch
     vectors    several elements at a time, as with float4: as_vector
     atomics    atomicAdd and its like
     order      which accesses come before which: barriers, syncwarp, fences
-    unwritten  elements of tensors that nobody has written
+    unwritten  elements of arrays that nobody has written
     watch      who touched each element of an array: data races, undefined elements
     meeting    barriers, shuffles, votes: where threads wait for each other
     undefined  what a shuffle gives for a lane that did not come
@@ -35,7 +38,8 @@ How it works, in the order to read it:
     running    launch: checks what it is given and runs the blocks
     watchdog   ends what would never end
     explain    what a learner sees of an error
-    errors     what can go wrong; `current` says where it did
+
+It works on NumPy alone: nothing of it imports PyTorch, whose tensors come from those who have.
 
 Where it differs from a GPU: numbers are Python's (ints do not overflow, floats have 64 bits) until
 they are stored in an array; tensors that are not contiguous or lie on a GPU are copied, so a race

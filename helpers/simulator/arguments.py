@@ -1,10 +1,8 @@
-"""The tensors of a launch, on their own memory or on copies; watched together if they overlap."""
+"""The arrays of a launch, on their own memory or on copies; watched together if they overlap."""
 
 import math
-import warnings
 
 import numpy as np
-import torch
 
 from helpers.simulator.arrays import element_bytes, make_array, size_bytes
 from helpers.simulator.current import current
@@ -15,33 +13,25 @@ from helpers.simulator.watch import AliasWatch, Watch
 
 
 class Arguments:
-    """The tensors of one launch as Arrays; `write_back` brings copies back to their tensors."""
+    """The arrays of one launch as Arrays; `write_back` brings copies back to where they lie."""
 
     def __init__(self):
         self._copies = {}
         self._arrays = []  # address, Array
         self._unwritten = {}  # Array → its elements that nobody had written, its memory
 
-    def array(self, name, value):
-        """Return an Array on a tensor's or NumPy array's own memory, or on a copy of it."""
-        tensor = value.detach() if isinstance(value, torch.Tensor) else _from_numpy(name, value)
-        if tensor.dtype not in ELEMENTS:
-            raise DtypeError(
-                f"argument {name} is {dtype_name(tensor.dtype)}; arrays can be "
-                + ", ".join(dtype_name(d) for d in ELEMENTS)
-            )
-        if tensor.dim() == 0:
+    def array(self, name, given):
+        """Return an Array on a HostArray's or HostTensor's own memory, or on a copy of it."""
+        if given.element is None:
+            known = ", ".join(ELEMENTS)
+            raise DtypeError(f"argument {name} is {dtype_name(given.dtype)}; arrays can be {known}")
+        if not given.shape:
             raise LaunchError(f"argument {name} has no dimensions; pass a number: {name}.item()")
-        offset = tensor.storage_offset() * tensor.element_size() if tensor.is_contiguous() else 0
-        if tensor.device.type != "cpu" or not tensor.is_contiguous():
-            tensor = self._copy(tensor)
-        memory = tensor.reshape(-1).view(torch.uint8).numpy()
-        if isinstance(value, np.ndarray) and not value.flags.writeable:
-            memory.flags.writeable = False
-        array = make_array(name, memory, tuple(tensor.shape), tensor.dtype)
-        array.offset = offset
+        memory = given.memory() if given.is_in_place else self._copy(given)
+        array = make_array(name, memory, given.shape, given.element)
+        array.offset = given.offset
         self._arrays.append((memory.ctypes.data, array))
-        found = find_unwritten(memory, tensor.dtype)
+        found = find_unwritten(memory, given.element)
         if found is not None:
             self._unwritten[array] = found, memory
         return array
@@ -81,19 +71,18 @@ class Arguments:
                     f"the first is {first}",
                 )
 
-    def _copy(self, tensor):
-        """Return a contiguous copy on the CPU; the same one if a tensor is passed twice."""
-        key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
-        if key not in self._copies:
-            copy = tensor.cpu().contiguous()
-            self._copies[key] = (tensor, copy, copy.clone())
-        return self._copies[key][1]
+    def _copy(self, given):
+        """Return a copy of the memory; the same one if an array is passed twice."""
+        if given.place not in self._copies:
+            copy = given.memory()
+            self._copies[given.place] = given, copy, copy.copy()
+        return self._copies[given.place][1]
 
     def write_back(self):
         """Bring what the kernel wrote into copies back to where they came from."""
-        for tensor, copy, before in self._copies.values():
-            if not torch.equal(copy.view(torch.uint8), before.view(torch.uint8)):
-                tensor.copy_(copy)
+        for given, copy, before in self._copies.values():
+            if not np.array_equal(copy, before):
+                given.store(copy)
 
 
 def _overlapping(arrays):
@@ -105,10 +94,3 @@ def _overlapping(arrays):
         groups[-1].append((start, array))
         end = max(end, start + size_bytes(array))
     return groups
-
-
-def _from_numpy(name, array):
-    if not hasattr(torch, array.dtype.name):
-        raise DtypeError(f"argument {name} is {array.dtype}; arrays hold numbers or bools")
-    with warnings.catch_warnings(action="ignore", category=UserWarning):  # a read-only array
-        return torch.from_numpy(array)

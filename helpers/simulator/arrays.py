@@ -1,4 +1,4 @@
-"""Tensors as a kernel sees them: element by element, every index checked, C's conversions."""
+"""Arrays as a kernel sees them: element by element, every index checked, C's conversions."""
 
 import linecache
 import math
@@ -6,12 +6,9 @@ import operator
 import re
 from functools import cache
 
-import numpy as np
-import torch
-
 from helpers.base.gpu import MAX_SHARED_BYTES, STATIC_SHARED_BYTES
 from helpers.simulator.current import calling_frame, current, fault
-from helpers.simulator.elements import ELEMENTS, HalfWords, as_integer, dtype_name
+from helpers.simulator.elements import HalfWords, as_integer, element_of
 from helpers.simulator.errors import (
     DtypeError,
     HostOnlyError,
@@ -26,20 +23,19 @@ from helpers.simulator.watch import LocalWatch, NoWatch, ObservedWatch, Watch
 class Array(NoNumber):
     """An array inside a kernel: a[i, j] reads a Python number, a[i, j] = x stores as C would.
 
-    Also: len(a), a.shape, a.size (elements), a.dtype, a.name. Every index is checked; a negative
-    one is out of range, as in CUDA.
+    Also: len(a), a.shape, a.size (elements), a.dtype (an Element), a.name. Every index is checked;
+    a negative one is out of range, as in CUDA.
     """
 
     __slots__ = ("_data", "_name", "_quiet", "dtype", "offset", "shape", "size", "space", "watch")
 
     def __init__(self, name, memory, shape, dtype):
         """`memory`: bytes in C order; `name`: text, or where to look for it (see `name`)."""
-        element = ELEMENTS[dtype]
         self._name, self.shape, self.dtype, self.size = name, shape, dtype, math.prod(shape)
-        self.offset = 0  # of its first byte in the tensor's storage
+        self.offset = 0  # of its first byte in the memory that was made for it
         view = memoryview(memory)
-        self._data = view.cast("B").cast(element.code, shape) if self.size else memoryview(b"")
-        if dtype in (torch.float16, torch.bfloat16):
+        self._data = view.cast("B").cast(dtype.code, shape) if self.size else memoryview(b"")
+        if dtype.is_floating_point and dtype.code == "H":
             self._data = HalfWords(self._data, dtype)
         self.watch_with(NoWatch())
 
@@ -147,7 +143,7 @@ class Array(NoNumber):
         return self.shape[0]
 
     def __repr__(self):
-        return f"{self.name}: {dtype_name(self.dtype)} array of shape {self.shape}"
+        return f"{self.name}: {self.dtype} array of shape {self.shape}"
 
     def __iter__(self):
         raise fault(HostOnlyError, f"a kernel cannot iterate over {self.name}; loop over indices")
@@ -182,7 +178,7 @@ class Array(NoNumber):
                 advice = "; is a return missing in the function that gives it?"
             raise fault(
                 DtypeError,
-                f"{self.name} holds {dtype_name(self.dtype)}, "
+                f"{self.name} holds {self.dtype}, "
                 f"it cannot store {value!r} ({type(value).__name__}){advice}",
             ) from None
 
@@ -271,10 +267,10 @@ def make_array(name, memory, shape, dtype):
 
 @cache
 def _one_element(dtype):
-    return make_array("value", bytearray(ELEMENTS[dtype].bytes), (1,), dtype)
+    return make_array("value", bytearray(dtype.bytes), (1,), dtype)
 
 
-def shared_array(shape, dtype=torch.float32):
+def shared_array(shape, dtype="float32"):
     """Declare `__shared__` memory: every thread of the block gets the same array here.
 
     One array for each place in the code, also inside a loop, as in CUDA. An element must be
@@ -303,7 +299,7 @@ def shared_array(shape, dtype=torch.float32):
     return array
 
 
-def local_array(shape, dtype=torch.float32):
+def local_array(shape, dtype="float32"):
     """Declare an array that belongs to one thread (registers or local memory).
 
     An element must be written before it is read.
@@ -328,31 +324,21 @@ def _shape_and_dtype(shape, dtype):
         shape = (0,)
     if min(shape, default=0) <= 0:
         raise fault(SharedMemoryError, f"an array's sizes are positive integers, not {given}")
-    return shape, _torch_dtype(dtype)
-
-
-def _torch_dtype(dtype):
-    """Return the torch.dtype for one of torch, NumPy or Python: torch.int8, np.int8, int."""
-    known = dtype if isinstance(dtype, torch.dtype) else None
-    if known is None and dtype is not None:
-        try:
-            known = getattr(torch, np.dtype(dtype).name, None)
-        except TypeError:
-            pass
-    if known not in ELEMENTS:
+    element = element_of(dtype)
+    if element is None:
         advice = "; sizes go in one tuple: (4, 4)" if isinstance(dtype, int) else ""
         raise fault(DtypeError, f"an array cannot hold {dtype}{advice}")
-    return known
+    return shape, element
 
 
 def _undefined(frame, shape, dtype):
-    memory = bytearray(ELEMENTS[dtype].undefined * math.prod(shape))
+    memory = bytearray(dtype.undefined * math.prod(shape))
     return make_array((frame.f_code, frame.f_lasti), memory, shape, dtype)
 
 
 def element_bytes(array):
     """Return how many bytes one element has."""
-    return ELEMENTS[array.dtype].bytes
+    return array.dtype.bytes
 
 
 def size_bytes(array):

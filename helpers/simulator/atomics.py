@@ -6,7 +6,6 @@ DtypeError for what is no array, or no array of integers where bits are changed.
 
 from helpers.simulator.arrays import Array
 from helpers.simulator.current import current, fault
-from helpers.simulator.elements import dtype_name
 from helpers.simulator.errors import DtypeError, HostOnlyError
 
 
@@ -76,6 +75,6 @@ def _integers(array):
     if _numbers(array).dtype.is_floating_point:
         raise fault(
             DtypeError,
-            f"{array.name} holds {dtype_name(array.dtype)}, whose bits no atomic changes",
+            f"{array.name} holds {array.dtype}, whose bits no atomic changes",
         )
     return array

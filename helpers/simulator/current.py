@@ -8,7 +8,6 @@ import warnings
 from pathlib import Path
 
 from helpers.simulator.errors import LaunchError, SimulatorWarning
-from helpers.simulator.geometry import thread_name
 
 _HERE = str(Path(__file__).parent) + os.sep
 _SCHEDULER = (_HERE + "running.py", _HERE + "block.py")
@@ -23,6 +22,7 @@ class Current:
     shared = None  # shared arrays of the running block, by the place in the code that made them
     returns = ()  # the lines in which the kernel returns something
     remarks = set()  # the lines about which something has been said
+    thread_name = None  # names the running thread; set by geometry, which knows
 
     def observe(self, observer):
         """Let an observer, or None, look on; its frames are not the kernel's either."""
@@ -59,7 +59,7 @@ def in_kernel(frame):
 def fault(error_type, what):
     """Return an error about the line that the running thread executes."""
     frame = calling_frame()
-    return fault_at(error_type, frame.f_code, frame.f_lineno, f"{what} ({thread_name()})")
+    return fault_at(error_type, frame.f_code, frame.f_lineno, f"{what} ({current.thread_name()})")
 
 
 def fault_at(error_type, code, line, what):
@@ -81,5 +81,5 @@ def returned_error(result):
     where = f"{current.kernel}, line {lines}" if lines else current.kernel
     return LaunchError(
         f"{where}: a kernel returns nothing, it writes to its arrays; this returned {result!r} "
-        f"({thread_name()})"
+        f"({current.thread_name()})"
     )

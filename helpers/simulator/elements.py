@@ -2,46 +2,83 @@
 
 import math
 import struct
+import sys
+from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
 
-import torch
+import numpy as np
 
 
-class _Element(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Element:
+    """A type of elements. Equal to whatever else names it: torch.int8, np.int8, "int8"."""
+
+    name: str
     code: str  # how a memoryview reads one element
     bytes: int
     undefined: bytes  # what memory holds that nobody has written
+    is_floating_point: bool = False
+    is_signed: bool = True
+
+    def __eq__(self, other):
+        return element_of(other) is self
+
+    __hash__ = object.__hash__
+
+    def __str__(self):
+        return self.name
 
 
+_HALF_NAN = b"\xff\x7f"
 ELEMENTS = {
-    torch.float32: _Element("f", 4, struct.pack("f", math.nan)),
-    torch.float64: _Element("d", 8, struct.pack("d", math.nan)),
-    torch.float16: _Element("H", 2, b"\xff\x7f"),  # NaN; half types are read as 16-bit words
-    torch.bfloat16: _Element("H", 2, b"\xff\x7f"),
-    torch.bool: _Element("?", 1, b"\x01"),
-    **{
-        dtype: _Element(code, size, b"\xcd" * size)
-        for dtype, code, size in (
-            (torch.int8, "b", 1),
-            (torch.int16, "h", 2),
-            (torch.int32, "i", 4),
-            (torch.int64, "q", 8),
-            (torch.uint8, "B", 1),
-            (torch.uint16, "H", 2),
-            (torch.uint32, "I", 4),
-            (torch.uint64, "Q", 8),
-        )
-    },
+    element.name: element
+    for element in (
+        Element("float32", "f", 4, struct.pack("f", math.nan), is_floating_point=True),
+        Element("float64", "d", 8, struct.pack("d", math.nan), is_floating_point=True),
+        # half types are read as 16-bit words
+        Element("float16", "H", 2, _HALF_NAN, is_floating_point=True),
+        Element("bfloat16", "H", 2, _HALF_NAN, is_floating_point=True),
+        Element("bool", "?", 1, b"\x01", is_signed=False),
+        *(
+            Element(name, code, size, b"\xcd" * size, is_signed=not name.startswith("u"))
+            for name, code, size in (
+                ("int8", "b", 1),
+                ("int16", "h", 2),
+                ("int32", "i", 4),
+                ("int64", "q", 8),
+                ("uint8", "B", 1),
+                ("uint16", "H", 2),
+                ("uint32", "I", 4),
+                ("uint64", "Q", 8),
+            )
+        ),
+    )
 }
+
+
+def element_of(dtype):
+    """Return the Element that PyTorch, NumPy or Python calls so: torch.int8, np.int8, int.
+
+    None if there is none, or its bytes stand in another order than this machine's.
+    """
+    if isinstance(dtype, Element):
+        return dtype
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(dtype, torch.dtype):
+        return ELEMENTS.get(dtype_name(dtype))
+    try:
+        dtype = np.dtype(dtype) if dtype is not None else None  # which NumPy takes for float64
+    except TypeError:
+        return None
+    return ELEMENTS.get(dtype.name) if dtype is not None and dtype.isnative else None
 
 
 class HalfWords:
     """float16 or bfloat16 elements kept as 16-bit words."""
 
-    def __init__(self, words, dtype):
-        self._words, self._values = words, _half_values(dtype)
-        self._pack = _float16_word if dtype == torch.float16 else _bfloat16_word
+    def __init__(self, words, element):
+        self._words, self._values = words, _half_values(element.name)
+        self._pack = _float16_word if element.name == "float16" else _bfloat16_word
         self.readonly = words.readonly
 
     def __getitem__(self, index):
@@ -52,9 +89,12 @@ class HalfWords:
 
 
 @cache
-def _half_values(dtype):
+def _half_values(name):
     """List the 65,536 values of a half type."""
-    return torch.arange(65536, device="cpu").to(torch.int16).view(dtype).tolist()
+    words = np.arange(65536, dtype=np.uint32)
+    if name == "float16":
+        return words.astype(np.uint16).view(np.float16).tolist()
+    return (words << 16).view(np.float32).tolist()
 
 
 def _float16_word(value):
@@ -78,9 +118,9 @@ def _bfloat16_word(value):
     return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16  # the upper half, rounded to nearest even
 
 
-def as_integer(value, dtype):
+def as_integer(value, element):
     """Convert to an integer type as a GPU does: cut off the fraction, clamp, keep the low bits."""
-    signed, bits = dtype.is_signed, 8 * ELEMENTS[dtype].bytes
+    signed, bits = element.is_signed, 8 * element.bytes
     if not hasattr(value, "__index__"):
         value = float(value)
         wide = max(bits, 32)

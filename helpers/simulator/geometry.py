@@ -4,6 +4,7 @@ import operator
 from typing import NamedTuple
 
 from helpers.base.gpu import MAX_BLOCK, MAX_GRID, MAX_THREADS
+from helpers.simulator.current import current
 from helpers.simulator.errors import HostOnlyError, LaunchError
 from helpers.simulator.operators import NoNumber
 
@@ -104,6 +105,9 @@ def thread_number():
 def thread_name():
     """Name the running thread: "block 0, thread 3"."""
     return f"{block_name()}, thread {place_text(threadIdx, blockDim)}"
+
+
+current.thread_name = thread_name
 
 
 def block_name():

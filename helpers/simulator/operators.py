@@ -1,6 +1,6 @@
 """Operators that whole arrays refuse, and so does threadIdx without its .x."""
 
-from helpers.simulator import current  # the module, which needs this one
+from helpers.simulator.current import current, fault
 from helpers.simulator.errors import DtypeError, HostOnlyError
 
 
@@ -12,18 +12,18 @@ class NoNumber:
     __hash__ = object.__hash__
 
     def _refuse(self, *_):
-        if current.current.kernel is None:
+        if current.kernel is None:
             raise HostOnlyError(repr(self))
-        raise current.fault(DtypeError, self.advice())
+        raise fault(DtypeError, self.advice())
 
     def __eq__(self, other):
-        return self is other if current.current.kernel is None else self._refuse()
+        return self is other if current.kernel is None else self._refuse()
 
     def __array_function__(self, *_):  # of NumPy's functions
         self._refuse()
 
     def __bool__(self):
-        return current.current.kernel is None or self._refuse()
+        return current.kernel is None or self._refuse()
 
     __lt__ = __le__ = __gt__ = __ge__ = _refuse
     __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = _refuse

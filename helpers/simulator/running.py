@@ -6,7 +6,6 @@ from itertools import count
 from numbers import Number
 
 import numpy as np
-import torch
 
 from helpers.simulator.arguments import Arguments
 from helpers.simulator.block import Block
@@ -21,6 +20,7 @@ from helpers.simulator.geometry import (
     running_thread,
     threadIdx,
 )
+from helpers.simulator.host import host_array
 from helpers.simulator.order import order
 from helpers.simulator.rewrite import prepare
 from helpers.simulator.watchdog import watchdog
@@ -112,8 +112,8 @@ def _bind(kernel, args, arguments):
     values = []
     for i, value in enumerate(args):
         name = names[min(i, len(names) - 1)]  # the last one may be *rest
-        if isinstance(value, torch.Tensor | np.ndarray):
-            value = arguments.array(name, value)
+        if (given := host_array(value)) is not None:
+            value = arguments.array(name, given)
         elif isinstance(value, np.generic):
             value = value.item()
         elif not isinstance(value, Number | types.FunctionType | types.BuiltinFunctionType):

@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from helpers.simulator.arrays import Array, shared_array
 from helpers.simulator.errors import HostOnlyError, LaunchError
 from helpers.simulator.geometry import Place
+from helpers.simulator.host import host_array
 from helpers.simulator.meeting import Meeting
 from helpers.simulator.negative import mark_negatives
 
 # Nobody's device functions: they are called as they are.
 _INSTALLED = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "purelib", "platlib")})
 _HOST_MODULES = ("torch", "torch._tensor", "torch.functional", "torch.nn.functional")
-_HOST_FUNCTIONS = (np.zeros, np.ones, np.empty, np.full, np.array, np.arange, torch.Tensor)
+_HOST_FUNCTIONS = (np.zeros, np.ones, np.empty, np.full, np.array, np.arange)
 _SIMULATOR = str(Path(__file__).parent) + os.sep
 
 
@@ -135,7 +135,7 @@ class Source(ast.NodeVisitor):
                 "the same array each time; write it once for each array"
             )
         is_host = getattr(target, "__module__", None) in _HOST_MODULES or target in _HOST_FUNCTIONS
-        if is_host and target not in (torch.finfo, torch.iinfo):
+        if is_host and getattr(target, "__name__", "") not in ("finfo", "iinfo"):
             raise HostOnlyError(
                 f"{ast.unparse(node.func)} in line {node.lineno} is host code; a kernel has the "
                 "elements of its arrays, the functions of math, and local_array for an own array"
@@ -210,7 +210,7 @@ class Source(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Name(self, node):
-        if isinstance(self._resolve(node), torch.Tensor | np.ndarray):
+        if host_array(self._resolve(node)) is not None:
             raise HostOnlyError(
                 f"{node.id} in line {node.lineno} is a tensor of the host; "
                 "a kernel gets it as an argument"

@@ -179,13 +179,13 @@ def test_what_no_kernel_has_is_refused():
     ],
 )
 def test_the_default_chip_is_the_gpu_here_if_it_is_known(monkeypatch, gpu, sms, expected):
-    monkeypatch.setitem(occupancy.__globals__, "BACKEND", "cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     here = SimpleNamespace(name=gpu, multi_processor_count=sms)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: here)
     assert occupancy(None, 256).chip.name == expected
 
 
 def test_the_default_chip_without_a_gpu(monkeypatch):
-    monkeypatch.setitem(occupancy.__globals__, "BACKEND", "cpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert occupancy(None, 256).chip.name == "H200"
     assert occupancy_function is occupancy

@@ -1,10 +1,10 @@
 """Tests of the report: what it adds up, says and shows."""
 
-import functools
 import math
 import random
 import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -13,8 +13,7 @@ from helpers.checks import check_close
 from helpers.compiler import compile_cuda, device_code
 from helpers.compiler.tools import ToolMissing
 from helpers.simulator import OutOfRangeError, blockDim, blockIdx, threadIdx
-from helpers.trace import Trace, from_nvcc, trace
-from helpers.trace import report as report_module
+from helpers.trace import Trace, from_nvcc, pictures, trace
 from helpers.trace.record import Access, Launch, Line, Request, Stage
 
 COPY = "        out[col * M + row] = inp[row * N + col]"
@@ -143,7 +142,7 @@ def test_html_is_escaped():
 
 
 def test_the_caption_says_how_the_launch_fits_the_chip(monkeypatch):
-    monkeypatch.setitem(report_module.occupancy.__globals__, "BACKEND", "cpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     text = str(Trace([tile_launch(registers=40)]))
     assert text.endswith(
         "H200: 75% occupancy, 6 blocks of 8 warps an SM, limited by registers; "
@@ -200,8 +199,8 @@ def test_an_access_by_what_tells_it_apart():
 def test_pictures_show_what_is_asked_for_or_what_is_worst(monkeypatch):
     drawn = []
     for name in ("draw_addresses", "draw_lines"):
-        note = functools.partial(lambda *what: drawn.append(what), name)
-        monkeypatch.setattr(report_module.pictures, name, note)
+        note = partial(lambda *what: drawn.append(what), name)
+        monkeypatch.setattr(pictures, name, note)
     report = Trace([copy_launch()])
     load, store = report.accesses
     report.draw_addresses()
@@ -258,13 +257,20 @@ def test_registers_come_from_nvcc_where_it_is():
 
     def registers(kernel):
         launch = tile_launch(kernel=kernel)
-        return Trace([launch], source=CUDA).occupancy("T4").registers
+        return (
+            Trace([launch], registers=partial(from_nvcc.registers, CUDA)).occupancy("T4").registers
+        )
 
     assert registers("scale_kernel") == usage["ours::scale_kernel"].registers
     assert registers("power_kernel<2>") == usage["ours::power_kernel<2>"].registers
     assert registers("power_kernel") is None  # which of the two?
     assert registers("another_kernel") is None
-    assert Trace([tile_launch()], source="no C++").occupancy("T4").registers is None
+    assert (
+        Trace([tile_launch()], registers=partial(from_nvcc.registers, "no C++"))
+        .occupancy("T4")
+        .registers
+        is None
+    )
 
 
 SEVERAL = """
@@ -341,7 +347,12 @@ def test_registers_are_not_known_without_nvcc(monkeypatch):
         raise ToolMissing("nvcc is not installed", "install it")
 
     monkeypatch.setattr(from_nvcc, "resource_usage", missing)
-    assert Trace([tile_launch()], source=CUDA).occupancy("T4").registers is None
+    assert (
+        Trace([tile_launch()], registers=partial(from_nvcc.registers, CUDA))
+        .occupancy("T4")
+        .registers
+        is None
+    )
 
 
 def test_to_show_a_report_runs_no_compiler(monkeypatch):
@@ -349,7 +360,7 @@ def test_to_show_a_report_runs_no_compiler(monkeypatch):
         raise AssertionError("nvcc is run")
 
     monkeypatch.setattr(from_nvcc, "_ask", run)
-    report = Trace([tile_launch(registers=40)], source=CUDA)
+    report = Trace([tile_launch(registers=40)], registers=partial(from_nvcc.registers, CUDA))
     assert "; 40 registers a thread" in str(report)
     assert "; 40 registers a thread" in report._repr_html_()
     assert report.occupancy().registers == 40

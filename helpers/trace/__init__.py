@@ -10,15 +10,19 @@ How it works, in the order to read it:
     report, table               what `trace` returns, and how it shows itself
     pictures, launch_pictures   of one access, of a launch; picture is what they share
     animation                   a tiled matrix multiplication, step by step; squares draws it
+
+What is about Python kernels works on NumPy alone; the pictures need matplotlib, the CUDA strings
+PyTorch.
 """
 
+import functools
 import inspect
 import types
 import warnings
 from collections.abc import Callable
 from typing import Any
 
-from helpers.trace import from_nvcc, from_simulator
+from helpers.trace import from_simulator
 from helpers.trace.animation import animate_tiled_matmul
 from helpers.trace.occupancy import chip_here, occupancy
 from helpers.trace.report import Trace
@@ -51,10 +55,9 @@ def trace(function: Callable, *args: Any, **kwargs: Any) -> Trace:
         if len(args) < 2 or kwargs:
             raise TypeError("call trace(kernel, grid, block, *args), with no argument by its name")
         return Trace([from_simulator.record(function, *args, **kwargs)])
-    from helpers.compiler import (
-        build as compiler,  # not before it is needed: it looks for a C++ compiler
-    )
-    from helpers.trace import from_cpu_backend
+    # Not before they are needed: for Python kernels NumPy is enough.
+    from helpers.compiler import build as compiler
+    from helpers.trace import from_cpu_backend, from_nvcc
 
     with warnings.catch_warnings(record=True) as remarks:
         warnings.simplefilter("always")
@@ -63,4 +66,4 @@ def trace(function: Callable, *args: Any, **kwargs: Any) -> Trace:
         warnings.warn(remark.message, remark.category, stacklevel=2)
     source, _ = compiler.source_of(function)
     from_nvcc.add_device_code(launches, source, chip_here().arch)
-    return Trace(launches, result, source)
+    return Trace(launches, result, functools.partial(from_nvcc.registers, source))

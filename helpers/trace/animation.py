@@ -9,10 +9,10 @@ from base64 import b64encode
 from dataclasses import dataclass, field
 from html import escape
 
-import torch
+import numpy as np
 
 from helpers.simulator import blockIdx, cdiv, launch, shared_array, syncthreads, threadIdx
-from helpers.trace.picture import ORANGE, PALE, SKY
+from helpers.trace.colours import ORANGE, PALE, SKY
 from helpers.trace.squares import Squares, barrier, svg
 
 LARGEST = 8  # rows and columns of a matrix, and
@@ -99,10 +99,10 @@ def animate_tiled_matmul(M: int = 4, N: int = 4, K: int = 4, TILE: int = 2) -> A
         raise ValueError(
             f"M, N and K are 1 to {LARGEST}, TILE 2 to {LARGEST_TILE}, not {M}, {N}, {K} and {TILE}"
         )
-    digits = torch.Generator().manual_seed(0)
-    A = torch.randint(1, 6, (M, K), generator=digits, device="cpu").float()
-    B = torch.randint(1, 6, (K, N), generator=digits, device="cpu").float()
-    C = torch.zeros(M, N, device="cpu")
+    digits = np.random.default_rng(0)
+    A = digits.integers(1, 6, (M, K)).astype(np.float32)
+    B = digits.integers(1, 6, (K, N)).astype(np.float32)
+    C = np.zeros((M, N), np.float32)
     grid = (cdiv(N, TILE), cdiv(M, TILE))
     block = (grid[0] // 2, grid[1] // 2)  # the one that is shown: x, y
     seen: dict[tuple, dict[tuple, tuple]] = {}
@@ -146,9 +146,9 @@ def tiled_matmul_kernel(C, A, B, M, N, K, TILE, watch):
 class _Scene:
     """What the drawing shows after a step."""
 
-    A: torch.Tensor
-    B: torch.Tensor
-    C: torch.Tensor  # the result, drawn once it is stored
+    A: np.ndarray
+    B: np.ndarray
+    C: np.ndarray  # the result, drawn once it is stored
     TILE: int
     block: tuple[int, int]
     acc: dict = field(default_factory=dict)  # by thread: y, x
@@ -284,6 +284,6 @@ class _Scene:
         return shape + squares.fill(strong, *used) + numbers + squares.frame(*used)
 
 
-def _numbers(matrix: torch.Tensor) -> dict[tuple[int, int], float]:
+def _numbers(matrix: np.ndarray) -> dict[tuple[int, int], float]:
     rows, cols = matrix.shape
     return {(row, col): matrix[row, col] for row in range(rows) for col in range(cols)}

@@ -8,19 +8,9 @@ from matplotlib.patches import Patch, Rectangle
 
 from helpers.base.gpu import WARP_SIZE
 from helpers.base.palette import INK
-from helpers.base.words import count, shorten
-from helpers.trace.picture import (
-    BLUE,
-    LONGEST_TEXT,
-    ORANGE,
-    PALE,
-    PINK,
-    SKY,
-    VERMILION,
-    WIDTH,
-    Picture,
-    legend,
-)
+from helpers.base.words import LONGEST_TEXT, count, shorten
+from helpers.trace.colours import BLUE, ORANGE, PALE, PINK, SKY, VERMILION
+from helpers.trace.picture import WIDTH, Picture, legend
 from helpers.trace.record import Launch, Line, Stage
 
 MOST_STAGES = 6

@@ -5,10 +5,9 @@ result is Nsight Compute's "Theoretical Occupancy".
 """
 
 import math
+import sys
 from dataclasses import dataclass
 from numbers import Integral
-
-import torch
 
 from helpers.base.gpu import (
     CHIPS,
@@ -22,7 +21,6 @@ from helpers.base.gpu import (
     Chip,
 )
 from helpers.base.words import count
-from helpers.device import BACKEND
 
 
 @dataclass(frozen=True)
@@ -137,8 +135,12 @@ def occupancy(
 
 
 def chip_here() -> Chip:
-    """Return this machine's GPU if it is a known one, else the H200."""
-    if BACKEND == "cuda":
+    """Return this machine's GPU if it is a known one, else the H200.
+
+    PyTorch finds GPUs; where nobody has imported it, none is used.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
         gpu = torch.cuda.get_device_properties()
         for name, chip in CHIPS.items():
             # the number of SMs as well: an RTX 2080 Ti is no RTX 2080, an H100 PCIe no H100 SXM

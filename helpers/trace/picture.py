@@ -4,13 +4,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from helpers.base.images import image_html
-from helpers.base.palette import COLORS
 
-BLUE, ORANGE, GREEN, PINK, SKY, VERMILION, YELLOW = COLORS
-PALE = "#FBE3B5"  # orange, on which black hatches and numbers are easy to see
 WIDTH = 9  # inches: as wide as the text of a notebook
 DPI = 96  # dots an inch as a browser shows them
-LONGEST_TEXT = 46  # characters of a source line in a picture or in HTML
 
 
 class Picture:

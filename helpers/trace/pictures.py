@@ -13,20 +13,10 @@ from matplotlib.patches import Patch, Rectangle
 
 from helpers.base.gpu import BANKS, LINE_BYTES, SECTOR_BYTES, WARP_SIZE, WORD_BYTES
 from helpers.base.palette import INK
-from helpers.base.words import count, shorten
+from helpers.base.words import LONGEST_TEXT, count, shorten
+from helpers.trace.colours import BLUE, GREEN, ORANGE, PALE, PINK, SKY
 from helpers.trace.model import ideal_sectors, parts, sectors
-from helpers.trace.picture import (
-    BLUE,
-    GREEN,
-    LONGEST_TEXT,
-    ORANGE,
-    PALE,
-    PINK,
-    SKY,
-    WIDTH,
-    Picture,
-    legend,
-)
+from helpers.trace.picture import WIDTH, Picture, legend
 from helpers.trace.record import Access, Request
 
 MARKS = [("o", BLUE), ("s", ORANGE), ("^", GREEN), ("D", PINK)]  # of each eight lanes

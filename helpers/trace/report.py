@@ -7,13 +7,14 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from helpers.trace import from_nvcc, launch_pictures, pictures
 from helpers.trace.occupancy import Occupancy, occupancy
-from helpers.trace.picture import Picture
 from helpers.trace.record import Access, Launch, Line
 from helpers.trace.table import bytes_moved, dim, excess, plain_text, title_and_table
+
+if TYPE_CHECKING:
+    from helpers.trace.picture import Picture
 
 NOTHING_RAN = "no kernel was launched"
 NOTHING_TO_DRAW = "nothing to draw: no line was counted, and no access to memory"
@@ -32,11 +33,16 @@ class Trace:
     access: any of its kernel, line, operation, space and array, enough to tell it apart.
     """
 
-    def __init__(self, launches: Iterable[Launch], result: Any = None, source: str | None = None):
-        """`source` is the CUDA string, None for a Python kernel."""
+    def __init__(
+        self,
+        launches: Iterable[Launch],
+        result: Any = None,
+        registers: Callable[[str, str], int | None] | None = None,
+    ):
+        """`registers` asks nvcc for those of a kernel on an architecture; None: of Python's."""
         self.launches = list(launches)
         self.result = result
-        self._source = source
+        self._registers = registers
         alike: dict[tuple, list[Launch]] = {}
         for launch in self.launches:
             key = (launch.kernel, launch.instance, launch.grid, launch.block, launch.shared_bytes)
@@ -90,7 +96,7 @@ class Trace:
         groups = [group for i, group in numbered if which in (i, group[0].kernel)]
         if not groups:
             raise KeyError(f"no kernel {which!r} ran; there is {self._kernels()}")
-        return Trace([launch for group in groups for launch in group], self.result, self._source)
+        return Trace([launch for group in groups for launch in group], self.result, self._registers)
 
     def occupancy(self, chip: str | None = None) -> Occupancy:
         """Return how much of a chip the kernel's blocks occupy; by default of the GPU here.
@@ -102,10 +108,9 @@ class Trace:
         """
         launch = self._only()
         threads, registers = math.prod(launch.block), launch.registers
-        if self._source is not None and (chip is not None or registers is None):
+        if self._registers is not None and (chip is not None or registers is None):
             arch = occupancy(chip, threads).chip.arch
-            kernel = launch.instance or launch.kernel
-            registers = from_nvcc.registers(self._source, kernel, arch)
+            registers = self._registers(launch.instance or launch.kernel, arch)
         return occupancy(chip, threads, launch.shared_bytes, registers)
 
     # ---- the tables -----------------------------------------------------------------------------
@@ -132,6 +137,7 @@ class Trace:
         The pictures of one access below take what describes it, as `report[...]` does: its line or
         its array, say; of several, and by default of all, they show the one furthest from ideal.
         """
+        launch_pictures, pictures = _modules_that_draw()
         drawn = []
         for launch in self._sums:
             if any(line.executions for line in launch.lines):  # not of a lambda
@@ -144,27 +150,29 @@ class Trace:
                 drawn.append(draw(worst, launch.kernel))
         return Overview(drawn)
 
-    def draw_addresses(self, which: Any = ()) -> Picture:
+    def draw_addresses(self, which: Any = ()) -> "Picture":
         """Draw which addresses the lanes of the first requests ask for."""
-        return self._draw(pictures.draw_addresses, ("global", "shared"), which)
+        return self._draw("draw_addresses", ("global", "shared"), which)
 
-    def draw_lines(self, which: Any = ()) -> Picture:
+    def draw_lines(self, which: Any = ()) -> "Picture":
         """Draw which sectors and lines of global memory a request moves."""
-        return self._draw(pictures.draw_lines, ("global",), which)
+        return self._draw("draw_lines", ("global",), which)
 
-    def draw_banks(self, which: Any = ()) -> Picture:
+    def draw_banks(self, which: Any = ()) -> "Picture":
         """Draw which lanes of a request wait for each other at the banks of shared memory."""
-        return self._draw(pictures.draw_banks, ("shared",), which)
+        return self._draw("draw_banks", ("shared",), which)
 
-    def draw_lanes(self) -> Picture:
+    def draw_lanes(self) -> "Picture":
         """Draw how many lanes each line of the only kernel keeps active."""
+        launch_pictures, _ = _modules_that_draw()
         return launch_pictures.draw_lanes(self._only())
 
-    def draw_timeline(self) -> Picture:
+    def draw_timeline(self) -> "Picture":
         """Draw what the warps of the only kernel's first block ask for between its barriers."""
+        launch_pictures, _ = _modules_that_draw()
         return launch_pictures.draw_timeline(self._only())
 
-    def _draw(self, draw: Callable, spaces: tuple[str, ...], which: Any) -> Picture:
+    def _draw(self, name: str, spaces: tuple[str, ...], which: Any) -> "Picture":
         """Draw the access furthest from ideal, of those in these spaces that `which` describes."""
         kinds = " or ".join(spaces)
         if not any(access.space in spaces for access in self.accesses):
@@ -173,7 +181,8 @@ class Trace:
         if not found:
             raise KeyError(f"no {kinds} access is {which!r}; there is {self._accesses()}")
         kernel, access = max(found, key=lambda pair: excess(pair[1]))
-        return draw(access, kernel)
+        _, pictures = _modules_that_draw()
+        return getattr(pictures, name)(access, kernel)
 
     # ---------------------------------------------------------------------------------------------
 
@@ -203,7 +212,7 @@ class Trace:
 class Overview:
     """Pictures, one below the other."""
 
-    def __init__(self, pictures: list[Picture]):
+    def __init__(self, pictures: list["Picture"]):
         self.pictures = pictures
 
     def __repr__(self) -> str:
@@ -212,6 +221,13 @@ class Overview:
     def _repr_html_(self) -> str:
         drawn = (f"<div>{picture._repr_html_()}</div>" for picture in self.pictures)
         return "".join(drawn) or f"<p>{NOTHING_TO_DRAW}</p>"
+
+
+def _modules_that_draw() -> tuple:
+    """Return launch_pictures and pictures: they need matplotlib, the tables do not."""
+    from helpers.trace import launch_pictures, pictures
+
+    return launch_pictures, pictures
 
 
 def _sum(group: list[Launch]) -> Launch:

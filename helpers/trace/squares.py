@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from html import escape
 
 from helpers.base.palette import INK
-from helpers.trace.picture import VERMILION
+from helpers.trace.colours import VERMILION
 
 
 @dataclass

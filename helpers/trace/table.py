@@ -7,9 +7,8 @@ from collections.abc import Iterable
 
 from helpers.base.gpu import SECTOR_BYTES, WARP_SIZE, WIDEST_ACCESS
 from helpers.base.tables import Table
-from helpers.base.words import count, shorten
+from helpers.base.words import LONGEST_TEXT, count, shorten
 from helpers.trace.occupancy import Occupancy
-from helpers.trace.picture import LONGEST_TEXT
 from helpers.trace.record import Access
 
 HEADER = ["line", "source", "access", "array", "requests", "each", "ideal", "lanes"]
