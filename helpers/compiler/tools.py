@@ -20,6 +20,7 @@ import torch
 
 from helpers.base.machine import CACHE, ROOT
 from helpers.cuda_on_cpu import ENGLISH, Cache, CpuBackend, digest
+from helpers.make.environment import OLDEST_TORCH, is_too_old, torch_too_old
 from helpers.make.install import how_to_get, unfit_for_a_path, wrong_folder
 
 TOOLKIT_PARTS = "cccl,crt,cudart,nvcc,nvvm"
@@ -41,7 +42,6 @@ HEADERS_ONLY = {  # open source: nothing to link
 NEEDS = {"cudnn_frontend": ("cudnn", "nvrtc")}  # what its code calls
 # What the CPU backend has stand-ins for; the others' code runs on a GPU only.
 ON_CPU = ("cublas", "cublasLt", "cudnn", "cufft", "curand", "cub", "thrust")
-OLDEST_TORCH = (2, 10)  # older ones' stable C interface lacks what torch_light is made of
 SYSTEM_CUDA = Path("/usr/local/cuda")
 DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 
@@ -133,12 +133,9 @@ def folder() -> Path:
 def torch_version() -> str:
     """Return PyTorch's version, if CUDA strings compile with it."""
     version = torch.__version__.split("+")[0]
-    if tuple(map(int, re.findall(r"\d+", version)[:2])) < OLDEST_TORCH:
+    if is_too_old(version):
         oldest = ".".join(map(str, OLDEST_TORCH))
-        raise ToolMissing(
-            f"PyTorch {version} is too old for CUDA strings, which need {oldest} or newer.",
-            _pip(f'"torch>={oldest}"'),
-        )
+        raise ToolMissing(torch_too_old(version), _pip(f'"torch>={oldest}"'))
     return version
 
 
