@@ -30,7 +30,7 @@ if not os.path.exists("../helpers"):  # alone, as on Colab: fetch the rest of th
 """
 REFUSE = """import os, sys
 if not os.path.exists("../helpers"):  # alone, as on Colab
-    raise FileNotFoundError("this copy of the course has no address yet (README, Start)")
+    raise FileNotFoundError("this copy of the course has no address yet: see README")
 """
 LAST_LINE = 'sys.path.append("..")  # the course\'s folder\n'
 FIRST_LINES = re.compile(
