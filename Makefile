@@ -25,7 +25,7 @@ install:  ## make .venv and install requirements.txt into it (the other targets 
 	@$(INSTALL)
 
 lab: install  ## open JupyterLab at the first notebook
-	@$(PY) -m jupyter lab $(ROOT_USER) --log-level=ERROR --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb
+	@$(PY) -m jupyter lab $(ROOT_USER) --log-level=ERROR --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(LAB)
 
 test: install  ## run every test and every notebook
 	@$(PY) -m helpers.make.tests
