@@ -48,7 +48,7 @@ ON_CPU = ("cublas", "cublasLt", "cudnn", "cufft", "curand", "cub", "thrust")
 SYSTEM_CUDA = Path("/usr/local/cuda")
 DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 
-# Where there is a toolkit and no GPU, PyTorch's builds for CUDA say so on stderr; set_up has said it.
+# Of a toolkit without a GPU PyTorch's builds for CUDA complain on stderr; set_up says which it is.
 logging.getLogger("torch.utils.cpp_extension").addFilter(
     lambda record: not str(record.msg).startswith("No CUDA runtime is found")
 )

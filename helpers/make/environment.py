@@ -52,7 +52,9 @@ def missing(front_end: bool = True) -> list[str]:
 def torch_too_old(torch: str) -> str:
     """Return the sentence about a PyTorch version that CUDA strings do not compile with."""
     oldest = ".".join(map(str, OLDEST_TORCH))
-    return f"PyTorch {torch.split('+')[0]} is too old for CUDA strings, which need {oldest} or newer."
+    return (
+        f"PyTorch {torch.split('+')[0]} is too old for CUDA strings, which need {oldest} or newer."
+    )
 
 
 def is_too_old(torch: str) -> bool:

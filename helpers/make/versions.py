@@ -23,12 +23,13 @@ VERSIONS = {
     "2.12.1": (),
     "2.13.0": (),
 }
+# Without a GPU their opcheck does not compare strides, which a cell of 14 waits for.
+LEFT_OUT = {version: "notebooks/14_autograd.ipynb" for version in ("2.10.0", "2.11.0")}
 FOLDER = CACHE / "versions"
 PARTS = (  # what reaches into PyTorch: its C interface, operators, autograd, Triton
     "helpers/tests/test_torch_light.py",
     "helpers/tests/test_simulator_operators.py",
-    "kernels/tests/test_softmax.py",
-    "kernels/tests/test_take.py",
+    "kernels/tests/test_relu.py",
     "notebooks/02_grids_blocks_threads.ipynb",
     "notebooks/13_triton.ipynb",
     "notebooks/14_autograd.ipynb",
@@ -51,20 +52,18 @@ def environment(version: str) -> Path:
         return python
     subprocess.run([sys.executable, "-m", "venv", "--clear", FOLDER / version], check=True)
     pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    torch = [*pip, f"torch=={version}+cpu"], [*pip, UV], _with_uv(python, f"torch=={version}")
-    quiet = {"stderr": subprocess.DEVNULL}
-    if subprocess.run(torch[0], **quiet).returncode:
-        subprocess.run(torch[1], check=True)
-        if subprocess.run(torch[2], **quiet).returncode:
+    uv = [python, "-m", "uv", "pip", "install", "--quiet", "--python", python]
+    if not _runs([*pip, f"torch=={version}+cpu"]):
+        subprocess.run([*pip, UV], check=True)
+        if not _runs([*uv, "--torch-backend=cpu", f"torch=={version}"]):
             print(f"{version}: the build for the CPU cannot be reached, the one for CUDA is taken")
     subprocess.run([*pip, *packages], check=True)
     done.write_text(key)
     return python
 
 
-def _with_uv(python: Path, torch: str) -> list:
-    return [python, "-m", "uv", "pip", "install", "-q", "--python", python,
-            "--torch-backend=cpu", torch]  # fmt: skip
+def _runs(command: list) -> bool:
+    return subprocess.run(command, stderr=subprocess.DEVNULL).returncode == 0
 
 
 def run_part(python: Path, part: str) -> Result:
@@ -94,6 +93,8 @@ def main(versions: list[str]) -> int:
         python = environment(version)
         results = []
         for part in PARTS:
+            if part == LEFT_OUT.get(version):
+                continue
             results.append(run_part(python, part))
             print(f"{version}  {results[-1]}", flush=True)
             if results[-1].failed:

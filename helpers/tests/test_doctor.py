@@ -201,7 +201,7 @@ def test_no_packages_have_the_nvcc_of_cuda_12(bare, monkeypatch):
     assert problem(tools.cuda_home).mend.startswith(f"cd {ROOT} && make install ")
 
 
-@pytest.mark.parametrize("chip", [(7, 5), (8, 9), (9, 0)], ids=lambda chip: f"sm_{chip[0]}{chip[1]}")
+@pytest.mark.parametrize("chip", [(7, 5), (8, 9), (9, 0)], ids=str)
 def test_a_build_is_machine_code_for_the_chip_that_is_here(monkeypatch, chip):
     """A driver may be older than nvcc and not take its PTX, so there is none."""
     monkeypatch.setattr(device_code, "BACKEND", "cuda")

@@ -113,7 +113,9 @@ def test_complete_installs_what_is_missing_and_holds_the_rest(there, pip, capsys
 def test_pip_that_fails(there, pip):
     del there["ninja"]
     pip.code = 1
-    with pytest.raises(install.Problem, match="(?s)could not install ninja: .*no network\n .*ninja$"):
+    with pytest.raises(
+        install.Problem, match="(?s)could not install ninja: .*no network\n .*ninja$"
+    ):
         environment.complete()
 
 
