@@ -25,7 +25,6 @@ ALWAYS, FOR_SOME, ON_A_GPU = "always", "for some cells", "on a GPU"
 WITH_GPU = {"cuda": ALWAYS, "cpu": FOR_SOME}[BACKEND]
 WITH_GPU_FOR_SOME = {"cuda": FOR_SOME, "cpu": ON_A_GPU}[BACKEND]
 
-OLDEST_GPU = (7, 5)  # the first that CUDA 13 compiles for
 DISK_GB = 1  # builds, data and recorded pages
 
 SQUARE = """
@@ -81,13 +80,7 @@ def pytorch() -> str:
 def gpu() -> str:
     """Return the GPU and its driver, or that there is none."""
     if BACKEND == "cuda":
-        name, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
-        if capability < OLDEST_GPU:
-            raise ToolMissing(
-                f"The {name} is older than the course's kernels (sm_75 and up).",
-                "export CUDA_VISIBLE_DEVICES=   # use the CPU backend",
-            )
-        return f"{name}, sm_{capability[0]}{capability[1]}, driver {_driver_version()}"
+        return f"{tools.gpu()}, driver {_driver_version()}"
     if find_gpu() and torch.version.cuda:
         raise ToolMissing(
             f"PyTorch for CUDA {torch.version.cuda} does not reach the GPU: {_why_no_cuda()}",

@@ -118,6 +118,8 @@ def prepare(backend: str) -> None:
     """Build what every string needs on "cuda" or "cpu", once for this machine."""
     tools.folder()
     tools.torch_version()
+    if backend == "cuda":
+        tools.gpu()
     _tensor_object(backend)
     if backend == "cpu":
         _guard_tensors()
@@ -223,6 +225,8 @@ def _linked(libraries, check):
 def _compile(src, functions, check, trace=False, announce="", linked=None):
     tools.folder()
     tools.torch_version()
+    if BACKEND == "cuda" and not check:
+        tools.gpu()
     if isinstance(src, Path):
         label, source = src.name, src.read_text()
     else:
@@ -503,8 +507,6 @@ _SLOW = (
 
 
 def _build(library: str, build: Build) -> CompiledFunctions:
-    import torch.utils.cpp_extension  # noqa: F401  (2.11 logs at that: not after a line has begun)
-
     loaded = []
 
     def make(directory: Path):

@@ -7,6 +7,7 @@ one that `found_by_load_inline` restores afterwards.
 import contextlib
 import errno
 import functools
+import logging
 import os
 import re
 import shlex
@@ -19,10 +20,13 @@ from pathlib import Path
 import torch
 
 from helpers.base.machine import CACHE, ROOT
+from helpers.base.oldest_torch import OLDEST_TORCH, is_too_old, torch_too_old
 from helpers.base.system import how_to_get, unfit_for_a_path, wrong_folder
 from helpers.cuda_on_cpu import ENGLISH, Cache, CpuBackend, digest
 
 TOOLKIT_PARTS = "cccl,crt,cudart,nvcc,nvvm"
+FIRST_CUDA_IN_PACKAGES = 13  # those of CUDA 12 are named nvcc and lack nvcc itself
+OLDEST_GPU = (7, 5)  # the first that CUDA 13 compiles for
 LIBRARIES = {  # of NVIDIA: header, package
     "cublas": ("cublas_v2.h", '"cuda-toolkit[cublas]=={}.*"'),
     "cublasLt": ("cublasLt.h", '"cuda-toolkit[cublas]=={}.*"'),
@@ -41,9 +45,13 @@ HEADERS_ONLY = {  # open source: nothing to link
 NEEDS = {"cudnn_frontend": ("cudnn", "nvrtc")}  # what its code calls
 # What the CPU backend has stand-ins for; the others' code runs on a GPU only.
 ON_CPU = ("cublas", "cublasLt", "cudnn", "cufft", "curand", "cub", "thrust")
-OLDEST_TORCH = (2, 10)  # older ones' stable C interface lacks what torch_light is made of
 SYSTEM_CUDA = Path("/usr/local/cuda")
 DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
+
+# Of a toolkit without a GPU PyTorch's builds for CUDA complain on stderr; set_up says which it is.
+logging.getLogger("torch.utils.cpp_extension").addFilter(
+    lambda record: not str(record.msg).startswith("No CUDA runtime is found")
+)
 
 
 class ToolMissing(RuntimeError):
@@ -133,13 +141,21 @@ def folder() -> Path:
 def torch_version() -> str:
     """Return PyTorch's version, if CUDA strings compile with it."""
     version = torch.__version__.split("+")[0]
-    if tuple(map(int, re.findall(r"\d+", version)[:2])) < OLDEST_TORCH:
+    if is_too_old(version):
         oldest = ".".join(map(str, OLDEST_TORCH))
-        raise ToolMissing(
-            f"PyTorch {version} is too old for CUDA strings, which need {oldest} or newer.",
-            _pip(f'"torch>={oldest}"'),
-        )
+        raise ToolMissing(torch_too_old(version), _pip(f'"torch>={oldest}"'))
     return version
+
+
+def gpu() -> str:
+    """Return the GPU's name, if the course's kernels are for one as new."""
+    name, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
+    if capability >= OLDEST_GPU:
+        return f"{name}, sm_{capability[0]}{capability[1]}"
+    raise ToolMissing(
+        f"The {name} is older than the course's kernels (sm_75 and up).",
+        "export CUDA_VISIBLE_DEVICES=   # use the CPU backend",
+    )
 
 
 def ninja() -> Path:
@@ -427,6 +443,8 @@ def _site_packages():
 
 def _toolkit():
     version = torch.version.cuda or "13.0"
+    if int(version.split(".")[0]) < FIRST_CUDA_IN_PACKAGES:
+        return f"cd {ROOT} && make install   # PyTorch of CUDA 13 and its nvcc, into .venv"
     return _pip(f'"cuda-toolkit[{TOOLKIT_PARTS}]=={version}.*"')
 
 

@@ -62,6 +62,7 @@ class Problem(Exception):
 def main():
     use_a_newer_python()
     check_machine()
+    check_venv()
     gpu = find_gpu()
     key = fingerprint(gpu)
     with only_one_at_a_time():
@@ -102,14 +103,6 @@ def check_machine():
     found = unfit_for_a_path(ROOT)
     if found:
         raise Problem(*wrong_folder(ROOT, found))
-    try:
-        import ensurepip  # noqa: F401  (Debian and Ubuntu leave it out)
-        import venv  # noqa: F401
-    except ImportError:
-        raise Problem(
-            "Python's venv module is missing.",
-            how_to_get(f"python{short()}-venv", fedora="python3"),
-        ) from None
     compilers = [os.environ.get("CXX", "c++"), "c++", "g++", "clang++"]
     if not any(runs([compiler, "--version"]) for compiler in compilers):
         raise Problem(
@@ -121,6 +114,18 @@ def check_machine():
             "Python's header files (Python.h) are missing; C++ extensions are built with them.",
             how_to_get(f"python{short()}-dev", fedora="python3-devel"),
         )
+
+
+def check_venv():
+    """Raise Problem if this Python makes no virtual environments."""
+    try:
+        import ensurepip  # noqa: F401  (Debian and Ubuntu leave it out)
+        import venv  # noqa: F401
+    except ImportError:
+        raise Problem(
+            "Python's venv module is missing.",
+            how_to_get(f"python{short()}-venv", fedora="python3"),
+        ) from None
 
 
 def find_nvcc():

@@ -108,7 +108,7 @@ def run_part(arguments: list[str], worker: Worker) -> Result:
         except TimeoutError as error:
             code, late = pytest.ExitCode.INTERRUPTED, f"\nstopped: {error}\n"
         output = (printed.read_text(errors="replace") if printed.exists() else "") + late
-        passed, failed, skipped = _counts(report)
+        passed, failed, skipped = counts(report)
     left_out = code == pytest.ExitCode.NO_TESTS_COLLECTED and skipped
     if code and not failed and not left_out:
         failed = 1
@@ -123,7 +123,7 @@ def solutions_of(path: str) -> dict[str, str]:
     return {"SOLUTIONS_OF": path} if path.endswith(".ipynb") else {}
 
 
-def _counts(report: Path) -> tuple[int, int, int]:
+def counts(report: Path) -> tuple[int, int, int]:
     """Return how many tests passed, failed and were skipped, from pytest's report."""
     if not report.exists():
         return 0, 0, 0

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from torch.utils import cpp_extension
 from helpers import doctor
 from helpers.base.machine import ROOT
 from helpers.compiler import build as compiler
-from helpers.compiler import tools
+from helpers.compiler import device_code, tools
 from helpers.compiler.tools import ToolMissing
 from helpers.cuda_on_cpu import Cache
 from helpers.make import install
@@ -186,6 +187,43 @@ def test_cuda_versions_that_differ(bare, monkeypatch, tmp_path):
     assert tools.cuda_home() == newer  # the one that fits comes first
 
 
+@pytest.mark.parametrize("nvcc", ["12.6", "12.8", "12.9"])
+@pytest.mark.parametrize("torchs", ["12.6", "12.8"])
+def test_cuda_12_with_the_matching_pytorch(bare, monkeypatch, tmp_path, nvcc, torchs):
+    """As on Colab, where nothing is to be replaced."""
+    monkeypatch.setattr(torch.version, "cuda", torchs)
+    monkeypatch.setattr(tools, "SYSTEM_CUDA", toolkit(tmp_path / "cuda", nvcc))
+    assert doctor.cuda_match() == f"nvcc {nvcc}, PyTorch {torchs}"
+
+
+def test_no_packages_have_the_nvcc_of_cuda_12(bare, monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    assert problem(tools.cuda_home).mend.startswith(f"cd {ROOT} && make install ")
+
+
+@pytest.mark.parametrize("chip", [(7, 5), (8, 9), (9, 0)], ids=str)
+def test_a_build_is_machine_code_for_the_chip_that_is_here(monkeypatch, chip):
+    """A driver may be older than nvcc and not take its PTX, so there is none."""
+    monkeypatch.setattr(device_code, "BACKEND", "cuda")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: chip)
+    monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
+    number = f"{chip[0]}{chip[1]}"
+    for make in (compiler._gpu_operators, compiler._gpu_module):
+        flags = make(doctor.SQUARE, "cell", [])["extra_cuda_cflags"]
+        asked = [flag for flag in flags if "arch" in flag]
+        assert asked == [f"-gencode=arch=compute_{number},code=sm_{number}"]
+        assert cpp_extension._get_cuda_arch_flags(flags) == []  # so PyTorch adds none
+
+
+def test_what_set_up_has_said_pytorch_does_not_repeat():
+    logger = logging.getLogger("torch.utils.cpp_extension")
+    said = []
+    for message in ("No CUDA runtime is found, using CUDA_HOME='%s'", "another"):
+        record = logger.makeRecord(logger.name, logging.WARNING, "", 0, message, ("/",), None)
+        said += [message] if logger.filter(record) else []
+    assert said == ["another"]
+
+
 @pytest.mark.parametrize(
     ("name", "says", "expected"),
     [
@@ -352,6 +390,7 @@ def test_compile_cuda_without_nvcc(bare, monkeypatch):
     monkeypatch.setenv("CXX", REAL_COMPILER)
     program(bare / "ninja")
     monkeypatch.setattr(compiler, "BACKEND", "cuda")
+    monkeypatch.setattr(tools, "gpu", lambda: "one that is new enough")
     monkeypatch.setattr(compiler, "gpu_arch", lambda source: "90")
     assert "There is no nvcc" in problem(compile_something).sentence
 
@@ -362,6 +401,7 @@ def test_compile_cuda_with_another_cuda(bare, monkeypatch, tmp_path):
     toolkit(tmp_path / "no_cuda", "12.4")
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(compiler, "BACKEND", "cuda")
+    monkeypatch.setattr(tools, "gpu", lambda: "one that is new enough")
     monkeypatch.setattr(compiler, "gpu_arch", lambda source: "90")
     assert "is of CUDA 12.4, PyTorch of CUDA 13.0." in problem(compile_something).sentence
 
@@ -461,7 +501,12 @@ def test_a_gpu_that_is_too_old(monkeypatch):
     monkeypatch.setattr(doctor, "BACKEND", "cuda")
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla P100")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (6, 0))
-    assert "Tesla P100 is older than" in problem(doctor.gpu).sentence
+    error = problem(doctor.gpu)
+    assert "Tesla P100 is older than" in error.sentence
+    monkeypatch.setattr(compiler, "BACKEND", "cuda")
+    source = doctor.SQUARE + f"// {uuid.uuid4()}"
+    assert problem(compiler.compile_cuda, source).sentence == error.sentence
+    assert problem(compiler.prepare, "cuda").sentence == error.sentence
 
 
 def test_no_room(monkeypatch):

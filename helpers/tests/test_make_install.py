@@ -120,7 +120,7 @@ def test_no_compiler(program, monkeypatch):
 def test_no_venv_module(monkeypatch):
     monkeypatch.setitem(sys.modules, "ensurepip", None)  # what Debian's Python without it says
     with pytest.raises(install.Problem, match=r"venv module is missing.\n.*python3\.\d+-venv"):
-        install.check_machine()
+        install.check_venv()
 
 
 def test_no_python_headers(program, monkeypatch, tmp_path):

@@ -153,9 +153,3 @@ def test_it_opens_unchanged_and_without_warnings(path):
     for number, cell in cells_of(path):
         said = [out.text for out in cell.outputs if out.get("name") == "stderr"]
         assert not said, f"cell {number}: {said}"
-
-
-@every_notebook
-def test_a_copy_alone_says_what_it_lacks(path):
-    first = next(cell for _, cell in cells_of(path))
-    assert re.match(r'import sys; sys.path.append\("\.\."\)  # .*helpers/', first.source)
