@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from helpers.base.gpu import WARP_SIZE
+from helpers.base.images import Picture
 from helpers.base.palette import INK
 from helpers.base.words import count, shorten
 from helpers.trace.picture import (
@@ -18,7 +19,6 @@ from helpers.trace.picture import (
     SKY,
     VERMILION,
     WIDTH,
-    Picture,
     legend,
 )
 from helpers.trace.record import Launch, Line, Stage

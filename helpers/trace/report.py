@@ -9,9 +9,9 @@ from dataclasses import replace
 from html import escape
 from typing import Any
 
+from helpers.base.images import Picture
 from helpers.trace import from_nvcc, launch_pictures, pictures
 from helpers.trace.occupancy import Occupancy, occupancy
-from helpers.trace.picture import Picture
 from helpers.trace.record import Access, Launch, Line
 from helpers.trace.table import bytes_moved, dim, excess, plain_text, title_and_table
 
@@ -201,7 +201,7 @@ class Trace:
 
 
 class Overview:
-    """Pictures, one below the other."""
+    """Pictures, one below the other, each an output of its own."""
 
     def __init__(self, pictures: list[Picture]):
         self.pictures = pictures
@@ -209,9 +209,13 @@ class Overview:
     def __repr__(self) -> str:
         return "\n".join(map(repr, self.pictures)) or NOTHING_TO_DRAW
 
-    def _repr_html_(self) -> str:
-        drawn = (f"<div>{picture._repr_html_()}</div>" for picture in self.pictures)
-        return "".join(drawn) or f"<p>{NOTHING_TO_DRAW}</p>"
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        if not self.pictures:
+            print(NOTHING_TO_DRAW)
+        for picture in self.pictures:
+            display(picture)
 
 
 def _sum(group: list[Launch]) -> Launch:
