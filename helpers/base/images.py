@@ -23,9 +23,9 @@ SHARP = 2  # dots drawn for one that is shown: what fine screens have
 MARGIN = 0.14  # inches of plate around what is drawn
 CORNER = 8  # pixels: the radius of the plate's corners
 ALPHA = [0, 64, 128, 192]  # of the pixels on the edge of a corner
-COLOURS = 256  # of a picture's palette: a third of the bytes, and no eye sees it
+COLOURS = 48  # of a picture's palette: a fifth of the bytes, and no eye sees it
 PHOTOGRAPH = 128  # rows from which an image within a figure has no flat colours to compress
-QUALITY = 80  # of a photograph, up to 100
+QUALITY = 60  # of a photograph, up to 100
 STYLE = {
     "text.color": INK,
     "axes.edgecolor": INK,

@@ -22,10 +22,13 @@ class Drawing:
     texts: list[tuple] = field(default_factory=list)  # above all boxes
 
     def box(
-        self, x: float, y: float, w: float, h: float, fill="none", line="none", thick=1, dashed=""
+        self, x: int, y: int, w: int, h: int, fill="none", line="none", thick=1, dashed="", side=0
     ) -> None:
-        """Add a box; `dashed` is the lengths of its dashes and gaps, "14 7"."""
-        self.boxes.append((x, y, w, h, fill, line, thick, dashed))
+        """Add a box; `dashed` is the lengths of its dashes and gaps, "14 7".
+
+        With a `side` it is divided into squares.
+        """
+        self.boxes.append((x, y, w, h, fill, line, thick, dashed, side or max(w, h)))
 
     def text(self, x: float, y: float, text: str, size: int, color: str = "black") -> None:
         """Add a text `size` pixels high, its middle there."""
@@ -34,10 +37,12 @@ class Drawing:
     def svg(self) -> str:
         """Return the whole as SVG on a plate."""
         parts = [f"<rect width='100%' height='100%' rx='{CORNER}' fill='{PLATE}'/>"]
-        for x, y, w, h, fill, line, thick, dashed in self.boxes:
+        for x, y, w, h, fill, line, thick, dashed, side in self.boxes:
             style = f"fill='{fill}' stroke='{line}' stroke-width='{thick}'"
             dashes = f" stroke-dasharray='{dashed}'" if dashed else ""
-            parts.append(f"<path {style}{dashes} d='M{x} {y}h{w}v{h}h{-w}z'/>")
+            inner = [f"M{x} {y + at}h{w}" for at in range(side, h, side)]
+            inner += [f"M{x + at} {y}v{h}" for at in range(side, w, side)]
+            parts.append(f"<path {style}{dashes} d='M{x} {y}h{w}v{h}h{-w}z{''.join(inner)}'/>")
         for x, y, text, size, color in self.texts:
             place = f"x='{x:g}' y='{y + 0.36 * size:g}' font-size='{size}' fill='{color}'"
             parts.append(f"<text {place}>{escape(text)}</text>")
@@ -53,10 +58,12 @@ class Drawing:
         ax = figure.add_axes((0, 0, 1, 1))
         ax.set(xlim=(0, self.width), ylim=(self.height, 0))
         ax.set_axis_off()
-        for x, y, w, h, fill, line, thick, dashed in self.boxes:
+        for x, y, w, h, fill, line, thick, dashed, side in self.boxes:
             dashes = (0, [float(part) / thick for part in dashed.split()]) if dashed else "-"
             style = {"fc": fill, "ec": line, "lw": thick * POINTS, "ls": dashes}
             ax.add_patch(Rectangle((x, y), w, h, **style))
+            ax.hlines(range(y + side, y + h, side), x, x + w, color=line, lw=style["lw"])
+            ax.vlines(range(x + side, x + w, side), y, y + h, color=line, lw=style["lw"])
         for x, y, text, size, color in self.texts:
             place = {"ha": "center", "va": "center", "fontsize": size * POINTS, "color": color}
             ax.text(x, y, text, **place)
@@ -87,10 +94,7 @@ class Squares:
     def draw(self, title: str, numbers: dict, below: dict | None = None) -> None:
         """Draw squares, a title, by row and column the numbers, and below these small texts."""
         rows, cols = self.shape
-        for row in range(rows):
-            self.drawing.box(*self._around(row, 0, row + 1, cols), line="#777777")
-        for col in range(cols):
-            self.drawing.box(*self._around(0, col, rows, col + 1), line="#777777")
+        self.drawing.box(*self._around(0, 0, rows, cols), line="#777777", side=self.side)
         self.drawing.text(self.x + cols * self.side / 2, self.y - 13, title, 14, INK)
         size = max(round(0.4 * self.side), 13)
         for (row, col), number in numbers.items():
