@@ -23,9 +23,10 @@ SHARP = 2  # dots drawn for one that is shown: what fine screens have
 MARGIN = 0.14  # inches of plate around what is drawn
 CORNER = 8  # pixels: the radius of the plate's corners
 ALPHA = [0, 64, 128, 192]  # of the pixels on the edge of a corner
-COLOURS = 48  # of a picture's palette: a fifth of the bytes, and no eye sees it
+COLOURS = 40  # of a picture's palette: a fifth of the bytes, and no eye sees it
+GREYS = 16  # as many where there are images: they hardly compress
 PHOTOGRAPH = 128  # rows from which an image within a figure has no flat colours to compress
-QUALITY = 60  # of a photograph, up to 100
+QUALITY = 50  # of a photograph, up to 100
 STYLE = {
     "text.color": INK,
     "axes.edgecolor": INK,
@@ -101,13 +102,13 @@ def _encoded(figure: Figure) -> tuple[str, bytes, tuple[int, int]]:
         pil_kwargs={"compress_level": 0},  # what is shown is compressed below
     )
     image = Image.open(drawn)
-    encode = _photograph if _has_photograph(figure) else _png
-    return *encode(image), (image.width // SHARP, image.height // SHARP)
-
-
-def _has_photograph(figure: Figure) -> bool:
-    images = [image.get_array() for ax in figure.axes for image in ax.images]
-    return any(len(image) >= PHOTOGRAPH for image in images)
+    rows = max((len(part.get_array()) for ax in figure.axes for part in ax.images), default=0)
+    if rows >= PHOTOGRAPH:
+        kind, data = _photograph(image)
+    else:
+        image = image.convert("RGB")
+        kind, data = _png(image.quantize(GREYS).convert("RGB") if rows else image)
+    return kind, data, (image.width // SHARP, image.height // SHARP)
 
 
 def _photograph(image: Image.Image) -> tuple[str, bytes]:
@@ -117,19 +118,25 @@ def _photograph(image: Image.Image) -> tuple[str, bytes]:
 
 
 def _png(image: Image.Image) -> tuple[str, bytes]:
-    """Return a PNG with a palette, transparent beyond the round corners of the plate."""
-    flat = image.convert("RGB").quantize(COLOURS - len(ALPHA), dither=Image.Dither.NONE)
+    """Return a PNG with a palette, transparent beyond the round corners of the plate.
+
+    The palette begins with the most frequent colours as they are: those of surfaces and lines.
+    """
+    found = sorted(image.getcolors(image.width * image.height), reverse=True)
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([part for _, color in found[:COLOURS] for part in color])
+    flat = image.quantize(palette=palette, dither=Image.Dither.NONE)
     shape = Image.new("L", image.size)
     box = (0, 0, image.width - 1, image.height - 1)
     ImageDraw.Draw(shape).rounded_rectangle(box, radius=SHARP * CORNER, fill=255)
     index, opaque = np.array(flat), np.array(shape)
-    colours = flat.getpalette()
+    palette = flat.getpalette()[: 3 * COLOURS]
     is_corner = opaque < 255
-    index[is_corner] = len(colours) // 3 + opaque[is_corner] // (256 // len(ALPHA))
+    index[is_corner] = len(palette) // 3 + opaque[is_corner] // (256 // len(ALPHA))
     whole = Image.fromarray(index, mode="P")
-    whole.putpalette(colours + [round(255 * part) for part in to_rgb(PLATE)] * len(ALPHA))
+    whole.putpalette(palette + [round(255 * part) for part in to_rgb(PLATE)] * len(ALPHA))
     file = BytesIO()
-    alpha = bytes([255] * (len(colours) // 3) + ALPHA)
+    alpha = bytes([255] * (len(palette) // 3) + ALPHA)
     whole.save(file, format="png", optimize=True, transparency=alpha)
     return "image/png", file.getvalue()
 

@@ -40,7 +40,7 @@ class Card:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        colour = {"to do": "#808080", "wrong": WRONG}.get(self.state, RIGHT)
+        colour = {"to do": "#767676", "wrong": WRONG}.get(self.state, RIGHT)
         style = f"border-left:4px solid {colour};padding:2px 0 2px 10px"
         head = f"<b>{MARKS[self.state]} {escape(self.name)}</b>: {self.state}"
         body = ""

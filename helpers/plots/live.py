@@ -82,7 +82,7 @@ def _draw_digits(ax: Axes, images: torch.Tensor, labels: Sequence, guesses: Sequ
     """Draw the images in a row, below each what is read, in another colour where that is wrong."""
     count, height, width = images.shape
     row = images.cpu().permute(1, 0, 2).reshape(height, count * width)
-    ax.imshow(row, cmap="gray", vmin=0, vmax=255)
+    ax.imshow(row, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
     ax.set_axis_off()
     for i, (label, guess) in enumerate(zip(labels, guesses, strict=True)):
         wrong = {"color": ALARM, "weight": "bold"} if guess != label else {}

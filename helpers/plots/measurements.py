@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, StrMethodFormatter
 
+from helpers.base.images import PHOTOGRAPH
 from helpers.base.palette import COLORS, INK
 from helpers.base.words import count
 from helpers.timing import Comparison
@@ -474,7 +475,9 @@ def show_images(
     for ax in axes.flat:
         ax.set_axis_off()
     for i, (ax, image) in enumerate(zip(axes.flat, pixels, strict=False)):
-        ax.imshow(image, cmap="gray", vmin=0, vmax=255 if pixels.dtype == np.uint8 else 1)
+        top = 255 if pixels.dtype == np.uint8 else 1
+        smooth = {} if height >= PHOTOGRAPH else {"interpolation": "nearest"}  # pixels to be seen
+        ax.imshow(image, cmap="gray", vmin=0, vmax=top, **smooth)
         if titles:
             ax.set_title(str(titles[i]), fontsize=10, pad=2)
     named = f": {', '.join(map(str, titles))}" if titles else ""

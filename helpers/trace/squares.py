@@ -101,7 +101,7 @@ class Squares:
             x, y = self.x + (col + 0.5) * self.side, self.y + (row + 0.5) * self.side
             self.drawing.text(x, y - (0.14 * self.side if below else 0), f"{number:g}", size)
             if below:
-                self.drawing.text(x, y + 0.26 * self.side, below[row, col], 12)
+                self.drawing.text(x, y + 0.26 * self.side, below[row, col], 13)
 
     def _around(self, top: int, left: int, bottom: int, right: int) -> tuple[int, int, int, int]:
         x, y = self.x + left * self.side, self.y + top * self.side
