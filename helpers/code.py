@@ -88,7 +88,9 @@ class Twins:
         for is_pair, run in groupby(self.pairs, key=lambda pair: None not in pair):
             run = list(run)
             if not is_pair:
-                left, right = ([k for k in side if k is not None] for side in zip(*run, strict=True))
+                left, right = (
+                    [k for k in side if k is not None] for side in zip(*run, strict=True)
+                )
                 run = zip_longest(left, right)
             rows.extend(run)
         return rows

@@ -17,7 +17,10 @@ MOST_COVERED = 0.2  # of a text's ground may be lines, hatches and neighbours
 
 def contrast(a, b):
     """Return the contrast of colours, as WCAG 2 defines it; arrays of them hold RGB last."""
-    bright, dark = np.maximum(_luminance(a), _luminance(b)), np.minimum(_luminance(a), _luminance(b))
+    bright, dark = (
+        np.maximum(_luminance(a), _luminance(b)),
+        np.minimum(_luminance(a), _luminance(b)),
+    )
     return (bright + 0.05) / (dark + 0.05)
 
 

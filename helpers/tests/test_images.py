@@ -64,6 +64,7 @@ from helpers.tests.legible import LEAST_CONTRAST, contrast, illegible
 
 matplotlib.use("Agg")
 
+
 @pytest.fixture(autouse=True)
 def style():
     with matplotlib.rc_context(STYLE):
@@ -171,7 +172,10 @@ def test_a_photograph_takes_little():
     assert len(bundle[0][kind]) < 90_000
     assert min(image.getpixel((0, 0))) > 230  # the plate
     digits = show_images(torch.zeros(4, 28, 28), titles=[7, 2, 1, 0])
-    assert shown(figure_bundle(digits))[::2] == ("4 images of 28 by 28 pixels: 7, 2, 1, 0", "image/png")
+    assert shown(figure_bundle(digits))[::2] == (
+        "4 images of 28 by 28 pixels: 7, 2, 1, 0",
+        "image/png",
+    )
 
 
 MMA = {"A": torch.arange(256).view(16, 16) // 8}
@@ -214,7 +218,10 @@ RUN = Run(3, [], [Message(0, 1, 8, 1, 0, 1), Message(1, 2, 4, 2, 1, 2)])
         (lambda: plot_bars({"a": 1, "b": 30}, "GB/s", "here", {"a": 9}, {"peak": 40}), "peak 40"),
         (lambda: plot_blocks([(0, 0, 9), (1, 0, 8), (0, 9, 20)], "here"), "block 2 from 9 to 20"),
         (lambda: plot_lanes([SPAN], "here"), "rank 0: forward 7 from 0 to 4"),
-        (lambda: plot_streams([SPAN | {"kind": "kernel"}], "here"), "stream A: kernel 0 from 0 to 4"),
+        (
+            lambda: plot_streams([SPAN | {"kind": "kernel"}], "here"),
+            "stream A: kernel 0 from 0 to 4",
+        ),
         (lambda: plot_timeline([SPAN], "here"), "here: kernels: 0 to 4"),
         (draw_host_and_device, "PCIe joins the two, NVLink joins GPUs"),
         (lambda: draw_gpu("H200", 132, 128, 150, 50), "132 SMs.*32 FP32 lanes.*150 GB"),
