@@ -4,6 +4,7 @@ import inspect
 import math
 import warnings
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 import torch
@@ -21,10 +22,11 @@ _RTOL = {
     torch.bfloat16: 1.6e-2,
 }
 
-
 LOOSE = 0.05  # of a typical element: a result scaled by 1.05 would pass
 
 _CHUNK = 2**22  # elements compared at a time: float64 copies of 1e8 would fill small GPUs
+
+_is_silent = ContextVar("_is_silent", default=False)
 
 
 def check_close(actual, expected, rtol=None, atol=None, name=None):
@@ -49,7 +51,7 @@ def check_close(actual, expected, rtol=None, atol=None, name=None):
     got, _ = _as_tensor(actual)
     what = "×".join(map(str, got.shape)) + f" {_dtype_name(got)}, all" if got.dim() else "a number,"
     allowed = _allowed(rtol, 0 if is_usual else atol) + _looseness(expected, rtol, atol)
-    print(f"{name}: {what} {allowed}")
+    _say(f"{name}: {what} {allowed}")
 
 
 def check_grad(fn, ref, *inputs, rtol=None, atol=None):
@@ -78,7 +80,7 @@ def check_grad(fn, ref, *inputs, rtol=None, atol=None):
         want = grads64[i] if i in grads64 else torch.zeros_like(grads32[i])
         _compare(grads32[i], want, rtol, atol, f"d{names[i]}")
     of = ", ".join(names[i] for i in sorted(grads64))
-    print(f"out and the gradients of {of}: float32 agrees with float64")
+    _say(f"out and the gradients of {of}: float32 agrees with float64")
 
 
 def check_spread(report, elements, operation="store", shared_loads=None):
@@ -139,6 +141,21 @@ def poisoned():
             yield
         finally:
             torch.set_deterministic_debug_mode(before)
+
+
+@contextmanager
+def silent():
+    """Within the block, checks that pass print no line."""
+    passed = _is_silent.set(True)
+    try:
+        yield
+    finally:
+        _is_silent.reset(passed)
+
+
+def _say(line):
+    if not _is_silent.get():
+        print(line)
 
 
 @contextmanager

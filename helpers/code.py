@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
-from itertools import groupby
+from itertools import groupby, zip_longest
 
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
@@ -27,6 +27,7 @@ ALIKE = {"and": "&&", "or": "||", "not": "!", "//": "/", "elif": "if"}
 TYPES = "auto bool char const constexpr double float int long restrict signed static unsigned void"
 ALIKE |= dict.fromkeys(f"{TYPES} def device global in pass range shared".split(), "")
 LEAST_ALIKE = 0.35  # of two lines that say the same; 1: the same words
+HANGING = 4  # letters by which the rest of a line that wraps is indented
 
 
 class Listing:
@@ -57,7 +58,7 @@ class Listing:
 class Twins:
     """Pairs of lines, of a Python kernel and of its twin in CUDA; None where one has no such line.
 
-    They show themselves side by side.
+    They show themselves side by side; lines without a twin fill up the rows between pairs.
     """
 
     python: list[str]
@@ -66,7 +67,7 @@ class Twins:
 
     def __repr__(self) -> str:
         width = max(map(len, self.python))
-        rows = ((_at(self.python, i), _at(self.cuda, j)) for i, j in self.pairs)
+        rows = ((_at(self.python, i), _at(self.cuda, j)) for i, j in self.rows())
         rows = [("Python".ljust(width), "CUDA"), ("─" * width, "─" * 4), *rows]
         return "\n".join(f"{left:{width}} │ {right}".rstrip() for left, right in rows)
 
@@ -74,11 +75,25 @@ class Twins:
         python = _coloured("\n".join(self.python), PythonLexer)
         cuda = _coloured("\n".join(self.cuda), CudaLexer)
         rows = "".join(
-            f"<tr>{_cell(_at(python, i))}{_cell(_at(cuda, j))}</tr>" for i, j in self.pairs
+            f"<tr>{_cell(self.python, python, i)}{_cell(self.cuda, cuda, j)}</tr>"
+            for i, j in self.rows()
         )
         head = "".join(f'<th style="text-align:left">{name}</th>' for name in ("Python", "CUDA"))
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
         return f'<div class="highlight">{table}</div>'
+
+    def rows(self) -> list[tuple[int | None, int | None]]:
+        """Return what stands side by side: pairs, and between them lines that have no twin."""
+        rows = []
+        for is_pair, run in groupby(self.pairs, key=lambda pair: None not in pair):
+            run = list(run)
+            if not is_pair:
+                left, right = (
+                    [k for k in side if k is not None] for side in zip(*run, strict=True)
+                )
+                run = zip_longest(left, right)
+            rows.extend(run)
+        return rows
 
 
 def show_cuda(src: str) -> Listing:
@@ -211,7 +226,11 @@ def _at(lines: list[str], i: int | None) -> str:
     return "" if i is None else lines[i]
 
 
-def _cell(line: str) -> str:
+def _cell(lines: list[str], coloured: list[str], i: int | None) -> str:
+    """Return a line as a cell; what of it wraps is indented further than its beginning."""
     cell = "text-align:left;vertical-align:top;padding:0 8px"
     code = f"{FONT};font-size:85%;margin:0;background:transparent;white-space:pre-wrap"
-    return f'<td style="{cell}"><pre style="{code}">{line}</pre></td>'
+    line = _at(lines, i)
+    indent = len(line) - len(line.lstrip()) + HANGING
+    hanging = f"padding-left:{indent}ch;text-indent:-{indent}ch"
+    return f'<td style="{cell}"><pre style="{code};{hanging}">{_at(coloured, i)}</pre></td>'

@@ -3,5 +3,7 @@
 # blue, orange, green, pink, sky blue, vermilion, yellow
 COLORS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442"]
 
-# text and lines that stand on the page itself: contrast 4.5 on white, 4.2 on JupyterLab's #111
-INK = "#767676"
+# No grey has contrast enough on a white page and on a dark one: a picture has a ground of its own.
+PLATE = "#F5F5F2"
+INK = "#333333"  # text and lines on it: contrast 11.6
+ALARM = "#A63C00"  # vermilion, dark enough for text: 5.9

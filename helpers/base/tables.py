@@ -10,13 +10,21 @@ NUMBER = re.compile(r"([-+]?[\d.]\S*|nan)?")  # a cell of a column of numbers: n
 class Table:
     """Rows of text under a header, with a caption of lines, if any; no rows: the caption alone.
 
-    Columns of numbers are aligned to the right, the others to the left.
+    Columns of numbers are aligned to the right, the others to the left. `notes` are a remark for
+    each row, which stands below it, or "".
     """
 
-    def __init__(self, header: Sequence[str], lines: Sequence[Sequence[str]], caption: str):
+    def __init__(
+        self,
+        header: Sequence[str],
+        lines: Sequence[Sequence[str]],
+        caption: str,
+        notes: Sequence[str] = (),
+    ):
         self.header = list(header)
         self.lines = [list(line) for line in lines]
         self.caption = caption
+        self.notes = list(notes) or [""] * len(self.lines)
         columns = zip(*self.lines, strict=True)
         self._is_right = [all(NUMBER.fullmatch(cell) for cell in column) for column in columns]
 
@@ -37,7 +45,8 @@ class Table:
             ).rstrip()
 
         rule = "─" * (sum(widths) + 2 * (len(widths) - 1))
-        return [text(self.header), rule, *map(text, self.lines)]
+        rows = zip(map(text, self.lines), self.notes, strict=True)
+        return [text(self.header), rule, *filter(None, (part for row in rows for part in row))]
 
     __repr__ = __str__
 
@@ -47,7 +56,8 @@ class Table:
         if not self.lines:
             return f"<p>{caption}</p>"
         head = self._html_row("th", self.header)
-        body = "".join(self._html_row("td", line) for line in self.lines)
+        rows = zip(self.lines, self.notes, strict=True)
+        body = "".join(self._html_row("td", line) + self._html_note(note) for line, note in rows)
         note = f'<p style="font-size:85%;opacity:0.8">{caption}</p>' if caption else ""
         return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>{note}"
 
@@ -57,3 +67,9 @@ class Table:
             align = "right" if right else "left"
             parts.append(f'<{tag} style="text-align:{align}">{escape(cell)}</{tag}>')
         return f"<tr>{''.join(parts)}</tr>"
+
+    def _html_note(self, note: str) -> str:
+        if not note:
+            return ""
+        across = f'colspan="{len(self.header) - 1}" style="text-align:left"'
+        return f"<tr><td></td><td {across}>{escape(note)}</td></tr>"

@@ -4,13 +4,18 @@ import math
 from dataclasses import dataclass
 from html import escape
 
+from matplotlib.axes import Axes
+from matplotlib.collections import PatchCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
 from helpers.base.gpu import WARP_SIZE
-from helpers.base.palette import COLORS, INK
-from helpers.base.svg import svg_image
+from helpers.base.images import DPI, picture_html
+from helpers.base.palette import ALARM, COLORS, INK
 
 MARKS = {"to do": "○", "wrong": "✗", "right": "●", "guessed": "●", "revealed": "●"}
-_, _, RIGHT, _, CALM, WRONG, _ = COLORS
-FONT_SIZE = 11
+_, _, RIGHT, _, _, WRONG, _ = COLORS
+CALM = "#BFDDF0"
 CELL = 8  # pixels, of a thread or block in a picture
 MOST_ROWS = 32
 
@@ -35,14 +40,15 @@ class Card:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        colour = {"to do": INK, "wrong": WRONG}.get(self.state, RIGHT)
+        colour = {"to do": "#767676", "wrong": WRONG}.get(self.state, RIGHT)
         style = f"border-left:4px solid {colour};padding:2px 0 2px 10px"
         head = f"<b>{MARKS[self.state]} {escape(self.name)}</b>: {self.state}"
         body = ""
         if self.text:
             body = f'<div style="white-space:pre-wrap">{escape(self.text)}</div>'
+        picture = self.picture and f'<div style="margin:6px 0">{self.picture}</div>'
         hint = f"<div><i>Hint:</i> {escape(self.hint)}</div>" if self.hint else ""
-        return f'<div style="{style}">{head}{body}{self.picture}{hint}</div>'
+        return f'<div style="{style}">{head}{body}{picture}{hint}</div>'
 
 
 def thread_picture(grid, block, block_index, thread) -> str:
@@ -51,41 +57,53 @@ def thread_picture(grid, block, block_index, thread) -> str:
     The arguments are tuples of three: gridDim, blockDim, blockIdx, threadIdx. Threads stand in rows
     of blockDim.x, or of a warp where the block has one row.
     """
+    return picture_html(*draw_thread(grid, block, block_index, thread))
+
+
+def draw_thread(grid, block, block_index, thread) -> tuple[Figure, str]:
+    """Return the figure of `thread_picture`, and what it shows in words."""
     number = thread[0] + block[0] * (thread[1] + block[1] * thread[2])
     words = (
         f"block {_index(block_index, grid)} of {_times(grid)}, thread {_index(thread, block)} of "
         f"{_times(block)}: warp {number // WARP_SIZE}, lane {number % WARP_SIZE}"
     )
-    blocks, width = _cells(grid, block_index, 0)
-    threads, right = _cells(block, thread, width + 2 * CELL)
-    height = 18 + max(_rows(grid), _rows(block)) * CELL
-    drawn = f'<text x="0" y="11">{words}</text><g transform="translate(0,18)">{blocks}{threads}</g>'
-    return svg_image(words, max(right, 420), height, drawn, FONT_SIZE)
+    width = _layout(grid)[0] + 2 + _layout(block)[0]
+    height = max(_rows(grid), _rows(block))
+    figure = Figure(figsize=(max(width * CELL, 430) / DPI, (height * CELL + 22) / DPI))
+    ax = figure.add_axes((0, 0, 1, 1))
+    ax.set(xlim=(0, figure.get_figwidth() * DPI / CELL), ylim=(height, -22 / CELL))
+    ax.set_axis_off()
+    ax.text(0, -1, words, fontsize=9, va="bottom")
+    _draw_cells(ax, grid, block_index, 0)
+    _draw_cells(ax, block, thread, _layout(grid)[0] + 2)
+    return figure, words
 
 
 def log_scale(guess: float, measured: float, unit: str) -> str:
     """Return a picture of two values on a scale of powers of ten."""
+    return picture_html(*draw_scale(guess, measured, unit))
+
+
+def draw_scale(guess: float, measured: float, unit: str) -> tuple[Figure, str]:
+    """Return the figure of `log_scale`, and what it shows in words."""
     low = math.floor(math.log10(min(guess, measured)))
     high = max(math.ceil(math.log10(max(guess, measured))), low + 1)
-    step = 420 / (high - low)
-
-    def mark(value: float, colour: str, name: str, y: int) -> str:
-        x = 20 + step * (math.log10(value) - low)
-        return (
-            f'<circle cx="{x:.1f}" cy="30" r="5" fill="{colour}"/>'
-            f'<text x="{x:.1f}" y="{y}" text-anchor="middle" fill="{colour}">{name}</text>'
-        )
-
-    ticks = "".join(
-        f'<line x1="{20 + step * i:.1f}" x2="{20 + step * i:.1f}" y1="26" y2="34" '
-        f'stroke="{INK}"/><text x="{20 + step * i:.1f}" y="62" text-anchor="middle">'
-        f"{10.0 ** (low + i):,g} {escape(unit)}</text>"
-        for i in range(high - low + 1)
-    )
-    line = f'<line x1="20" x2="440" y1="30" y2="30" stroke="{INK}"/>'
-    marks = mark(guess, WRONG, "guess", 18) + mark(measured, RIGHT, "measured", 48)
-    words = f"guess {guess:,.4g} {unit}, measured {measured:,.4g} {unit}"
-    return svg_image(words, 500, 68, line + ticks + marks, FONT_SIZE)
+    figure = Figure(figsize=(5, 0.75))
+    ax = figure.add_axes((0.05, 0, 0.9, 1))
+    ax.set(xlim=(low, high), ylim=(-1.5, 1))
+    ax.set_axis_off()
+    ax.plot([low, high], [0, 0], color=INK, lw=1)
+    for power in range(low, high + 1):
+        ax.plot([power, power], [-0.15, 0.15], color=INK, lw=1)
+    for power in range(low, high + 1, -((low - high) // 6)):  # as many as there is room for
+        name = f"{10.0**power:,.15g} {unit}"
+        ax.text(power, -1.1, name, ha="center", va="center", fontsize=9, parse_math=False)
+    marks = (("guess", guess, ALARM, 0.6), ("measured", measured, COLORS[0], -0.55))
+    for name, value, colour, y in marks:
+        x = math.log10(value)
+        ax.plot(x, 0, "o", color=colour, ms=8, clip_on=False)
+        ax.text(x, y, name, ha="center", va="center", fontsize=9, color=colour)
+    return figure, f"guess {guess:,.4g} {unit}, measured {measured:,.4g} {unit}"
 
 
 def _layout(shape) -> tuple[int, int]:
@@ -100,18 +118,16 @@ def _rows(shape) -> int:
     return min(_layout(shape)[1], MOST_ROWS)
 
 
-def _cells(shape, marked, left: int) -> tuple[str, int]:
-    """Return the cells of a grid or block, the marked one's rows in view, and their right edge."""
-    columns, rows = _layout(shape)
+def _draw_cells(ax: Axes, shape, marked, left: int) -> None:
+    """Draw the cells of a grid or block, the marked one's rows in view."""
+    columns, _ = _layout(shape)
     at = marked[0] + shape[0] * (marked[1] + shape[1] * marked[2])
-    first = max(0, min(at // columns - MOST_ROWS // 2, rows - MOST_ROWS))
-    parts = []
+    first = max(0, min(at // columns - MOST_ROWS // 2, _layout(shape)[1] - MOST_ROWS))
     cells = shape[0] * shape[1] * shape[2]
-    for cell in range(first * columns, min(cells, (first + MOST_ROWS) * columns)):
-        x, y = left + cell % columns * CELL, (cell // columns - first) * CELL
-        paint = f'fill="{WRONG}"' if cell == at else f'fill="{CALM}" fill-opacity="0.35"'
-        parts.append(f'<rect x="{x}" y="{y}" width="{CELL - 1}" height="{CELL - 1}" {paint}/>')
-    return "".join(parts), left + columns * CELL
+    shown = range(first * columns, min(cells, (first + MOST_ROWS) * columns))
+    boxes = [Rectangle((left + i % columns, i // columns - first), 0.88, 0.88) for i in shown]
+    colours = [ALARM if i == at else CALM for i in shown]
+    ax.add_collection(PatchCollection(boxes, facecolors=colours, linewidths=0))
 
 
 def _index(index, shape) -> str:

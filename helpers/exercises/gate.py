@@ -12,7 +12,7 @@ from io import StringIO
 
 from helpers.base.called_kernels import called_kernels
 from helpers.base.machine import let_print
-from helpers.checks import poisoned
+from helpers.checks import poisoned, silent
 from helpers.compiler import CompileError
 from helpers.compiler.build import every_call_checked
 from helpers.cuda_on_cpu.scanner import mask_comments
@@ -29,8 +29,8 @@ EMPTY_KERNEL = re.compile(r"__(?:global|device)__(?:[^{};:]|::)*\)\s*\{\s*\}")
 class ExerciseError(AssertionError):
     """An attempt that its check refused. Shows itself in a notebook without a traceback."""
 
-    def _render_traceback_(self):  # what IPython prints instead of a traceback
-        return str(self).splitlines()
+    def _render_traceback_(self):  # what IPython prints below the card, which says the rest
+        return ["Stopped here: the cells below run once this one is right."]
 
 
 def exercise(name: str, attempt, check: Callable, hint: str = "") -> None:
@@ -77,7 +77,7 @@ def exercise(name: str, attempt, check: Callable, hint: str = "") -> None:
 
 
 def _try(check, attempt):
-    with poisoned():
+    with poisoned(), silent():
         if _holds_kernel(attempt):
             with every_call_checked(), warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # remarks on what is no error

@@ -5,10 +5,9 @@ from pathlib import Path
 import matplotlib
 import torch
 
-from helpers.base.images import STYLE
+from helpers.base.images import STYLE, Picture
 from helpers.simulator import blockDim, blockIdx, threadIdx
 from helpers.trace import trace
-from helpers.trace.picture import Picture
 
 FILE = Path(__file__).with_suffix(".svg")
 

@@ -18,6 +18,7 @@ from helpers.network import Run
 # Okabe and Ito's colours, told apart by everybody; text on them is black
 BLUE, ORANGE, GREEN = "#56B4E9", "#E69F00", "#5DBB9B"
 YELLOW, PINK, GREY = "#F0E442", "#D9A0C0", "#D0D0D0"
+WIDEST = 9.4  # inches: what is wider is shrunk beside JupyterLab's file browser, with its text
 
 
 def draw_route(steps: Sequence[tuple[str, str]]) -> Axes:
@@ -280,8 +281,9 @@ def draw_messages(run: Run, caption: str) -> Axes:
     for step in range(run.steps):
         ax.text(step + 0.5, -0.5, f"step {step + 1}", ha="center", va="center", fontsize=9)
     for i, size in enumerate(sizes):
-        place = {"xycoords": "axes fraction", "ha": "right", "fontsize": 8}
-        ax.annotate(f"{size:,} bytes", (1 - 0.2 * i, 1), color=colours[i % 4], **place)
+        place = {"xycoords": "axes fraction", "ha": "right", "fontsize": 8, "color": "black"}
+        box = {"fc": colours[i % 4], "ec": "none", "pad": 2}
+        ax.annotate(f"{size:,} bytes", (1 - 0.2 * i, 1), bbox=box, **place)
     ax.set_title(caption, fontsize=10, loc="left")
     told = "; ".join(
         f"step {step}: "
@@ -403,8 +405,8 @@ def draw_host_and_device() -> Axes:
     _box(ax, 0.5, 5.5, 7, 2.2, "", "white")
     for i in range(4):
         x = 0.75 + 1.7 * i
-        _box(ax, x, 6.3, 1.4, 1.2, "control,\nguessing", GREY, size=7)
-        _box(ax, x, 5.65, 1.4, 0.5, "arithmetic", ORANGE, size=7)
+        _box(ax, x, 6.3, 1.4, 1.2, "control,\nguessing", GREY, size=8)
+        _box(ax, x, 5.65, 1.4, 0.5, "arithmetic", ORANGE, size=8)
     _box(ax, 0.5, 3.6, 7, 1.7, "large caches", YELLOW)
     _box(ax, 11, 3.6, 8, 4.1, "", "white")
     for row in range(6):
@@ -604,7 +606,7 @@ def draw_mma(owners: Mapping[str, torch.Tensor], lane: int) -> Axes:
     (M, K), N = a.shape, b.shape[1]
     gap = 1.5
     across, up = K + N + gap, M + K + gap
-    ax = _canvas(0.235 * across, 0.235 * up, (-0.8, across + 0.1), (-0.2, up + 0.8))
+    ax = _canvas(0.2 * across, 0.2 * up, (-0.8, across + 0.1), (-0.2, up + 0.8))
     corners = {"A": (0, 0), "B": (K + gap, M + gap), "C": (K + gap, 0)}
     held = []
     for name, matrix in (("A", a), ("B", b), ("C", c)):
@@ -615,7 +617,7 @@ def draw_mma(owners: Mapping[str, torch.Tensor], lane: int) -> Axes:
             colour = ORANGE if owner == lane else YELLOW if owner // 4 == lane // 4 else "white"
             place = (x + col, y + rows - 1 - row)
             ax.add_patch(Rectangle(place, 1, 1, fc=colour, ec="black", lw=0.4))
-            middle = {"ha": "center", "va": "center", "fontsize": 6, "color": "black"}
+            middle = {"ha": "center", "va": "center", "fontsize": 8, "color": "black"}
             ax.text(place[0] + 0.5, place[1] + 0.5, f"{owner}", **middle)
         ax.text(x + cols / 2, y + rows + 0.2, f"{name}: {rows} × {cols}", ha="center", fontsize=9)
         places = [f"({r}, {c})" for r, c in (matrix == lane).nonzero().tolist()]
@@ -648,7 +650,7 @@ def draw_product(
         colour = ORANGE if owner == who else "white"
         place = (2 + col, rows - 1 - row)
         ax.add_patch(Rectangle(place, 1, 1, fc=colour, ec="black", lw=0.4))
-        centred = {"ha": "center", "va": "center", "fontsize": 7, "color": "black"}
+        centred = {"ha": "center", "va": "center", "fontsize": 8, "color": "black"}
         ax.text(place[0] + 0.5, place[1] + 0.5, f"{owner}" if owner >= 0 else "", **centred)
     needed = {"A": mine.any(1), "B": mine.any(0)}
     for at, is_needed in enumerate(needed["A"].tolist()):
@@ -708,7 +710,7 @@ def _span(
 
 
 def _canvas(width: float, height: float, xlim: tuple, ylim: tuple) -> Axes:
-    _, ax = plt.subplots(figsize=(width, height), layout="constrained")
+    _, ax = plt.subplots(figsize=(min(width, WIDEST), height), layout="constrained")
     ax.set(xlim=xlim, ylim=ylim)
     ax.set_axis_off()
     return ax

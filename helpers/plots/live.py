@@ -2,20 +2,18 @@
 
 import math
 import time
-from base64 import b64encode
 from collections.abc import Callable, Sequence
-from html import escape
-from io import BytesIO
 
 import torch
-from PIL import Image
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter, StrMethodFormatter
 
-from helpers.base.palette import COLORS, INK
-from helpers.base.svg import svg_image
+from helpers.base.images import Picture
+from helpers.base.palette import ALARM, COLORS
 
 PAUSE_S = 1.0  # between two pictures
-WIDTH, HEIGHT, LEFT, BELOW = 560, 150, 40, 20  # pixels: the curve, room for its numbers
-DIGIT = 40  # pixels: an image is shown so wide
+WIDTH = 7  # inches
 MEAN_OF = 20  # steps that make a point of the curve
 
 
@@ -41,79 +39,58 @@ class LiveTraining:
             return
         curve = torch.stack(list(losses)).detach().cpu()
         seconds = time.perf_counter() - self.began
-        self.show(_Picture(self.name, self.steps, seconds, curve, *self.read()))
+        self.show(_picture(self.name, self.steps, seconds, curve, *self.read()))
         end = time.perf_counter()
         self.next = end + max(PAUSE_S, 50 * (end - begin))
 
 
-class _Picture:
-    """One state of a training, as a line of text and as a picture."""
-
-    def __init__(self, name, steps, seconds, losses, images, labels, guesses):
-        self.steps = steps
-        self.images, self.labels, self.guesses = images, labels, guesses
-        done = len(losses)
-        left = seconds * (steps - done) / done
-        clock = f"{left:,.0f} s left" if done < steps else f"done in {seconds:,.1f} s"
-        whole = losses[: done // MEAN_OF * MEAN_OF].view(-1, MEAN_OF)
-        self.points = whole.mean(1)
-        loss = losses[-MEAN_OF:].mean()
-        self.words = f"{name}: step {done:,} of {steps:,}, loss {loss:.3g}, {clock}"
-
-    def __repr__(self) -> str:
-        return self.words
-
-    def _repr_html_(self) -> str:
-        read = f"; {len(self.images)} images read as {' '.join(map(str, self.guesses))}"
-        height = HEIGHT + BELOW + DIGIT + 45
-        drawn = (
-            f'<text x="{LEFT}" y="12">{escape(self.words)}</text>'
-            f'<g transform="translate({LEFT},20)">{self._curve()}</g>'
-            f'<g transform="translate({LEFT},{20 + HEIGHT + BELOW})">{self._digits()}</g>'
-        )
-        return svg_image(self.words + read, LEFT + WIDTH + 10, height, drawn, 12)
-
-    def _curve(self) -> str:
-        """Return the losses on a scale of powers of ten; those that are no numbers are left out."""
-        logs = self.points.double().clamp(min=1e-6).log10().tolist()
-        known = [(i, log) for i, log in enumerate(logs) if math.isfinite(log)]
-        low = math.floor(min((log for _, log in known), default=0))
-        high = max(math.ceil(max((log for _, log in known), default=0)), low + 1)
-
-        def y(log: float) -> float:
-            return HEIGHT * (high - log) / (high - low)
-
-        lines = "".join(
-            f'<line x2="{WIDTH}" y1="{y(power):.0f}" y2="{y(power):.0f}" stroke="{INK}" '
-            f'opacity=".3"/><text x="-6" y="{y(power) + 4:.0f}" text-anchor="end">'
-            f"{10.0**power:g}</text>"
-            for power in range(low, high + 1)
-        )
-        width = WIDTH * MEAN_OF / self.steps  # of a point
-        points = " ".join(f"{width * (i + 1):.1f},{y(log):.1f}" for i, log in known)
-        return (
-            f'{lines}<polyline points="{points}" fill="none" stroke="{COLORS[0]}" '
-            f'stroke-width="2"/><text y="{HEIGHT + 14}">loss, mean of {MEAN_OF} steps</text>'
-            f'<text x="{WIDTH}" y="{HEIGHT + 14}" text-anchor="end">step {self.steps:,}</text>'
-        )
-
-    def _digits(self) -> str:
-        """Return the images in a row, below each what is read, vermilion where that is wrong."""
-        count, height, width = self.images.shape
-        row = self.images.cpu().permute(1, 0, 2).reshape(height, count * width).numpy()
-        file = BytesIO()
-        Image.fromarray(row).save(file, format="png", optimize=True)
-        data = b64encode(file.getvalue()).decode()
-        texts = ""
-        for i, (label, guess) in enumerate(zip(self.labels, self.guesses, strict=True)):
-            wrong = f' fill="{COLORS[5]}" font-weight="bold"' if guess != label else ""
-            x = DIGIT * i + DIGIT // 2
-            texts += f'<text x="{x}" y="{DIGIT + 16}" text-anchor="middle"{wrong}>{guess}</text>'
-        size = f'width="{DIGIT * count}" height="{DIGIT}"'
-        return f'<image {size} href="data:image/png;base64,{data}"/>{texts}'
+def _picture(name, steps, seconds, losses, images, labels, guesses) -> Picture:
+    """Draw one state of a training: the losses so far, images, below each what is read in it."""
+    done = len(losses)
+    left = seconds * (steps - done) / done
+    clock = f"{left:,.0f} s left" if done < steps else f"done in {seconds:,.1f} s"
+    loss = losses[-MEAN_OF:].mean()
+    words = f"{name}: step {done:,} of {steps:,}, loss {loss:.3g}, {clock}"
+    figure = Figure(figsize=(WIDTH, 3.1), layout="constrained")
+    top, below = figure.subplots(2, 1, height_ratios=(5, 2))
+    top.set_title(words, fontsize=10, loc="left")
+    _draw_curve(top, losses, steps)
+    _draw_digits(below, images, labels, guesses)
+    read = f"; {len(images)} images read as {' '.join(map(str, guesses))}"
+    return Picture(figure, words + read)
 
 
-def _display() -> Callable[[_Picture], None]:
+def _draw_curve(ax: Axes, losses: torch.Tensor, steps: int) -> None:
+    """Draw means of the losses on a logarithmic axis; those that are no numbers are left out."""
+    whole = losses[: len(losses) // MEAN_OF * MEAN_OF].view(-1, MEAN_OF)
+    means = whole.double().mean(1).clamp(min=1e-6).tolist()
+    known = [(MEAN_OF * i, mean) for i, mean in enumerate(means, 1) if math.isfinite(mean)]
+    ax.plot(*zip(*known, strict=True) if known else ((), ()), color=COLORS[0], lw=1.6)
+    logs = [math.log10(mean) for _, mean in known]
+    low = math.floor(min(logs, default=0))
+    high = max(math.ceil(max(logs, default=0)), low + 1)
+    ax.set(xlim=(0, steps), yscale="log", ylim=(10.0**low, 10.0**high))
+    ax.set(xlabel="step", ylabel=f"loss, mean of {MEAN_OF} steps")
+    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.grid(True, alpha=0.3)
+    ax.tick_params(labelsize=9)
+    ax.yaxis.label.set_size(9)
+
+
+def _draw_digits(ax: Axes, images: torch.Tensor, labels: Sequence, guesses: Sequence) -> None:
+    """Draw the images in a row, below each what is read, in another colour where that is wrong."""
+    count, height, width = images.shape
+    row = images.cpu().permute(1, 0, 2).reshape(height, count * width)
+    ax.imshow(row, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+    ax.set_axis_off()
+    for i, (label, guess) in enumerate(zip(labels, guesses, strict=True)):
+        wrong = {"color": ALARM, "weight": "bold"} if guess != label else {}
+        place = (width * (i + 0.5), 1.15 * height)
+        ax.text(*place, str(guess), ha="center", va="top", fontsize=9, **wrong)
+
+
+def _display() -> Callable[[Picture], None]:
     """Return what shows a picture in the place of the one before, in a notebook; or prints it."""
     try:
         from IPython import get_ipython

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, StrMethodFormatter
 
+from helpers.base.images import PHOTOGRAPH
 from helpers.base.palette import COLORS, INK
 from helpers.base.words import count
 from helpers.timing import Comparison
@@ -48,10 +49,10 @@ def plot_grid(
         (busy if has_element else idle).append(Rectangle(place, 1, 1))
         if has_element:
             colors.append(_pale(COLORS[(block_id[0] + grid_x * block_id[1]) % len(COLORS)]))
-        _label_thread(ax, place, thread[:1] if flat else thread, has_element)
+        _label_thread(ax, place, thread[:1] if flat else thread)
     lines = {"edgecolors": "0.7", "linewidths": 0.5}
     ax.add_collection(PatchCollection(busy, facecolors=colors, **lines))
-    ax.add_collection(PatchCollection(idle, facecolors="none", hatch="////", **lines))
+    ax.add_collection(PatchCollection(idle, fc="none", ec="0.85", hatch="///", linewidths=0.5))
     for x in range(grid_x):
         for y in range(grid_y):
             corner = (0, x) if by_block else (x * block_x, y * block_y)
@@ -91,7 +92,7 @@ def plot_owners(
         thread = int(owners[row, col])
         color = _pale(COLORS[thread % len(COLORS)])
         ax.add_patch(Rectangle((col, row), 1, 1, fc=color, ec="0.7", lw=0.5))
-        _label_thread(ax, (col, row), (thread,), True)
+        _label_thread(ax, (col, row), (thread,))
     ax.set_yticks(np.arange(rules) + 0.5, names)
     ax.set(xlabel=f"{part} i")
     ax.set_title(f"in a cell: the {owner} that has the {part}", fontsize=10)
@@ -222,7 +223,7 @@ def plot_blocks(blocks: Sequence[tuple[int, float, float]], caption: str, sms: i
         ax.add_patch(Rectangle((start, y + 0.08), end - start, 0.84, fc=color, ec="black", lw=0.6))
         if end - start > 0.012 * last * len(str(b)):
             middle = ((start + end) / 2, y + 0.5)
-            ax.text(*middle, f"{b}", ha="center", va="center", fontsize=7, color="black")
+            ax.text(*middle, f"{b}", ha="center", va="center", fontsize=8, color="black")
     ax.set(xlim=(0, 1.02 * last), ylim=(rows, 0), xlabel="time since the first block began (µs)")
     ax.set_yticks([offset[sm] + len(ends[sm]) / 2 for sm in shown], [f"SM {sm}" for sm in shown])
     ax.tick_params(axis="y", length=0)
@@ -474,7 +475,9 @@ def show_images(
     for ax in axes.flat:
         ax.set_axis_off()
     for i, (ax, image) in enumerate(zip(axes.flat, pixels, strict=False)):
-        ax.imshow(image, cmap="gray", vmin=0, vmax=255 if pixels.dtype == np.uint8 else 1)
+        top = 255 if pixels.dtype == np.uint8 else 1
+        smooth = {} if height >= PHOTOGRAPH else {"interpolation": "nearest"}  # pixels to be seen
+        ax.imshow(image, cmap="gray", vmin=0, vmax=top, **smooth)
         if titles:
             ax.set_title(str(titles[i]), fontsize=10, pad=2)
     named = f": {', '.join(map(str, titles))}" if titles else ""
@@ -543,15 +546,10 @@ def _grid_axes(width: int, height: int) -> Axes:
     return ax
 
 
-def _label_thread(
-    ax: Axes, place: tuple[int, int], thread: tuple[int, ...], has_element: bool
-) -> None:
+def _label_thread(ax: Axes, place: tuple[int, int], thread: tuple[int, ...]) -> None:
     """Write a thread's index into its square, if it fits."""
     text = ",".join(map(str, thread))
     square_points = 72 * ax.figure.get_size_inches()[0] / ax.get_xlim()[1]
     if square_points > 7 * len(text):
-        box = None if has_element else {"fc": "white", "ec": "none", "pad": 0.5}
-        x, y = place
-        ax.text(
-            x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=8, color="black", bbox=box
-        )
+        middle = (place[0] + 0.5, place[1] + 0.5)
+        ax.text(*middle, text, ha="center", va="center", fontsize=8, color="black")

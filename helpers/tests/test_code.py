@@ -5,7 +5,7 @@ from html import unescape
 
 import pytest
 
-from helpers.code import show_cuda, show_twins
+from helpers.code import Twins, show_cuda, show_twins
 from helpers.make.kernels import KERNELS
 
 SRC = r"""
@@ -160,9 +160,21 @@ def test_twins_as_text_and_as_html_say_the_same():
     rows = re.findall(r"<tr><td.*?>(.*?)</td><td.*?>(.*?)</td></tr>", twins._repr_html_())
     at = [
         ("" if i is None else twins.python[i], "" if j is None else twins.cuda[j])
-        for i, j in twins.pairs
+        for i, j in twins.rows()
     ]
     assert [(text_of(a), text_of(b)) for a, b in rows] == at
+
+
+def test_lines_without_a_twin_stand_beside_each_other():
+    pairs = [(0, 0), (1, None), (2, None), (None, 1), (3, 2), (None, 3)]
+    twins = Twins(list("abcd"), list("ABCD"), pairs)
+    assert twins.rows() == [(0, 0), (1, 1), (2, None), (3, 2), (None, 3)]
+
+
+def test_what_wraps_is_indented_further_than_its_line():
+    html = show_twins(scale_kernel, SRC)._repr_html_()
+    indents = set(re.findall(r"padding-left:(\d+)ch;text-indent:-(\d+)ch", html))
+    assert {("4", "4"), ("8", "8")} <= indents and all(a == b for a, b in indents)
 
 
 def test_the_only_kernel_may_have_another_name():

@@ -13,8 +13,10 @@ import warnings
 
 import pytest
 import torch
+from matplotlib.colors import to_rgba
 
 from helpers.base.machine import ROOT
+from helpers.base.palette import ALARM
 from helpers.checks import check_close
 from helpers.compiler import ToolMissing, build, compile_cuda
 from helpers.device import DEVICE
@@ -28,10 +30,10 @@ from helpers.exercises import (
     show_predictions,
     show_progress,
 )
-from helpers.exercises.card import WRONG, Card, log_scale, thread_picture
+from helpers.exercises.card import Card, draw_scale, draw_thread, log_scale, thread_picture
 from helpers.exercises.solutions import solution_of
 from helpers.simulator import blockDim, blockIdx, launch, threadIdx
-from helpers.tests.svg import read_svg
+from helpers.tests.legible import illegible
 
 
 @pytest.fixture(autouse=True)
@@ -203,7 +205,7 @@ def test_what_a_python_kernel_did_wrong_is_on_the_card(capsys, monkeypatch):
     with pytest.raises(ExerciseError):
         exercise("guard", kernel, check)
     words = "block 1 of 2, thread 3 of 4: warp 0, lane 3"
-    assert drawn(cards[0].picture)[0] == words and words in cards[0]._repr_html_()
+    assert f'<img alt="{words}" ' in cards[0]._repr_html_()
 
 
 def test_errors_of_python_pass_through_below_a_card(capsys):
@@ -274,39 +276,71 @@ def test_new_memory_is_not_what_was_expected_by_chance():
     assert not torch.are_deterministic_algorithms_enabled()
 
 
+def test_a_right_answer_prints_its_card_alone(capsys):
+    def check(attempt):
+        check_close(torch.full((3,), float(attempt)), torch.ones(3))
+        print("what the learner prints")
+
+    exercise("quiet", 1, check)
+    assert capsys.readouterr().out == "what the learner prints\n● quiet: right\n"
+    check_close(torch.ones(1), torch.ones(1))
+    assert capsys.readouterr().out, "behind the exercise checks speak again"
+
+
+def test_a_notebook_says_once_that_an_answer_is_wrong():
+    with pytest.raises(ExerciseError) as caught:
+        exercise("once", 2, lambda attempt: attempt == 1)
+    (line,) = caught.value._render_traceback_()
+    assert line.startswith("Stopped here") and "once" not in line.replace("once this", "")
+
+
 # ---------------------------------------------------------------- pictures
 
 
-def drawn(img):
-    """Return the alt text of an <img>, its SVG, and the cells in it that are marked."""
-    alt, root = read_svg(img)
-    return alt, root, [cell for cell in root.iter("rect") if cell.get("fill") == WRONG]
+def cells_of(figure):
+    """Return how many cells each table of a picture has, and column, row of the marked ones."""
+    (ax,) = figure.axes
+    counts, marked = [], []
+    for part in ax.collections:
+        boxes = [path.get_extents() for path in part.get_paths()]
+        colours = part.get_facecolor()
+        counts.append(len(boxes))
+        marked += [
+            (round(box.x0 - boxes[0].x0), round(box.y0))
+            for box, colour in zip(boxes, colours, strict=True)
+            if tuple(colour) == to_rgba(ALARM)
+        ]
+    return counts, marked
 
 
 def test_the_picture_marks_the_block_and_the_thread():
-    alt, root, marked = drawn(thread_picture((4, 1, 1), (256, 1, 1), (3, 0, 0), (232, 0, 0)))
-    words = "block 3 of 4, thread 232 of 256: warp 7, lane 8"
-    assert alt == root.find("text").text == words
-    assert len(list(root.iter("rect"))) == 4 + 256
-    block, thread = marked
-    assert (block.get("x"), block.get("y")) == ("24", "0")
-    assert (int(thread.get("x")) - 4 * 8 - 16, thread.get("y")) == (8 * 8, "56")
+    figure, words = draw_thread((4, 1, 1), (256, 1, 1), (3, 0, 0), (232, 0, 0))
+    assert words == "block 3 of 4, thread 232 of 256: warp 7, lane 8"
+    assert figure.axes[0].texts[0].get_text() == words and not illegible(figure)
+    assert cells_of(figure) == ([4, 256], [(3, 0), (8, 7)])
+    html = thread_picture((4, 1, 1), (256, 1, 1), (3, 0, 0), (232, 0, 0))
+    assert html.startswith(f'<img alt="{words}" ')
 
 
 def test_the_picture_of_a_large_grid_shows_the_rows_around_the_block():
-    alt, root, marked = drawn(thread_picture((100000, 3, 1), (16, 16, 1), (70000, 2, 0), (5, 9, 0)))
-    assert "block (70000, 2) of 100000 × 3" in alt
-    assert "thread (5, 9) of 16 × 16: warp 4, lane 21" in alt
-    assert len(marked) == 2 and len(list(root.iter("rect"))) <= 32 * 64 + 256
+    figure, words = draw_thread((100000, 3, 1), (16, 16, 1), (70000, 2, 0), (5, 9, 0))
+    assert "block (70000, 2) of 100000 × 3" in words
+    assert "thread (5, 9) of 16 × 16: warp 4, lane 21" in words
+    counts, marked = cells_of(figure)
+    assert len(marked) == 2 and sum(counts) <= 32 * 64 + 256
 
 
 def test_the_scale_holds_guess_and_measured_value():
     for guess, measured in (1, 1), (3, 4000), (0.02, 0.5), (99, 100), (1e6, 1e-3):
-        _, root, _ = drawn(log_scale(guess, measured, "µs"))
-        places = [float(mark.get("cx")) for mark in root.iter("circle")]
-        assert all(20 <= x <= 440 for x in places)
-        assert (places[0] < places[1]) == (guess < measured)
-    assert drawn(log_scale(1, 2, '<"&'))[0] == 'guess 1 <"&, measured 2 <"&'
+        figure, words = draw_scale(guess, measured, "µs")
+        (ax,) = figure.axes
+        places = [line.get_xdata()[0] for line in ax.lines if line.get_marker() == "o"]
+        low, high = ax.get_xlim()
+        assert all(low <= x <= high for x in places)
+        assert places == pytest.approx([math.log10(guess), math.log10(measured)])
+        assert not illegible(figure)
+    assert words == "guess 1e+06 µs, measured 0.001 µs"
+    assert log_scale(1, 2, '<"&').startswith('<img alt="guess 1 &lt;&quot;&amp;, measured 2 ')
 
 
 def test_what_a_card_says_is_text():
@@ -534,10 +568,10 @@ def test_a_notebook_shows_cards_and_no_traceback(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "○ twice: to do",
-        "✗ twice: not right yet",
+        "Stopped here: the cells below run once this one is right.",
         "  Hint: add",
-        "✗ twice: not right yet",
+        "Stopped here: the cells below run once this one is right.",
         "✗ twice: this does not hold: assert f(4) == 8",
-        "✗ twice: not right yet",
+        "Stopped here: the cells below run once this one is right.",
         "● twice: right",
     ]

@@ -1,8 +1,7 @@
-"""Pictures in a notebook have an alt text, are sharp, small, and seen on light and dark pages."""
+"""Pictures in a notebook have an alt text, are sharp and small, and can be read on any page."""
 
 import re
 from base64 import b64decode
-from html import unescape
 from io import BytesIO
 
 import matplotlib
@@ -16,10 +15,18 @@ from matplotlib.figure import Figure
 from matplotlib_inline.config import InlineBackend
 from PIL import Image
 
-from helpers.base.images import STYLE, figure_html, image_html, set_up_pictures
-from helpers.base.palette import INK
+from helpers.base.images import (
+    STYLE,
+    Picture,
+    figure_bundle,
+    picture_bundle,
+    picture_html,
+    set_up_pictures,
+)
+from helpers.base.palette import ALARM, COLORS, INK, PLATE
 from helpers.network import Message, Run
 from helpers.plots import (
+    draw_attention_tiles,
     draw_bank_tiles,
     draw_butterflies,
     draw_gpu,
@@ -30,23 +37,32 @@ from helpers.plots import (
     draw_loads,
     draw_memory,
     draw_messages,
+    draw_mma,
     draw_online_softmax,
     draw_packs,
+    draw_product,
+    draw_race,
     draw_rounds,
     draw_route,
     draw_shares,
     draw_stream,
     draw_waves,
+    plot_bars,
+    plot_blocks,
     plot_confusion,
+    plot_curves,
     plot_grid,
+    plot_lanes,
     plot_losses,
+    plot_owners,
     plot_roofline,
+    plot_streams,
+    plot_timeline,
     show_images,
 )
-from helpers.trace.picture import Picture
+from helpers.tests.legible import LEAST_CONTRAST, contrast, illegible
 
 matplotlib.use("Agg")
-PAGES = {"white": 4.5, "#111111": 4.1}  # and the least contrast of text on them
 
 
 @pytest.fixture(autouse=True)
@@ -56,24 +72,34 @@ def style():
     plt.close("all")
 
 
-def shown(html):
-    """Return alt text, width on the page, kind and pixels of an <img>."""
-    size = r'width="(\d+)" style="max-width:100%"'
-    source = r'src="data:image/(\w+);base64,([^"]*)"'
-    alt, width, kind, data = re.fullmatch(rf'<img alt="([^"]*)" {size} {source}>', html).groups()
-    return unescape(alt), int(width), kind, Image.open(BytesIO(b64decode(data)))
+def shown(bundle):
+    """Return alt text, width on the page, type and pixels of a picture."""
+    data, metadata = bundle
+    ((kind, about),) = metadata.items()
+    assert about["alt"] == data["text/plain"] and data.keys() == {kind, "text/plain"}
+    image = Image.open(BytesIO(b64decode(data[kind])))
+    assert image.height == pytest.approx(2 * about["height"], abs=1)
+    return about["alt"], about["width"], kind, image
 
 
-def luminance(color):
-    parts = np.array(to_rgb(color))
-    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
-    return linear @ (0.2126, 0.7152, 0.0722)
+@pytest.mark.parametrize("color", [INK, ALARM, "black"])
+def test_texts_on_the_plate_have_contrast(color):
+    assert contrast(to_rgb(color), to_rgb(PLATE)) >= LEAST_CONTRAST
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_text_on_the_page_has_contrast(page):
-    light, dark = sorted((luminance(INK), luminance(page)), reverse=True)
-    assert (light + 0.05) / (dark + 0.05) >= PAGES[page]
+def test_what_cannot_be_read_is_found():
+    figure, ax = plt.subplots(figsize=(4, 3))
+    ax.set_axis_off()
+    ax.text(0.5, 0.5, "pale", color=COLORS[4])
+    ax.text(0.5, 0.2, "small", fontsize=7)
+    ax.text(0.5, 0.8, "on its ground", color=COLORS[0], bbox={"fc": "black"})
+    ax.text(0.1, 0.2, "seen")
+    pale, small, ground = illegible(figure)
+    assert pale.startswith("'pale' has a contrast of 2")
+    assert small.startswith("'small' is 9.7 pixels") and ground.startswith("'on its ground' has")
+    wide, ax = plt.subplots(figsize=(20, 2))
+    ax.text(0.5, 0.5, "shrunk", fontsize=10)
+    assert any(re.match("'shrunk' is [5-9]", found) for found in illegible(wide))
 
 
 def figure_with_a_line():
@@ -82,52 +108,80 @@ def figure_with_a_line():
     return figure
 
 
-def test_a_picture_is_sharp_transparent_and_has_few_colours():
+def test_a_picture_is_sharp_and_stands_on_a_plate():
     figure = figure_with_a_line()
-    _, width, kind, image = shown(image_html(figure, "a line", dpi=100))
-    assert 300 < width < 420 and image.width == pytest.approx(2 * width, abs=1)
-    assert kind == "png" and image.mode == "P" and image.info.get("transparency") is not None
+    _, width, kind, image = shown(picture_bundle(figure, "a line"))
+    assert 300 < width < 450 and image.width == pytest.approx(2 * width, abs=1)
+    assert kind == "image/png" and image.mode == "P" and len(image.getcolors()) < 60
     pixels = np.asarray(image.convert("RGBA"))
-    assert (pixels[0, :, 3] == 0).all(), "the page is seen around the picture"
-    seen = pixels[pixels[..., 3] > 240][:, :3].astype(int)
-    ink = np.round(255 * np.array(to_rgb(INK)))
-    assert (np.abs(seen - ink).max(axis=1) <= 8).any(), "axes are drawn in ink"
-    assert seen.max(axis=1).min() > 90, "nothing is black on a dark page"
+    assert not pixels[[0, 0, -1, -1], [0, -1, 0, -1], 3].any(), "the plate has round corners"
+    assert (pixels[20:-20, :, 3] == 255).all() and (pixels[:, 20:-20, 3] == 255).all()
+    plate = np.round(255 * np.array(to_rgb(PLATE)))
+    assert np.abs(pixels[30:-30, 5, :3] - plate).max() <= 3
+    seen = pixels[pixels[..., 3] == 255][:, :3].astype(int)
+    for color in (INK, "#1F77B4"):
+        part = np.round(255 * np.array(to_rgb(color)))
+        assert (np.abs(seen - part).max(axis=1) <= 8).any(), "axes in ink, the line in blue"
+
+
+def test_pale_colours_stay_apart():
+    figure, ax = plt.subplots()
+    for i, color in enumerate(("#D3EAF8", "#CDEBE1", "white")):
+        ax.add_patch(plt.Rectangle((i / 3, 0), 1 / 3, 1, fc=color))
+    pixels = np.asarray(shown(picture_bundle(figure, ""))[3].convert("RGBA"))[..., :3]
+    found = [pixels[len(pixels) // 2, int(pixels.shape[1] * x)] for x in (0.25, 0.5, 0.8)]
+    for color, pixel in zip(("#D3EAF8", "#CDEBE1", "white"), found, strict=True):
+        assert np.abs(255 * np.array(to_rgb(color)) - pixel).max() <= 3
+
+
+def test_a_picture_in_html_has_an_alt_text():
+    html = picture_html(figure_with_a_line(), 'a "line" & more')
+    begin = '<img alt="a &quot;line&quot; &amp; more" width="'
+    assert html.startswith(begin) and 'src="data:image/png;base64,' in html
 
 
 def test_the_alt_text_is_the_label_or_what_the_axes_say():
     figure = figure_with_a_line()
     figure.axes[0].set(title="growth", xlabel="step", ylabel="size\n(m)")
-    assert shown(figure_html(figure))[0] == "growth: size (m) over step"
+    assert shown(figure_bundle(figure))[0] == "growth: size (m) over step"
     figure.set_label('a "line" & more')
-    assert shown(figure_html(figure))[0] == 'a "line" & more'
-    assert shown(figure_html(Figure()))[0] == "a drawing"
+    assert shown(figure_bundle(figure))[0] == 'a "line" & more'
+    assert shown(figure_bundle(Figure()))[0] == "a drawing"
     figure, (bars, words) = plt.subplots(2)
     bars.set_yticks([0, 1, 2], ["naive", "tiled", "3"])
     bars.set_xlabel("ms")
     words.text(0, 0, "a note")
-    assert shown(figure_html(figure))[0] == "ms: naive, tiled; a note"
+    assert shown(figure_bundle(figure))[0] == "ms: naive, tiled; a note"
 
 
 def test_a_long_title_is_not_cut():
     figure = figure_with_a_line()
     figure.axes[0].set_title("a title that is much longer than the plot " * 3)
-    _, width, _, image = shown(figure_html(figure))
-    assert width > 500 and not np.asarray(image.convert("RGBA"))[:, [0, -1], 3].any()
+    _, width, _, image = shown(figure_bundle(figure))
+    edges = np.asarray(image.convert("RGBA"))[30:-30, [10, -10], :3].astype(int)
+    assert width > 500 and np.abs(edges - 255 * np.array(to_rgb(PLATE))).max() <= 3
 
 
 def test_a_photograph_takes_little():
     rng = np.random.default_rng(0)
     rough = rng.integers(0, 256, (30, 25, 3), dtype=np.uint8)
     photo = torch.from_numpy(np.array(Image.fromarray(rough).resize((500, 600))))
-    html = figure_html(show_images(photo[None]))
-    alt, _, kind, image = shown(html)
-    assert kind == "webp" and alt == "1 image of 600 by 500 pixels" and len(html) < 60_000
-    assert image.convert("RGBA").getpixel((0, 0))[3] < 255  # transparent around it
+    bundle = figure_bundle(show_images(photo[None]))
+    alt, _, kind, image = shown(bundle)
+    assert kind == "image/jpeg" and alt == "1 image of 600 by 500 pixels"
+    assert len(bundle[0][kind]) < 90_000
+    assert min(image.getpixel((0, 0))) > 230  # the plate
     digits = show_images(torch.zeros(4, 28, 28), titles=[7, 2, 1, 0])
-    assert shown(figure_html(digits))[::2] == ("4 images of 28 by 28 pixels: 7, 2, 1, 0", "png")
+    assert shown(figure_bundle(digits))[::2] == (
+        "4 images of 28 by 28 pixels: 7, 2, 1, 0",
+        "image/png",
+    )
 
 
+MMA = {"A": torch.arange(256).view(16, 16) // 8}
+MMA |= dict.fromkeys("BC", torch.arange(128).view(16, 8) // 4)
+SPAN = {"lane": "rank 0", "kind": "forward", "start": 0, "end": 4, "label": 7}
+SPAN |= {"stream": "A", "ts": 0, "dur": 4, "name": "add", "cat": "kernel"}
 RUN = Run(3, [], [Message(0, 1, 8, 1, 0, 1), Message(1, 2, 4, 2, 1, 2)])
 
 
@@ -155,12 +209,28 @@ RUN = Run(3, [], [Message(0, 1, 8, 1, 0, 1), Message(1, 2, 4, 2, 1, 2)])
         (lambda: draw_butterflies([[(0, 1, 1, 0, 3)]], [1, 0]), "pass 1: 0 and 1 to 1 and 0, w3"),
         (lambda: draw_graph(["w", "x", "×"], [(0, 2, "3"), (1, 2, "5")]), "w to ×: 3; x to ×: 5"),
         (lambda: draw_waves(2, 2), "wave 1: scan of tiles 0 to 1; wave 1: sum of tiles 2 to 3"),
+        (lambda: draw_attention_tiles(2048, 2048, 128, 64, True), "240 computed, 32 computed, ma"),
+        (lambda: draw_mma(MMA, lane=3), r"lane 3 of a warp holds of A \(1, 8\)"),
+        (lambda: draw_product(MMA["A"], 5, (4, 4)), "64 × 64 elements of out"),
+        (lambda: draw_race(["0 load", "0 add", "0 store"], 5), "thread 0 store: 6, memory 6"),
+        (lambda: plot_owners(MMA["A"][:2], ["one", "two"]), "one .*, two"),
+        (lambda: plot_curves({"a": [(1, 2), (2, 3)]}, "n", "µs", "here", marks={"L2": 1.5}), "L2"),
+        (lambda: plot_bars({"a": 1, "b": 30}, "GB/s", "here", {"a": 9}, {"peak": 40}), "peak 40"),
+        (lambda: plot_blocks([(0, 0, 9), (1, 0, 8), (0, 9, 20)], "here"), "block 2 from 9 to 20"),
+        (lambda: plot_lanes([SPAN], "here"), "rank 0: forward 7 from 0 to 4"),
+        (
+            lambda: plot_streams([SPAN | {"kind": "kernel"}], "here"),
+            "stream A: kernel 0 from 0 to 4",
+        ),
+        (lambda: plot_timeline([SPAN], "here"), "here: kernels: 0 to 4"),
         (draw_host_and_device, "PCIe joins the two, NVLink joins GPUs"),
         (lambda: draw_gpu("H200", 132, 128, 150, 50), "132 SMs.*32 FP32 lanes.*150 GB"),
     ],
 )
-def test_every_plot_says_what_it_shows(draw, words):
-    assert re.search(words, shown(figure_html(draw().figure))[0])
+def test_every_plot_says_what_it_shows_and_can_be_read(draw, words):
+    figure = draw().figure
+    assert re.search(words, shown(figure_bundle(figure))[0])
+    assert not illegible(figure)
 
 
 @pytest.mark.filterwarnings("ignore:InlineBackend")
@@ -173,7 +243,7 @@ def test_a_notebook_shows_figures_and_pictures_alike(monkeypatch):
         assert plt.rcParams["text.color"] == INK
         figure = figure_with_a_line()
         data, _ = shell.display_formatter.format(figure)
-        assert data["text/html"] == figure_html(figure) and "image/png" not in data
-        data, _ = shell.display_formatter.format(Picture(Figure(), "nothing"))
-    assert shown(data["text/html"])[0] == data["text/plain"] == "nothing"
+        assert data == figure_bundle(figure)[0]
+        data, metadata = shell.display_formatter.format(Picture(Figure(), "nothing"))
+    assert metadata["image/png"]["alt"] == data["text/plain"] == "nothing"
     InteractiveShell.clear_instance()

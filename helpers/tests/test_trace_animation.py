@@ -1,8 +1,10 @@
 """The animation of a tiled matmul shows the numbers of a real run, with and without JavaScript."""
 
+import json
 import random
 import re
-from base64 import b64decode
+import shutil
+import subprocess
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -10,9 +12,11 @@ import pytest
 import torch
 
 from helpers.simulator import cdiv, launch
+from helpers.tests.legible import illegible
 from helpers.trace.animation import animate_tiled_matmul, tiled_matmul_kernel
 
-SVG = "{http://www.w3.org/2000/svg}"
+NAMESPACE = "http://www.w3.org/2000/svg"
+SVG = f"{{{NAMESPACE}}}"
 
 
 class Page(HTMLParser):
@@ -40,10 +44,16 @@ class Page(HTMLParser):
         self.texts[self._open[-1]][-1] += data
 
 
-def numbers(svg):
-    """Return all numbers in an image, in the order they are drawn."""
-    texts = [text.text for text in ElementTree.fromstring(svg).iter(f"{SVG}text")]
-    return [int(text) for text in texts if text.isdigit()]
+def words(drawing):
+    """Return all texts in a drawing, in their order, the same in both its forms."""
+    texts = [text.text for text in ElementTree.fromstring(drawing.svg()).iter(f"{SVG}text")]
+    assert texts == [text.get_text() for text in drawing.figure().axes[0].texts]
+    return texts
+
+
+def numbers(drawing):
+    """Return all numbers in a drawing, in the order they are drawn."""
+    return [int(text) for text in words(drawing) if text.isdigit()]
 
 
 def shown(animation):
@@ -108,39 +118,50 @@ def test_threads_beyond_the_edge_of_C_are_mentioned_where_there_are_some():
 
 
 def test_barriers_are_drawn():
-    for svg, text in animate_tiled_matmul().frames:
-        words = [text.text for text in ElementTree.fromstring(svg).iter(f"{SVG}text")]
-        assert ("barrier" in words) == text.startswith("Barrier")
+    for drawing, text in animate_tiled_matmul().frames:
+        assert ("barrier" in words(drawing)) == text.startswith("Barrier")
 
 
-def test_without_javascript_the_first_frame_and_the_words_stay():
-    animation = animate_tiled_matmul()
-    page = Page(animation._repr_html_())
-    count = len(animation.frames)
-    figures = [hidden for tag, hidden in page.hidden if tag == "figure"]
-    assert figures == [False] + [True] * (count - 1)
-    assert [hidden for tag, hidden in page.hidden if tag == "p"] == [True]  # the buttons
+def test_what_is_drawn_can_be_read():
+    for drawing, _ in animate_tiled_matmul(8, 8, 8, TILE=4).frames:
+        assert not illegible(drawing.figure())
+
+
+def test_without_javascript_a_picture_and_the_words_stay(monkeypatch):
+    animation, shown_here = animate_tiled_matmul(), []
+    monkeypatch.setattr("IPython.display.display", lambda what, **_: shown_here.append(what))
+    animation._ipython_display_()
+    picture, player = shown_here
+    assert picture.alt == animation.frames[0][1] and player["text/plain"] == repr(animation)
+    page = Page(re.sub("<script>.*</script>", "", player["text/html"], flags=re.S))
+    assert page.images == [] and "button" not in page.texts
     assert [hidden for tag, hidden in page.hidden if tag == "details"] == [False]
-    assert "hidden" not in re.sub(r'hidden="hidden"|hidden = ', "", animation._repr_html_())
     assert page.texts["li"] == shown(animation)
-    assert page.texts["button"] == ["back", "next", "play"]
-    for image, (svg, text) in zip(page.images, animation.frames, strict=True):
-        assert image["alt"] == text
-        kind, data = image["src"].split(",")
-        assert kind == "data:image/svg+xml;base64" and b64decode(data).decode() == svg
     assert all(step in repr(animation) for step in shown(animation))
 
 
+def test_the_player_has_every_frame():
+    animation = animate_tiled_matmul()
+    script = re.search("const frames = (.*);", animation.html())[1]
+    frames = json.loads(script)
+    assert frames == [[drawing.svg(), text] for drawing, text in animation.frames]
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="node is not installed")
+def test_the_script_of_the_player_is_javascript(tmp_path):
+    script = re.search("<script>(.*)</script>", animate_tiled_matmul().html(), re.S)[1]
+    (tmp_path / "player.js").write_text(script, encoding="utf-8")
+    subprocess.run(["node", "--check", tmp_path / "player.js"], check=True)
+
+
 def test_the_page_is_small_and_needs_no_network():
-    html = animate_tiled_matmul(8, 8, 8, TILE=2)._repr_html_()
+    html = animate_tiled_matmul(8, 8, 8, TILE=2).html()
     assert len(html) < 400_000
-    assert not re.search(r"https?:|<link|src=\"(?!data:)|@import", html)
-    svg = animate_tiled_matmul().frames[0][0].replace("http://www.w3.org/2000/svg", "")
-    assert "http" not in svg
+    assert not re.search(r"https?:|<link|src=\"(?!data:)|@import", html.replace(NAMESPACE, ""))
 
 
 def test_the_same_arguments_make_the_same_page():
-    assert animate_tiled_matmul()._repr_html_() == animate_tiled_matmul()._repr_html_()
+    assert animate_tiled_matmul().html() == animate_tiled_matmul().html()
 
 
 @pytest.mark.parametrize("sizes", [(9, 4, 4, 2), (4, 0, 4, 2), (4, 4, 4, 1), (4, 4, 4, 5)])

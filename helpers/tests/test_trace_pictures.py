@@ -4,7 +4,6 @@ import random
 import re
 from base64 import b64decode
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 
@@ -54,24 +53,12 @@ def random_offsets(size, step):
 # ---- alt text
 
 
-class Images(HTMLParser):
-    def __init__(self, html):
-        super().__init__()
-        self.found = []
-        self.feed(html)
-
-    def handle_starttag(self, tag, attributes):
-        if tag == "img":
-            self.found.append(dict(attributes))
-
-
 def test_a_picture_shows_itself_with_its_words():
     picture = draw_lines(access(lambda lane: 4 * lane, array='A<"B">'), "k")
-    (image,) = Images(picture._repr_html_()).found
-    assert image["alt"] == picture.alt == repr(picture)
-    assert 'load of A<"B">' in image["alt"]
-    kind, data = image["src"].split(",")
-    assert kind == "data:image/png;base64" and b64decode(data).startswith(b"\x89PNG")
+    data, about = picture._repr_mimebundle_()
+    assert about["image/png"]["alt"] == data["text/plain"] == picture.alt == repr(picture)
+    assert 'load of A<"B">' in picture.alt
+    assert b64decode(data["image/png"]).startswith(b"\x89PNG")
 
 
 def test_a_source_line_may_hold_dollars():
@@ -79,7 +66,7 @@ def test_a_source_line_may_hold_dollars():
     one.text = '__asm__("mov.u32 $x, $y_{;");'
     line = Line(3, one.text, 1, 32, 0)
     for picture in (draw_addresses(one, "k"), draw_lanes(launch([line]))):
-        assert picture._repr_html_()
+        assert picture._repr_mimebundle_()
 
 
 # ---- addresses
@@ -333,4 +320,4 @@ def test_timeline_explains_only_what_it_draws(late):
     assert [text.get_text() for text in legend.get_texts()] == ["global load"]
     (bar,) = patches(picture, "global load")
     assert bar.get_width() == pytest.approx(0.72)  # the longest of those that are drawn
-    assert draw_timeline(launch(stages=[late]))._repr_html_()
+    assert draw_timeline(launch(stages=[late]))._repr_mimebundle_()

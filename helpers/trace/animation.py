@@ -1,52 +1,72 @@
 """A tiled matrix multiplication step by step, from a run of its kernel on the simulator.
 
-The frames are SVG images in one piece of HTML with a few lines of JavaScript to step through them.
-JupyterLab runs these only in a notebook it trusts, and else keeps neither them nor inline SVG;
-then, and in print, the first frame stays, and the steps in words.
+It shows itself as a picture, the first frame, and below it the steps in words. Where scripts run,
+one puts a player with all frames into the picture's place; it brings its buttons along, so that
+viewers that allow no scripts show nothing dead. JupyterLab runs scripts in notebooks it trusts.
 """
 
-from base64 import b64encode
+import json
 from dataclasses import dataclass, field
 from html import escape
 
 import numpy as np
 
+from helpers.base.images import Picture
 from helpers.simulator import blockIdx, cdiv, launch, shared_array, syncthreads, threadIdx
 from helpers.trace.colours import ORANGE, PALE, SKY
-from helpers.trace.squares import Squares, barrier, svg
+from helpers.trace.squares import Drawing, Squares, barrier
 
 LARGEST = 8  # rows and columns of a matrix, and
 LARGEST_TILE = 4  # of a tile: what a page has room for
 CELL, TILE_CELL = 30, 46  # sides of the squares in pixels
 GAP = 26  # between matrices
 PALE_BLUE, PALE_GREEN = "#D3EAF8", "#CDEBE1"  # a frame says the same
-HIDDEN = 'hidden="hidden"'  # JupyterLab drops an attribute without a value
 SCRIPT = """
 (() => {
+  const frames = FRAMES;
   const root = document.currentScript.parentElement;
-  const frames = root.querySelectorAll("figure");
-  const [back, next, play] = root.querySelectorAll("button");
-  const slider = root.querySelector("input");
+  const still = root.closest(".jp-OutputArea")?.querySelector(".jp-RenderedImage");
+  const player = document.createElement("div");
+  const controls = player.appendChild(document.createElement("p"));
+  const image = player.appendChild(document.createElement("img"));
+  const words = player.appendChild(document.createElement("p"));
+  image.style.maxWidth = "100%";
+  words.setAttribute("aria-live", "polite");
   let timer = null;
   const stop = () => { clearInterval(timer); timer = null; play.textContent = "play"; };
-  const show = (i) => {
-    slider.value = i;
-    frames.forEach((frame, j) => { frame.hidden = j != slider.value; });
-    if (slider.value == frames.length - 1) stop();
+  const button = (name, press) => {
+    const made = controls.appendChild(document.createElement("button"));
+    made.textContent = name;
+    made.style.marginRight = "6px";
+    made.onclick = press;
+    return made;
   };
-  back.onclick = () => { stop(); show(+slider.value - 1); };
-  next.onclick = () => { stop(); show(+slider.value + 1); };
-  slider.oninput = () => { stop(); show(+slider.value); };
-  play.onclick = () => {
+  button("back", () => { stop(); show(+slider.value - 1); });
+  button("next", () => { stop(); show(+slider.value + 1); });
+  const play = button("play", () => {
     if (timer) return stop();
     if (slider.value == frames.length - 1) show(0);
     play.textContent = "pause";
     timer = setInterval(() => show(+slider.value + 1), 1500);
+  });
+  const slider = controls.appendChild(document.createElement("input"));
+  Object.assign(slider, {type: "range", min: 0, max: frames.length - 1, value: 0});
+  slider.setAttribute("aria-label", "step");
+  slider.oninput = () => { stop(); show(+slider.value); };
+  const show = (i) => {
+    slider.value = i;
+    const [svg, text] = frames[slider.value];
+    image.src = "data:image/svg+xml," + encodeURIComponent(svg);
+    image.alt = text;
+    words.textContent = `${+slider.value + 1} of ${frames.length}: ${text}`;
+    if (slider.value == frames.length - 1) stop();
   };
-  root.querySelector("p").hidden = false;
-  const words = root.querySelector("details");
-  words.open = false;
-  addEventListener("beforeprint", () => { words.open = true; });
+  const list = root.querySelector("details");
+  list.open = false;
+  addEventListener("beforeprint", () => { list.open = true; });
+  if (still) (still.closest(".jp-OutputArea-child") ?? still).style.display = "none";
+  show(0);
+  root.querySelector("b").after(player);
 })();
 """
 
@@ -56,33 +76,28 @@ class Animation:
     """Frames to step through in a notebook; elsewhere the steps in words."""
 
     title: str
-    frames: list[tuple[str, str]]  # SVG, and in words what it shows
+    frames: list[tuple[Drawing, str]]  # and in words what it shows
 
     def __repr__(self) -> str:
         steps = (f"{i}. {text}" for i, (_, text) in enumerate(self.frames, 1))
         return "\n".join([self.title, *steps])
 
-    def _repr_html_(self) -> str:
-        last = len(self.frames) - 1
-        figures = "".join(self._figure(i) for i in range(last + 1))
-        steps = "".join(f"<li>{escape(text)}</li>" for _, text in self.frames)
-        buttons = "".join(f"<button>{name}</button> " for name in ("back", "next", "play"))
-        slider = f'<input type="range" min="0" max="{last}" value="0" aria-label="step">'
-        return (
-            f"<div><b>{escape(self.title)}</b><p {HIDDEN}>{buttons}{slider}</p>{figures}"
-            f"<details open='open'><summary>The steps in words</summary><ol>{steps}</ol></details>"
-            f"<script>{SCRIPT}</script></div>"
-        )
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
 
-    def _figure(self, number: int) -> str:
-        svg, text = self.frames[number]
-        data = b64encode(svg.encode()).decode()
-        words = escape(text)
+        drawing, text = self.frames[0]
+        display(Picture(drawing.figure(), text))
+        display({"text/html": self.html(), "text/plain": repr(self)}, raw=True)
+
+    def html(self) -> str:
+        """Return the steps in words, and the script that makes the player."""
+        steps = "".join(f"<li>{escape(text)}</li>" for _, text in self.frames)
+        frames = json.dumps([(drawing.svg(), text) for drawing, text in self.frames])
+        script = SCRIPT.replace("FRAMES", frames.replace("</", "<\\/"))
         return (
-            f'<figure style="margin:0" {HIDDEN if number else ""}>'
-            f"<figcaption>{number + 1} of {len(self.frames)}: {words}</figcaption>"
-            f'<img alt="{words}" style="max-width:100%" src="data:image/svg+xml;base64,{data}">'
-            "</figure>"
+            f"<div><b>{escape(self.title)}</b>"
+            f"<details open='open'><summary>The steps in words</summary><ol>{steps}</ol></details>"
+            f"<script>{script}</script></div>"
         )
 
 
@@ -163,7 +178,7 @@ class _Scene:
     def __post_init__(self):
         self.acc = {(y, x): 0.0 for y in range(self.TILE) for x in range(self.TILE)}
 
-    def start(self) -> tuple[str, str]:
+    def start(self) -> tuple[Drawing, str]:
         """Draw what is there before the first step."""
         x, y = self.block
         one_each = "one for each element of its part of C"
@@ -174,7 +189,7 @@ class _Scene:
             f"Block ({x}, {y}) has {threads} threads, {one_each}. Its accumulators start at 0."
         )
 
-    def advance(self, step: tuple, values: dict) -> tuple[str, str]:
+    def advance(self, step: tuple, values: dict) -> tuple[Drawing, str]:
         """Take over what the threads did in a step, and draw it."""
         name = step[0]
         self.products, self.k, self.at_barrier = {}, None, name in ("written", "read")
@@ -231,8 +246,8 @@ class _Scene:
         sizes = (self.B.shape[1], *self.A.shape)
         return any(end > size for end, size in zip(ends, sizes, strict=True))
 
-    def draw(self, text: str) -> tuple[str, str]:
-        """Return the scene as SVG, and the text that goes with it."""
+    def draw(self, text: str) -> tuple[Drawing, str]:
+        """Return the scene with the text that goes with it."""
         (M, K), N, T = self.A.shape, self.B.shape[1], self.TILE
         left, top = self.block[0] * T, self.block[1] * T  # the block's part of C
         right, bottom = min(left + T, N), min(top + T, M)
@@ -242,30 +257,32 @@ class _Scene:
         x, y = 34 + K * CELL + GAP, 44 + K * CELL + GAP  # where C is drawn
         tiles_x = x + N * CELL + 70
         acc_x, acc_y = tiles_x + T * TILE_CELL + GAP, 44 + T * TILE_CELL + GAP
-        width = acc_x + T * TILE_CELL + 30
         height = max(y + M * CELL, acc_y + T * TILE_CELL) + 30
-        a = Squares(34, y, CELL, (M, K))
-        b = Squares(x, 44, CELL, (K, N))
-        c = Squares(x, y, CELL, (M, N))
-        parts = [
-            *(matrix.fill("white", 0, 0, *matrix.shape) for matrix in (a, b, c)),
-            a.fill(PALE_BLUE, top, 0, bottom, K) + a.draw(f"A: {M} × {K}", _numbers(self.A)),
-            b.fill(PALE, 0, left, K, right) + b.draw(f"B: {K} × {N}", _numbers(self.B)),
-            c.fill(PALE_GREEN, top, left, bottom, right)
-            + c.draw(f"C: {M} × {N}", C if self.is_stored else {})
-            + c.frame(top, left, bottom, right),
-            self._tile(Squares(tiles_x, acc_y, TILE_CELL, (T, T)), "A_tile", self.A_tile),
-            self._tile(Squares(acc_x, 44, TILE_CELL, (T, T)), "B_tile", self.B_tile),
-            self._tile(Squares(acc_x, acc_y, TILE_CELL, (T, T)), "acc", self.acc),
-        ]
+        drawing = Drawing(acc_x + T * TILE_CELL + 30, height)
+        a = Squares(drawing, 34, y, CELL, (M, K))
+        b = Squares(drawing, x, 44, CELL, (K, N))
+        c = Squares(drawing, x, y, CELL, (M, N))
+        for matrix in (a, b, c):
+            matrix.fill("white", 0, 0, *matrix.shape)
+        a.fill(PALE_BLUE, top, 0, bottom, K)
+        b.fill(PALE, 0, left, K, right)
+        c.fill(PALE_GREEN, top, left, bottom, right)
+        a.draw(f"A: {M} × {K}", _numbers(self.A))
+        b.draw(f"B: {K} × {N}", _numbers(self.B))
+        c.draw(f"C: {M} × {N}", C if self.is_stored else {})
+        c.frame(top, left, bottom, right)
+        self._tile(Squares(drawing, tiles_x, acc_y, TILE_CELL, (T, T)), "A_tile", self.A_tile)
+        self._tile(Squares(drawing, acc_x, 44, TILE_CELL, (T, T)), "B_tile", self.B_tile)
+        self._tile(Squares(drawing, acc_x, acc_y, TILE_CELL, (T, T)), "acc", self.acc)
         if self.first is not None:
             end = min(self.first + T, K)
-            parts += [a.frame(top, self.first, bottom, end), b.frame(self.first, left, end, right)]
+            a.frame(top, self.first, bottom, end)
+            b.frame(self.first, left, end, right)
         if self.at_barrier:
-            parts.append(barrier(tiles_x - 14, 14, acc_x + T * TILE_CELL + 14, height - 14))
-        return svg(width, height, parts), text
+            barrier(drawing, tiles_x - 14, 14, acc_x + T * TILE_CELL + 14, height - 14)
+        return drawing, text
 
-    def _tile(self, squares: Squares, name: str, values: dict) -> str:
+    def _tile(self, squares: Squares, name: str, values: dict) -> None:
         """Draw a tile, or the accumulators, and what of it is multiplied."""
         T, k = self.TILE, self.k
         colors = {
@@ -274,14 +291,16 @@ class _Scene:
             "acc": (PALE_GREEN, ""),
         }
         pale, strong = colors[name]
-        shape = squares.fill(pale if values else "white", 0, 0, T, T)
+        squares.fill(pale if values else "white", 0, 0, T, T)
         if name == "acc":
-            return shape + squares.draw("acc", values, self.products)
-        numbers = squares.draw(f"{name}, shared", values)
-        if k is None:
-            return shape + numbers
-        used = (0, k, T, k + 1) if name == "A_tile" else (k, 0, k + 1, T)
-        return shape + squares.fill(strong, *used) + numbers + squares.frame(*used)
+            squares.draw("acc", values, self.products)
+            return
+        used = () if k is None else (0, k, T, k + 1) if name == "A_tile" else (k, 0, k + 1, T)
+        if used:
+            squares.fill(strong, *used)
+        squares.draw(f"{name}, shared", values)
+        if used:
+            squares.frame(*used)
 
 
 def _numbers(matrix: np.ndarray) -> dict[tuple[int, int], float]:

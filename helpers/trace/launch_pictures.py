@@ -7,10 +7,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from helpers.base.gpu import WARP_SIZE
+from helpers.base.images import Picture
 from helpers.base.palette import INK
 from helpers.base.words import LONGEST_TEXT, count, shorten
 from helpers.trace.colours import BLUE, ORANGE, PALE, PINK, SKY, VERMILION
-from helpers.trace.picture import WIDTH, Picture, legend
+from helpers.trace.picture import WIDTH, legend
 from helpers.trace.record import Launch, Line, Stage
 
 MOST_STAGES = 6

@@ -12,11 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from helpers.base.gpu import BANKS, LINE_BYTES, SECTOR_BYTES, WARP_SIZE, WORD_BYTES
+from helpers.base.images import Picture
 from helpers.base.palette import INK
 from helpers.base.words import LONGEST_TEXT, count, shorten
 from helpers.trace.colours import BLUE, GREEN, ORANGE, PALE, PINK, SKY
 from helpers.trace.model import ideal_sectors, parts, sectors
-from helpers.trace.picture import WIDTH, Picture, legend
+from helpers.trace.picture import WIDTH, legend
 from helpers.trace.record import Access, Request
 
 MARKS = [("o", BLUE), ("s", ORANGE), ("^", GREEN), ("D", PINK)]  # of each eight lanes
@@ -212,7 +213,7 @@ def _draw_turn(ax: Axes, bank: int, y: int, lanes: list[int], waits: bool) -> No
 
 def _label(ax: Axes, x: float, y: float, lanes: list[int], **style) -> None:
     text = f"{lanes[0]}" if len(lanes) == 1 else f"×{len(lanes)}"
-    ax.text(x, y, text, ha="center", va="center", fontsize=7.5, **style)
+    ax.text(x, y, text, ha="center", va="center", fontsize=8, **style)
 
 
 def _head(figure: Figure, access: Access, kernel: str, summary: str) -> None:

@@ -14,7 +14,7 @@ from helpers.trace.record import Access, Launch, Line
 from helpers.trace.table import bytes_moved, dim, excess, plain_text, title_and_table
 
 if TYPE_CHECKING:
-    from helpers.trace.picture import Picture
+    from helpers.base.images import Picture
 
 NOTHING_RAN = "no kernel was launched"
 NOTHING_TO_DRAW = "nothing to draw: no line was counted, and no access to memory"
@@ -210,7 +210,7 @@ class Trace:
 
 
 class Overview:
-    """Pictures, one below the other."""
+    """Pictures, one below the other, each an output of its own."""
 
     def __init__(self, pictures: list["Picture"]):
         self.pictures = pictures
@@ -218,9 +218,13 @@ class Overview:
     def __repr__(self) -> str:
         return "\n".join(map(repr, self.pictures)) or NOTHING_TO_DRAW
 
-    def _repr_html_(self) -> str:
-        drawn = (f"<div>{picture._repr_html_()}</div>" for picture in self.pictures)
-        return "".join(drawn) or f"<p>{NOTHING_TO_DRAW}</p>"
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        if not self.pictures:
+            print(NOTHING_TO_DRAW)
+        for picture in self.pictures:
+            display(picture)
 
 
 def _modules_that_draw() -> tuple:

@@ -1,10 +1,73 @@
-"""Matrices as squares with numbers in them, in SVG."""
+"""Matrices as squares with numbers in them: small as SVG, and as a figure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 
-from helpers.base.palette import INK
-from helpers.trace.colours import VERMILION
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from helpers.base.images import CORNER, DPI
+from helpers.base.palette import ALARM, INK, PLATE
+
+POINTS = 72 / DPI  # of a pixel
+
+
+@dataclass
+class Drawing:
+    """Boxes and texts in pixels, y from the top, in the order in which they lie on each other."""
+
+    width: int
+    height: int
+    boxes: list[tuple] = field(default_factory=list)
+    texts: list[tuple] = field(default_factory=list)  # above all boxes
+
+    def box(
+        self, x: int, y: int, w: int, h: int, fill="none", line="none", thick=1, dashed="", side=0
+    ) -> None:
+        """Add a box; `dashed` is the lengths of its dashes and gaps, "14 7".
+
+        With a `side` it is divided into squares.
+        """
+        self.boxes.append((x, y, w, h, fill, line, thick, dashed, side or max(w, h)))
+
+    def text(self, x: float, y: float, text: str, size: int, color: str = "black") -> None:
+        """Add a text `size` pixels high, its middle there."""
+        self.texts.append((x, y, text, size, color))
+
+    def svg(self) -> str:
+        """Return the whole as SVG on a plate."""
+        parts = [f"<rect width='100%' height='100%' rx='{CORNER}' fill='{PLATE}'/>"]
+        for x, y, w, h, fill, line, thick, dashed, side in self.boxes:
+            style = f"fill='{fill}' stroke='{line}' stroke-width='{thick}'"
+            dashes = f" stroke-dasharray='{dashed}'" if dashed else ""
+            inner = [f"M{x} {y + at}h{w}" for at in range(side, h, side)]
+            inner += [f"M{x + at} {y}v{h}" for at in range(side, w, side)]
+            parts.append(f"<path {style}{dashes} d='M{x} {y}h{w}v{h}h{-w}z{''.join(inner)}'/>")
+        for x, y, text, size, color in self.texts:
+            place = f"x='{x:g}' y='{y + 0.36 * size:g}' font-size='{size}' fill='{color}'"
+            parts.append(f"<text {place}>{escape(text)}</text>")
+        return (
+            f"<svg xmlns='http://www.w3.org/2000/svg' width='{self.width}' height='{self.height}' "
+            f"viewBox='0 0 {self.width} {self.height}' text-anchor='middle' "
+            f"font-family='DejaVu Sans, Arial, sans-serif'>{''.join(parts)}</svg>"
+        )
+
+    def figure(self) -> Figure:
+        """Return the same as a figure."""
+        figure = Figure(figsize=(self.width / DPI, self.height / DPI))
+        ax = figure.add_axes((0, 0, 1, 1))
+        ax.set(xlim=(0, self.width), ylim=(self.height, 0))
+        ax.set_axis_off()
+        for x, y, w, h, fill, line, thick, dashed, side in self.boxes:
+            dashes = (0, [float(part) / thick for part in dashed.split()]) if dashed else "-"
+            style = {"fc": fill, "ec": line, "lw": thick * POINTS, "ls": dashes}
+            ax.add_patch(Rectangle((x, y), w, h, **style))
+            ax.hlines(range(y + side, y + h, side), x, x + w, color=line, lw=style["lw"])
+            ax.vlines(range(x + side, x + w, side), y, y + h, color=line, lw=style["lw"])
+        for x, y, text, size, color in self.texts:
+            place = {"ha": "center", "va": "center", "fontsize": size * POINTS, "color": color}
+            ax.text(x, y, text, **place)
+        return figure
 
 
 @dataclass
@@ -14,59 +77,39 @@ class Squares:
     A part of it is given as top, left, bottom, right in rows and columns, the last two exclusive.
     """
 
+    drawing: Drawing
     x: int
     y: int
     side: int
     shape: tuple[int, int]
 
-    def fill(self, color: str, top: int, left: int, bottom: int, right: int) -> str:
+    def fill(self, color: str, top: int, left: int, bottom: int, right: int) -> None:
         """Colour a part."""
-        return f"<path fill='{color}' d='{self._around(top, left, bottom, right)}'/>"
+        self.drawing.box(*self._around(top, left, bottom, right), fill=color)
 
-    def frame(self, top: int, left: int, bottom: int, right: int) -> str:
+    def frame(self, top: int, left: int, bottom: int, right: int) -> None:
         """Draw a thick frame around a part."""
-        around = self._around(top, left, bottom, right)
-        return f"<path fill='none' stroke='black' stroke-width='3' d='{around}'/>"
+        self.drawing.box(*self._around(top, left, bottom, right), line="black", thick=3)
 
-    def draw(self, title: str, numbers: dict, below: dict | None = None) -> str:
+    def draw(self, title: str, numbers: dict, below: dict | None = None) -> None:
         """Draw squares, a title, by row and column the numbers, and below these small texts."""
         rows, cols = self.shape
-        size = round(0.4 * self.side)
-        lines = [f"M{self.x} {self.y + i * self.side}h{cols * self.side}" for i in range(rows + 1)]
-        lines += [f"M{self.x + i * self.side} {self.y}v{rows * self.side}" for i in range(cols + 1)]
-        parts = [
-            f"<path stroke='#777' d='{''.join(lines)}'/>",
-            _text(self.x + cols * self.side / 2, self.y - 9, title, 13, INK),
-        ]
+        self.drawing.box(*self._around(0, 0, rows, cols), line="#777777", side=self.side)
+        self.drawing.text(self.x + cols * self.side / 2, self.y - 13, title, 14, INK)
+        size = max(round(0.4 * self.side), 13)
         for (row, col), number in numbers.items():
             x, y = self.x + (col + 0.5) * self.side, self.y + (row + 0.5) * self.side
-            parts.append(_text(x, y + (0 if below else 0.36 * size), f"{number:g}", size))
+            self.drawing.text(x, y - (0.14 * self.side if below else 0), f"{number:g}", size)
             if below:
-                parts.append(_text(x, y + 0.32 * self.side, below[row, col], 11))
-        return "".join(parts)
+                self.drawing.text(x, y + 0.26 * self.side, below[row, col], 13)
 
-    def _around(self, top: int, left: int, bottom: int, right: int) -> str:
+    def _around(self, top: int, left: int, bottom: int, right: int) -> tuple[int, int, int, int]:
         x, y = self.x + left * self.side, self.y + top * self.side
-        across = (right - left) * self.side
-        return f"M{x} {y}h{across}v{(bottom - top) * self.side}h{-across}z"
+        return x, y, (right - left) * self.side, (bottom - top) * self.side
 
 
-def barrier(left: int, top: int, right: int, bottom: int) -> str:
+def barrier(drawing: Drawing, left: int, top: int, right: int, bottom: int) -> None:
     """Draw a dashed frame that says barrier, with its corners there."""
-    around = f"M{left} {top}H{right}V{bottom}H{left}z"
-    style = f"fill='none' stroke='{VERMILION}' stroke-width='5' stroke-dasharray='14 7'"
-    return f"<path {style} d='{around}'/>" + _text(left + 60, top + 44, "barrier", 18, VERMILION)
-
-
-def svg(width: int, height: int, parts: list[str]) -> str:
-    """Return a whole image, transparent."""
-    return (
-        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' "
-        f"height='{height}' font-family='DejaVu Sans, Arial, sans-serif' text-anchor='middle'>"
-        f"{''.join(parts)}</svg>"
-    )
-
-
-def _text(x: float, y: float, text: str, size: int, color: str = "black") -> str:
-    place = f"x='{x:g}' y='{y:g}' font-size='{size}' fill='{color}'"
-    return f"<text {place}>{escape(text)}</text>"
+    frame = {"line": ALARM, "thick": 5, "dashed": "14 7"}
+    drawing.box(left, top, right - left, bottom - top, **frame)
+    drawing.text(left + 60, top + 38, "barrier", 18, ALARM)

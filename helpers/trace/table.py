@@ -27,10 +27,11 @@ MANY_IDLE_LANES = 8
 
 def title_and_table(report) -> tuple[str, Table]:
     """Return what a report on one kernel shows."""
-    rows = [[*_cells(access), _complaints(access)] for access in report.accesses]
+    rows = [_cells(access) for access in report.accesses]
     for row in rows:
         row[SOURCE] = shorten(row[SOURCE], LONGEST_TEXT)
-    return _title(report), Table([*HEADER, ""], rows, "\n".join(_caption(report)))
+    notes = map(_complaints, report.accesses)
+    return _title(report), Table(HEADER, rows, "\n".join(_caption(report)), list(notes))
 
 
 def plain_text(report) -> str:
@@ -51,11 +52,8 @@ def _plain_rows(accesses: list[Access]) -> list[str]:
     room = WIDTH - sum(widths) + widths[SOURCE] - 2 * (len(HEADER) - 1)
     for row in rows:
         row[SOURCE] = shorten(row[SOURCE], room)
-    header, rule, *body = Table(HEADER, rows, "").text_lines()
-    lines = [header, rule]
-    for line, access in zip(body, accesses, strict=True):
-        lines += [line, *textwrap.wrap(_complaints(access), WIDTH, **BELOW)]
-    return lines
+    notes = [textwrap.fill(_complaints(access), WIDTH, **BELOW) for access in accesses]
+    return Table(HEADER, rows, "", notes).text_lines()
 
 
 def _title(report) -> str:
