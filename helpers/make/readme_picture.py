@@ -6,6 +6,7 @@ import matplotlib
 import torch
 
 from helpers.base.images import STYLE, Picture
+from helpers.base.palette import PLATE
 from helpers.simulator import blockDim, blockIdx, threadIdx
 from helpers.trace import trace
 
@@ -29,4 +30,4 @@ def draw() -> Picture:
 def write(file: Path = FILE) -> None:
     """Write the picture as SVG, the same each time."""
     with matplotlib.rc_context(STYLE | {"svg.hashsalt": "readme"}):
-        draw().figure.savefig(file, transparent=True, metadata={"Date": None, "Creator": None})
+        draw().figure.savefig(file, facecolor=PLATE, metadata={"Date": None, "Creator": None})

@@ -568,7 +568,7 @@ def test_a_notebook_shows_cards_and_no_traceback(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "○ twice: to do",
-        "Stopped here: the cells below run once this one is right.",
+        "✗ twice: not right yet",
         "  Hint: add",
         "Stopped here: the cells below run once this one is right.",
         "✗ twice: this does not hold: assert f(4) == 8",
