@@ -2,7 +2,11 @@
 
 import json
 import re
+import shutil
+import subprocess
+import sys
 
+from helpers.base import system
 from helpers.base.machine import ROOT
 from helpers.make import install
 
@@ -10,13 +14,23 @@ FOLDER = ROOT / ".devcontainer"
 DOCKERFILE = (FOLDER / "Dockerfile").read_text()
 
 
-def test_what_is_copied_is_there_and_all_that_an_installation_depends_on():
-    copied = re.findall(r"^COPY --chown=learner:learner (.*) \S+$", DOCKERFILE, re.MULTILINE)
-    assert copied[-1] == "." and all((ROOT / name).exists() for name in copied)
-    assert {ROOT / name for name in copied[:-1]} == {
-        install.REQUIREMENTS,
-        ROOT / "helpers/make/install.py",
-    }
+def test_what_is_copied_is_there_and_all_that_an_installation_depends_on(tmp_path):
+    copied = re.findall(r"^COPY --chown=learner:learner (.*) (\S+)$", DOCKERFILE, re.MULTILINE)
+    assert copied.pop() == (".", ".")
+    for name, folder in copied:
+        there = tmp_path / folder
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, there)
+        else:
+            there.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, there)
+    code = "from helpers.make import install; print(install.fingerprint(gpu=False))"
+    command = [sys.executable, "-S", "-c", code]
+    of_all, of_these = (
+        subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+        for folder in (ROOT, tmp_path)
+    )
+    assert of_these == of_all and (tmp_path / "requirements.txt").exists()
 
 
 def test_python_is_one_that_the_course_takes():
@@ -38,10 +52,10 @@ def test_the_environment_of_the_image_is_that_of_the_workspace():
 
 
 def test_a_build_is_told_of_the_gpu_that_it_cannot_see(monkeypatch):
-    monkeypatch.setattr(install.glob, "glob", lambda pattern: [])
-    monkeypatch.setattr(install, "runs", lambda command: False)
+    monkeypatch.setattr(system.glob, "glob", lambda pattern: [])
+    monkeypatch.setattr(system, "runs", lambda command: False)
     monkeypatch.setenv("COURSE_GPU", "")
-    assert not install.find_gpu()
+    assert not system.find_gpu()
     monkeypatch.setenv("COURSE_GPU", "1")
-    assert install.find_gpu()
+    assert system.find_gpu()
     assert "ENV COURSE_GPU=$GPU\n" in DOCKERFILE

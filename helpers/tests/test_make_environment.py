@@ -20,6 +20,7 @@ def there(monkeypatch):
     packages = {
         "torch": "2.11.0+cu128", "ninja": "1.13", "jupyterlab": "4.2.1", "matplotlib": "3.10.0",
         "numpy": "2.0.2", "nbval": "0.11.0", "triton": "3.6.0", "numba": "0.60.0",
+        "cloudpickle": "3.1.1",
     }  # fmt: skip
 
     def version(name):

@@ -46,7 +46,12 @@ class Prose:
         return self.plan.link(href, self.folder, self.entry.root)
 
     def anchor(self, text: str) -> str:
-        """Return an anchor as JupyterLab's, "2.-Then"; numbered where one has it already."""
+        """Return a heading's anchor, numbered where one has it already.
+
+        A notebook's is JupyterLab's, "2.-Then"; a Markdown file's is GitHub's, "2-then".
+        """
+        if self.entry.source.suffix == ".md":
+            text = re.sub(r"[^\w\s-]", "", text.lower())
         anchor = taken = re.sub(r"\s+", "-", text.strip())
         anchors = {heading.anchor for heading in self.headings}
         number = 2
