@@ -16,12 +16,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image, ImageDraw
 
-from helpers.base.palette import INK, PLATE
+from helpers.base.palette import CORNER, DPI, INK, MARGIN, PLATE
 
-DPI = 100  # dots an inch as a page shows them: 8 points are 11 pixels
 SHARP = 2  # dots drawn for one that is shown: what fine screens have
-MARGIN = 0.14  # inches of plate around what is drawn
-CORNER = 8  # pixels: the radius of the plate's corners
 ALPHA = [0, 64, 128, 192]  # of the pixels on the edge of a corner
 COLOURS = 40  # of a picture's palette: a fifth of the bytes, and no eye sees it
 GREYS = 16  # as many where there are images: they hardly compress

@@ -17,7 +17,8 @@ from helpers.compiler import CompileError
 from helpers.compiler.build import every_call_checked
 from helpers.cuda_on_cpu.scanner import mask_comments
 from helpers.device import BACKEND
-from helpers.exercises.card import Card, thread_picture
+from helpers.exercises.card import Card
+from helpers.exercises.pictures import thread_picture
 from helpers.exercises.progress import entry, update
 from helpers.exercises.solutions import solution_of_notebook
 from helpers.simulator.errors import SimulatorError

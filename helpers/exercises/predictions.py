@@ -3,7 +3,8 @@
 import math
 
 from helpers.base.tables import Table
-from helpers.exercises.card import Card, log_scale
+from helpers.exercises.card import Card
+from helpers.exercises.pictures import log_scale
 from helpers.exercises.progress import chapters, entry, update
 
 

@@ -6,8 +6,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from helpers.base.images import DPI, MARGIN
-from helpers.base.palette import PLATE
+from helpers.base.palette import DPI, MARGIN, PLATE
 
 PAGE = 973  # pixels that JupyterLab leaves a picture in a window of 1,440, with its file browser
 LEAST_PIXELS = 11

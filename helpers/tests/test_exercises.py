@@ -30,7 +30,8 @@ from helpers.exercises import (
     show_predictions,
     show_progress,
 )
-from helpers.exercises.card import Card, draw_scale, draw_thread, log_scale, thread_picture
+from helpers.exercises.card import Card
+from helpers.exercises.pictures import draw_scale, draw_thread, log_scale, thread_picture
 from helpers.exercises.solutions import solution_of
 from helpers.simulator import blockDim, blockIdx, launch, threadIdx
 from helpers.tests.legible import illegible

@@ -14,6 +14,7 @@ import torch
 from helpers.simulator import cdiv, launch
 from helpers.tests.legible import illegible
 from helpers.trace.animation import animate_tiled_matmul, tiled_matmul_kernel
+from helpers.trace.picture import figure_of
 
 NAMESPACE = "http://www.w3.org/2000/svg"
 SVG = f"{{{NAMESPACE}}}"
@@ -47,7 +48,7 @@ class Page(HTMLParser):
 def words(drawing):
     """Return all texts in a drawing, in their order, the same in both its forms."""
     texts = [text.text for text in ElementTree.fromstring(drawing.svg()).iter(f"{SVG}text")]
-    assert texts == [text.get_text() for text in drawing.figure().axes[0].texts]
+    assert texts == [text.get_text() for text in figure_of(drawing).axes[0].texts]
     return texts
 
 
@@ -124,7 +125,7 @@ def test_barriers_are_drawn():
 
 def test_what_is_drawn_can_be_read():
     for drawing, _ in animate_tiled_matmul(8, 8, 8, TILE=4).frames:
-        assert not illegible(drawing.figure())
+        assert not illegible(figure_of(drawing))
 
 
 def test_without_javascript_a_picture_and_the_words_stay(monkeypatch):

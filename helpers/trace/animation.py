@@ -11,7 +11,6 @@ from html import escape
 
 import numpy as np
 
-from helpers.base.images import Picture
 from helpers.simulator import blockIdx, cdiv, launch, shared_array, syncthreads, threadIdx
 from helpers.trace.colours import ORANGE, PALE, SKY
 from helpers.trace.squares import Drawing, Squares, barrier
@@ -83,10 +82,14 @@ class Animation:
         return "\n".join([self.title, *steps])
 
     def _ipython_display_(self) -> None:
+        # Not before it shows itself: for the steps NumPy is enough.
         from IPython.display import display
 
+        from helpers.base.images import Picture
+        from helpers.trace.picture import figure_of
+
         drawing, text = self.frames[0]
-        display(Picture(drawing.figure(), text))
+        display(Picture(figure_of(drawing), text))
         display({"text/html": self.html(), "text/plain": repr(self)}, raw=True)
 
     def html(self) -> str:

@@ -1,15 +1,9 @@
-"""Matrices as squares with numbers in them: small as SVG, and as a figure."""
+"""Matrices as squares with numbers in them, as SVG."""
 
 from dataclasses import dataclass, field
 from html import escape
 
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
-
-from helpers.base.images import CORNER, DPI
-from helpers.base.palette import ALARM, INK, PLATE
-
-POINTS = 72 / DPI  # of a pixel
+from helpers.base.palette import ALARM, CORNER, INK, PLATE
 
 
 @dataclass
@@ -51,23 +45,6 @@ class Drawing:
             f"viewBox='0 0 {self.width} {self.height}' text-anchor='middle' "
             f"font-family='DejaVu Sans, Arial, sans-serif'>{''.join(parts)}</svg>"
         )
-
-    def figure(self) -> Figure:
-        """Return the same as a figure."""
-        figure = Figure(figsize=(self.width / DPI, self.height / DPI))
-        ax = figure.add_axes((0, 0, 1, 1))
-        ax.set(xlim=(0, self.width), ylim=(self.height, 0))
-        ax.set_axis_off()
-        for x, y, w, h, fill, line, thick, dashed, side in self.boxes:
-            dashes = (0, [float(part) / thick for part in dashed.split()]) if dashed else "-"
-            style = {"fc": fill, "ec": line, "lw": thick * POINTS, "ls": dashes}
-            ax.add_patch(Rectangle((x, y), w, h, **style))
-            ax.hlines(range(y + side, y + h, side), x, x + w, color=line, lw=style["lw"])
-            ax.vlines(range(x + side, x + w, side), y, y + h, color=line, lw=style["lw"])
-        for x, y, text, size, color in self.texts:
-            place = {"ha": "center", "va": "center", "fontsize": size * POINTS, "color": color}
-            ax.text(x, y, text, **place)
-        return figure
 
 
 @dataclass

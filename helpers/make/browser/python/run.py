@@ -18,7 +18,8 @@ from helpers import simulator
 from helpers.checks import check_close
 from helpers.checks import expect_error as expect
 from helpers.exercises import exercise
-from helpers.exercises.card import Card, thread_picture
+from helpers.exercises.card import Card
+from helpers.exercises.pictures import thread_picture
 from helpers.exercises.progress import entry
 from helpers.trace import trace
 
@@ -30,6 +31,9 @@ shown, reports = [], []  # of this run: parts of HTML; reports of trace
 
 def show(thing):
     """Put an object on the page, after what was printed before it."""
+    if (shows_itself := getattr(thing, "_ipython_display_", None)) is not None:
+        shows_itself()
+        return
     _flush()
     as_html = getattr(thing, "_repr_html_", None)
     shown.append(as_html() if as_html else f"<pre>{html.escape(repr(thing))}</pre>")
@@ -39,9 +43,22 @@ def run(setup, code):
     """Run code after its setup; return JSON: html (shown), line (of an error), solved (names)."""
     shown.clear()
     reports.clear()
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        line = _run(setup, code, out)
+        _flush()
+        for report in reports:
+            shown.append('<section class="trace">')
+            show(report)
+            show(report.draw())
+            _flush()
+            shown.append("</section>")
+    solved = [name for name in _exercises(code) if entry(name).get("solved")]
+    return json.dumps({"html": "".join(shown), "line": line, "solved": solved})
+
+
+def _run(setup, code, out):
+    """Run code after its setup; return the line of its error, or 0."""
     names = _names()
-    out, line = io.StringIO(), 0
-    sys.stdout, before = out, sys.stdout
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
@@ -53,14 +70,8 @@ def run(setup, code):
             shown.clear()
             _run_cell(code, names)
     except BaseException as error:
-        line = _show_error(error)
-    finally:
-        _flush()
-        sys.stdout = before
-    solved = [name for name in _exercises(code) if entry(name).get("solved")]
-    for report in reports:
-        shown.append(f'<section class="trace">{report._repr_html_()}{_pictures(report)}</section>')
-    return json.dumps({"html": "".join(shown), "line": line, "solved": solved})
+        return _show_error(error)
+    return 0
 
 
 def launch(kernel, grid, block, *args):
@@ -147,13 +158,6 @@ def _card(error, what):
         text = "".join([*(f"line {s.lineno}: {s.line}\n" for s in steps), *lines]).rstrip()
     stopped_at = getattr(error, "stopped_at", None)
     return Card(what, "wrong", text, thread_picture(*stopped_at) if stopped_at else "")
-
-
-def _pictures(report):
-    try:
-        return report.draw()._repr_html_()
-    except ValueError as error:  # nothing to draw
-        return f"<p>{html.escape(str(error))}</p>"
 
 
 def _exercises(code):

@@ -2,6 +2,7 @@
 
 from html import escape
 
+from helpers.base.palette import INK
 from matplotlib.patches import painted
 
 
@@ -50,8 +51,13 @@ class Axes:
     def set_axisbelow(self, _):
         pass
 
+    def set_axis_off(self):
+        pass
+
     def add_patch(self, patch):
-        self.parts.append(lambda x, y: patch.svg(x, y))
+        self.parts.append(patch.svg)
+
+    add_collection = add_patch
 
     def plot(self, xs, ys, mark, color, **_):
         points = list(zip(xs, ys, strict=True))
@@ -86,7 +92,7 @@ class Axes:
                 drawn.append(_text(x(place), top + height + 14 + 13 * i, line, "center"))
         family = ' font-family="monospace"' if self.monospace else ""
         for place, label in self.yticks:
-            at = (8, y(place) + 4) if self.monospace else (left - 6, y(place) + 4)
+            at = (0, y(place) + 4) if self.monospace else (left - 6, y(place) + 4)
             anchor = "start" if self.monospace else "end"
             drawn.append(
                 f'<text x="{at[0]:.1f}" y="{at[1]:.1f}" text-anchor="{anchor}"{family} '
@@ -98,7 +104,7 @@ class Axes:
             drawn.append(_text(left, top - 4, self.title))
         for i, line in enumerate(self.ylabel.split("\n") if self.ylabel else ()):
             drawn.append(
-                f'<text transform="translate({12 + 13 * i},{top + height / 2:.1f}) rotate(-90)" '
+                f'<text transform="translate({4 + 13 * i},{top + height / 2:.1f}) rotate(-90)" '
                 f'text-anchor="middle">{escape(line)}</text>'
             )
         return "".join(drawn)
@@ -134,7 +140,7 @@ def _text(x, y, text, ha="left", va="baseline", color=None, bbox=None):
 def _line(x0, y0, x1, y1):
     return (
         f'<line x1="{x0:.1f}" y1="{y0:.1f}" x2="{x1:.1f}" y2="{y1:.1f}" '
-        'stroke="currentColor" stroke-width="1.5"/>'
+        f'stroke="{INK}" stroke-width="1.5"/>'
     )
 
 
