@@ -9,7 +9,7 @@ import json
 import re
 from pathlib import Path
 
-from helpers.make.install import ROOT
+from helpers.base.machine import ROOT
 from helpers.make.kernels import notebook_paths
 
 REPOSITORY = ""  # "owner/name" on GitHub; after a change: make address
@@ -64,10 +64,8 @@ def first_lines(repository: str = REPOSITORY, host: str = HOST) -> str:
     return FETCH.format(folder=folder, archive=archive) + LAST_LINE
 
 
-def colab(notebook: str, repository: str = REPOSITORY) -> str:
-    """Return the address at which Colab opens a notebook, or of what README says instead."""
-    if not _checked(repository):
-        return "../README.md#start"
+def colab(notebook: str, repository: str) -> str:
+    """Return the address at which Colab opens a notebook."""
     place = f"{repository}/blob/{REVISION}/notebooks/{notebook}"
     return f"https://colab.research.google.com/github/{place}"
 
@@ -75,11 +73,12 @@ def colab(notebook: str, repository: str = REPOSITORY) -> str:
 def with_address(notebook: str, name: str, repository: str = REPOSITORY, host: str = HOST) -> str:
     """Return a notebook's text with link and first lines as they must be, all else as it is.
 
-    Raises ValueError if it has no heading, or no first lines to put these in the place of.
+    Without an address it has no link. Raises ValueError if it has no heading, or no first lines to
+    put these in the place of.
     """
     content = json.loads(notebook)
     cells = content["cells"]
-    link = f"[Open in Colab]({colab(name, repository)})\n\n"
+    link = f"[Open in Colab]({colab(name, repository)})\n\n" if _checked(repository) else ""
     _replace(cells[0], TITLE, lambda found: found[1] + link, name)
     code = next(cell for cell in cells if cell["cell_type"] == "code")
     _replace(code, FIRST_LINES, lambda found: first_lines(repository, host), name)
@@ -88,7 +87,7 @@ def with_address(notebook: str, name: str, repository: str = REPOSITORY, host: s
 
 def readme_with_address(readme: str, repository: str = REPOSITORY) -> str:
     """Return README with the lines that clone the course, and the links to where it runs."""
-    place = f"{HOST}/{repository}/blob/{REVISION}/notebooks/00_start_here.ipynb"
+    place = f"{HOST}/{_checked(repository)}/blob/{REVISION}/notebooks/00_start_here.ipynb"
     links = {
         "colab": colab("00_start_here.ipynb", repository),
         "kaggle": f"https://kaggle.com/kernels/welcome?src={place}",

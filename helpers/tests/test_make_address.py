@@ -130,7 +130,8 @@ def test_a_notebook_changes_only_where_the_address_stands():
         before["cells"][number]["source"] = after["cells"][number]["source"]
     assert before == after
     assert address.with_address(text, path.name, REPOSITORY) == text
-    assert address.with_address(text, path.name, "") == address.pages()[path]
+    none = address.with_address(text, path.name, "")
+    assert none == address.pages()[path] and "Colab](" not in none
 
 
 def test_a_release_is_named_as_its_archive_is(monkeypatch):
