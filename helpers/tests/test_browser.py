@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from helpers.base.machine import ROOT
+from helpers.base.palette import INK, PLATE
 from helpers.exercises.solutions import folded_solution
 from helpers.make import browser
 from helpers.make.browser import lessons, packages
@@ -173,6 +174,27 @@ def test_a_race_and_a_wrong_index_name_line_thread_and_element(run):
 def test_banks_are_drawn(run):
     (result,) = run(("", BANKS))
     assert "32 wavefronts, 1 would do" in result["html"] and "<svg" in result["html"]
+
+
+def test_every_picture_of_a_trace_is_shown_with_dark_ink_on_its_plate(run):
+    names = "draw draw_lanes draw_lines draw_addresses draw_timeline".split()
+    every = "\n".join(f"display(report.{name}())" for name in names)
+    kernel = "def k(x):\n    x[threadIdx.x] = 2 * x[threadIdx.x]\n"
+    (result,) = run(
+        ("", f"from IPython.display import display\n{kernel}"
+             f"report = trace(k, 1, 64, torch.zeros(64))\n{every}"),
+    )  # fmt: skip
+    assert result["line"] == 0, result["html"]
+    pictures = result["html"].split("<svg ")[1:]
+    assert len(pictures) == 6  # draw() shows two
+    for picture in pictures:
+        assert f'fill="{INK}"><defs>' in picture and f'fill="{PLATE}"/>' in picture
+        assert "currentColor" not in picture
+
+
+def test_a_launch_with_nothing_to_draw_says_so(run):
+    (result,) = run(("", "launch(lambda: None, 1, 32)"))
+    assert "nothing to draw" in result["html"], result["html"]
 
 
 def test_errors_of_python_and_what_is_not_there(run):
