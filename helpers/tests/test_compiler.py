@@ -974,6 +974,7 @@ def test_a_string_that_only_calls_libraries_is_not_for_nvcc(more, unit, monkeypa
     linked = {"extra_include_paths": ["/there"], "extra_ldflags": ["/there/libcublas.so"]}
     monkeypatch.setattr(compiler, "BACKEND", "cuda")
     monkeypatch.setattr(compiler, "gpu_arch", lambda source: "90")
+    monkeypatch.setattr(compiler.tools, "gpu", lambda: "a GPU, sm_90")
     monkeypatch.setattr(compiler, "_linked", lambda libraries, check: linked)
     monkeypatch.setattr(compiler, "_get", lambda build: asked.append(build) or SimpleNamespace())
     compile_cuda(CALLS_ONLY + more, libraries=("cublas",))
