@@ -14,6 +14,7 @@ const SHARED = [
   "@codemirror/state",
   "@codemirror/view",
   "@jupyterlab/codemirror",
+  "@jupyterlab/rendermime",
   "@lezer/common",
   "@lezer/highlight",
 ];

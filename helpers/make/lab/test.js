@@ -1,4 +1,5 @@
-// npm test: what is CUDA and what is not, and that CUDA's grammar reads the course's kernels.
+// npm test: what is CUDA and what is not, that CUDA's grammar reads the course's kernels, and the
+// alternative text of pictures.
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -6,6 +7,7 @@ import { LanguageSupport } from "@codemirror/language";
 import { pythonLanguage } from "@codemirror/lang-python";
 import { NodeProp } from "@lezer/common";
 import { cudaLanguage } from "./src/cuda.js";
+import { withAlt } from "./src/images.js";
 import { withCuda } from "./src/strings.js";
 
 const ROOT = new URL("../../../", import.meta.url);
@@ -81,4 +83,33 @@ test("all raw strings of the notebooks that end like C are CUDA", () => {
       if (cell_type === "code")
         for (const { text, cuda } of strings(source.join("")))
           if (/^r("""|''')[^]*[;}]\s*("""|''')$/.test(text)) assert.ok(cuda, `${file}: ${text}`);
+});
+
+// What withAlt makes of a renderer that, as JupyterLab's, adds <img> when it is given a model.
+async function altOf(mimeType, metadata, data, picture = {}) {
+  let shown = null;
+  const node = { querySelector: () => shown };
+  const factory = {
+    createRenderer: () => ({ node, renderModel: async () => void (shown = picture) }),
+  };
+  await withAlt(factory).createRenderer({ mimeType }).renderModel({ metadata, data });
+  return picture.alt;
+}
+
+test("a picture has the alternative text of its metadata, or else the plain text", async () => {
+  const plain = { "text/plain": "<Figure>" };
+  const both = { "image/png": { alt: "a dot" }, "image/jpeg": { alt: "a line" } };
+  assert.equal(await altOf("image/png", both, plain), "a dot");
+  assert.equal(await altOf("image/jpeg", both, plain), "a line");
+  assert.equal(await altOf("image/png", { "image/png": { alt: "" } }, plain), "");
+  assert.equal(await altOf("image/png", {}, plain), "<Figure>");
+  assert.equal(await altOf("image/png", {}, {}), undefined);
+});
+
+test("what is not a picture stays", async () => {
+  const node = { querySelector: () => null };
+  const factory = { rank: 3, createRenderer: () => ({ node, renderModel: async () => {} }) };
+  const wrapped = withAlt(factory);
+  assert.equal(wrapped.rank, 3);
+  await wrapped.createRenderer({ mimeType: "image/png" }).renderModel({ metadata: {}, data: {} });
 });
