@@ -2,6 +2,10 @@
 
 PyTorch, matplotlib and pytest take two seconds to import, and nearly every part imports them: a
 worker does it once. From there on a part's memory, environment, output and end are its own.
+
+pytest-xdist's workers run one part after another in one process, so that what a part leaves behind
+reaches the next. Six test files and three notebooks took 64 core-seconds with them, 55 with these:
+three seconds a notebook, a minute of the whole suite on 2 cores.
 """
 
 import atexit
