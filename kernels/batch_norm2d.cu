@@ -26,6 +26,7 @@
 //     functions=["batch_norm2d_stats", "batch_norm2d_forward",
 //                "batch_norm2d_train", "batch_norm2d_backward"])
 #include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
+#include <cuda/atomic>
 #include <cuda_pipeline.h>
 #include <torch/types.h>
 using c10::cuda::CUDAGuard, c10::cuda::getCurrentCUDAStream, torch::Tensor;
@@ -283,14 +284,16 @@ static __device__ Moments merge_all(const Moments* parts, int n) {
 // no clearing.
 typedef unsigned long long Word;
 constexpr Word HERE = 0x80000000;
+using Message = cuda::atomic_ref<Word, cuda::thread_scope_device>;
 
-static __device__ void tell(volatile Word* word, Moments a) {
-    *word = Word(__float_as_uint(a.mean)) << 32 | __float_as_uint(a.squares) | HERE;
+static __device__ void tell(Word* word, Moments a) {
+    Word mean = __float_as_uint(a.mean), squares = __float_as_uint(a.squares);
+    Message(*word).store(mean << 32 | squares | HERE, cuda::memory_order_relaxed);
 }
 
-static __device__ Moments hear(volatile Word* word, float count) {
+static __device__ Moments hear(Word* word, float count) {
     Word heard = 0;
-    while (!(heard & HERE)) heard = *word;
+    while (!(heard & HERE)) heard = Message(*word).load(cuda::memory_order_relaxed);
     return {count, __uint_as_float(heard >> 32), __uint_as_float(heard & ~HERE)};
 }
 

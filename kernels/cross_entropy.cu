@@ -95,10 +95,11 @@ static __device__ MaxSum max_and_sum(const float* row, int C, MaxSum* warp_value
 }
 
 // threadIdx.x: the threads of a row, threadIdx.y: rows of a block
-__global__ void cross_entropy_forward_kernel(float* losses,          // (N)
-                                             const float* logits,    // (N, C)
-                                             const int64_t* labels,  // (N)
-                                             int N, int C) {
+__global__ void __launch_bounds__(512)
+cross_entropy_forward_kernel(float* losses,          // (N)
+                             const float* logits,    // (N, C)
+                             const int64_t* labels,  // (N)
+                             int N, int C) {
     __shared__ MaxSum warp_values[WARP_SIZE];
     int64_t n = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
     const float* row = logits + n * C;
@@ -123,8 +124,9 @@ static __device__ float block_sum(float sum, float* warp_sums) {
 }
 
 // One block. The order of the sum depends on N alone: twice the same is the same.
-__global__ void cross_entropy_mean_kernel(float* loss, const float* losses,
-                                          const int64_t* labels, int N) {
+__global__ void __launch_bounds__(1024)
+cross_entropy_mean_kernel(float* loss, const float* losses, const int64_t* labels,
+                          int N) {
     __shared__ float warp_sums[2][WARP_SIZE];
     float sum = 0.0f;
     int count = 0;
@@ -137,8 +139,9 @@ __global__ void cross_entropy_mean_kernel(float* loss, const float* losses,
 }
 
 // One block: dloss / the number of rows that count
-__global__ void cross_entropy_scale_kernel(float* scale, const float* dloss,
-                                           const int64_t* labels, int N) {
+__global__ void __launch_bounds__(1024)
+cross_entropy_scale_kernel(float* scale, const float* dloss, const int64_t* labels,
+                           int N) {
     __shared__ float warp_sums[WARP_SIZE];
     int count = 0;
     for (int64_t n = threadIdx.x; n < N; n += blockDim.x)
@@ -148,11 +151,12 @@ __global__ void cross_entropy_scale_kernel(float* scale, const float* dloss,
 }
 
 // dlogits = (softmax - one-hot label) * scale; threads as in forward
-__global__ void cross_entropy_backward_kernel(float* dlogits,         // (N, C)
-                                              const float* scale_at,  // ()
-                                              const float* logits,    // (N, C)
-                                              const int64_t* labels,  // (N)
-                                              int N, int C) {
+__global__ void __launch_bounds__(1024)
+cross_entropy_backward_kernel(float* dlogits,         // (N, C)
+                              const float* scale_at,  // ()
+                              const float* logits,    // (N, C)
+                              const int64_t* labels,  // (N)
+                              int N, int C) {
     __shared__ MaxSum warp_values[WARP_SIZE];
     int64_t n = int64_t(blockIdx.x) * blockDim.y + threadIdx.y, label = -1;
     const float* row = logits + n * C;
@@ -161,10 +165,10 @@ __global__ void cross_entropy_backward_kernel(float* dlogits,         // (N, C)
     else C = 0;
     Parts parts(row, C);
     MaxSum m = max_and_sum(row, C, warp_values);
-    float scale = label >= 0 && label < C ? *scale_at : label == IGNORED ? 0.0f : NAN;
-    float per_sum = 1.0f / m.sum;
+    float scale = label >= 0 && label < C ? *scale_at : NAN, per_sum = 1.0f / m.sum;
     auto gradient = [&](int c, float x) {
-        return (exp_of(x - m.largest) * per_sum - (c == label ? 1.0f : 0.0f)) * scale;
+        float own = exp_of(x - m.largest) * per_sum - (c == label ? 1.0f : 0.0f);
+        return label == IGNORED ? 0.0f : own * scale;  // 0 whatever its logits are
     };
     auto* fours = reinterpret_cast<const float4*>(row + parts.first);
     auto* dfours = reinterpret_cast<float4*>(drow + parts.first);

@@ -1590,7 +1590,7 @@ static void forward(Net net, Work<PRODUCTS> work, Batch batch) {
     constexpr int PARTS = Work<PRODUCTS>::PARTS;
     // it reads weights before wait_for_last; without TRAIN the kernel before it, of
     // another call, may have written them
-    launch(true, conv_forward_kernel<PRODUCTS, SPLIT, TRAIN>, work.forward_blocks,
+    launch(TRAIN, conv_forward_kernel<PRODUCTS, SPLIT, TRAIN>, work.forward_blocks,
            FORWARD_WARPS * 32 * SPLIT, FORWARD_BYTES<PARTS, SPLIT>, net, work, batch);
     launch(true, fc1_forward_kernel<PRODUCTS, TRAIN>,
            dim3(cdiv(batch.count, FC_ROWS), work.slices), FC_THREADS, FC1_BYTES<PARTS>,
