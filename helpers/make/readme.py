@@ -148,8 +148,9 @@ by itself. A file without a row has not been timed since it last changed.
 Above each table stands the card that its rows were timed on; where a row says "2 GPUs", two of it.
 {older}
 {tables}"""
-OLDER = """The rows of an H200 are older: there cuDNN took the algorithms that its rules propose, in one
-layout. An H200 copies 1.4 times as fast as an H100: compare no times or GB/s of different tables.
+OLDER = """The rows of an H200 are older: there cuDNN took the algorithms that its rules propose, in
+one layout. An H200 copies 1.4 times as fast as an H100: compare no times or GB/s of different
+tables.
 """  # as long as there are such rows
 
 
