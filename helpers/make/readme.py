@@ -138,15 +138,20 @@ other projects, `python -m kernels take softmax --into DIR` writes a file with w
 it, and `python -m kernels list` shows what there is.
 
 `make bench` timed them (one file: `make bench K=softmax`): the candidates take turns, random data,
-L2 flushed before each call, results compared before and after. A rate counts the bytes that must be
-moved, or the FLOPs. The floor is a copy of as many bytes, or cuBLAS's product of as many FLOPs,
-timed in turn with them; from 100 % on a kernel is as fast. What is below 1.00 × is slower than the
-rival. In the rows of an H200 cuDNN took the algorithms that its rules propose; since then `make
-bench` has it try them out (`torch.backends.cudnn.benchmark`). Among the others are NVIDIA's
-libraries, the same tensors in another layout, and what PyTorch has but does not take by itself.
-A file without a row has not been timed since it last changed.
+L2 flushed before each call, results compared before and after; cuDNN tries its algorithms out
+(`torch.backends.cudnn.benchmark`). A rate counts the bytes that must be moved, or the FLOPs. The
+floor is a copy of as many bytes, or cuBLAS's product of as many FLOPs, timed in turn with them;
+from 100 % on a kernel is as fast. What is below 1.00 × is slower than the rival. Among the others
+are NVIDIA's libraries, the same tensors in another layout, and what PyTorch has but does not take
+by itself. A file without a row has not been timed since it last changed.
 
+Above each table stands the card that its rows were timed on; where a row says "2 GPUs", two of it.
+{older}
 {tables}"""
+OLDER = """The rows of an H200 are older: there cuDNN took the algorithms that its rules propose, in
+one layout. An H200 copies 1.4 times as fast as an H100: compare no times or GB/s of different
+tables.
+"""  # as long as there are such rows
 
 
 def kernels_readme(folder: Path = RECORDS) -> str:
@@ -155,7 +160,8 @@ def kernels_readme(folder: Path = RECORDS) -> str:
     for op, record in benches(folder):
         rows = [row_of(op, work) for work in record["value"]]
         machines.setdefault(machine_of(record), []).extend(rows)
-    return KERNELS_README.format(tables=_by_machine(machines))
+    older = OLDER if any("H200" in machine for machine in machines) else ""
+    return KERNELS_README.format(older=older, tables=_by_machine(machines))
 
 
 def speeds(work: dict) -> str:
