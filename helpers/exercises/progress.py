@@ -1,4 +1,4 @@
-"""What is solved, kept in .cache/progress.json, and the map of the notebooks that shows it.
+"""What is solved, kept in .cache/progress.json.
 
 The file holds what the learner did: for each exercise by its name how often it was tried and
 whether it is solved, for each prediction the guess and what was measured. `make clean` keeps it.
@@ -12,8 +12,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.base.machine import CACHE, ROOT, let_print
-from helpers.base.tables import Table
+from helpers.base.machine import CACHE, ROOT
 from helpers.compiler.tools import writing
 
 FILE = CACHE / "progress.json"
@@ -32,27 +31,26 @@ class Chapter:
 
 def entry(name: str) -> dict:
     """Return what is known of an exercise or a prediction; an empty dict before the first try."""
-    return _read().get(name, {})
+    return known().get(name, {})
 
 
 def update(name: str, **facts) -> None:
     """Add facts to what is known of an exercise or a prediction."""
     with writing(FILE.parent), _alone():
-        known = _read()
-        known[name] = known.get(name, {}) | facts
+        facts_of = known()
+        facts_of[name] = facts_of.get(name, {}) | facts
         part = FILE.with_suffix(f".{os.getpid()}.part")
-        text = json.dumps(known, indent=1, ensure_ascii=False)
+        text = json.dumps(facts_of, indent=1, ensure_ascii=False)
         part.write_text(text, encoding="utf-8")
         os.replace(part, FILE)  # whole or not at all
 
 
 def chapters() -> list[Chapter]:
     """Return the notebooks in their order, with the tasks that their cells name."""
-    known = _read()
-    found = []
+    facts, found = known(), []
     for path in sorted(NOTEBOOKS.glob("[0-9][0-9]*_*.ipynb")):
         tasks = tasks_of(path)
-        solved = sum(bool(known.get(name, {}).get("solved")) for name in tasks)
+        solved = sum(bool(facts.get(name, {}).get("solved")) for name in tasks)
         found.append(Chapter(path.stem, tasks, solved))
     return found
 
@@ -91,24 +89,6 @@ def calls(source: str, functions: tuple[str, ...]) -> list[ast.Call]:
     return sorted(found, key=lambda call: (call.lineno, call.col_offset))
 
 
-def show_progress() -> Table:
-    """Return the map: each notebook, what of it is solved, and what comes next."""
-    let_print()  # it has ● and ○
-    known = _read()
-    lines, next_task = [], ""
-    for chapter in chapters():
-        bar = "●" * chapter.solved + "○" * (len(chapter.tasks) - chapter.solved)
-        lines.append([chapter.notebook, f"{chapter.solved} of {len(chapter.tasks)}", bar])
-        to_do = [name for name in chapter.tasks if not known.get(name, {}).get("solved")]
-        if to_do and not next_task:
-            next_task = f"Next: {to_do[0]!r} in {chapter.notebook}."
-    caption = next_task or "Everything is solved."
-    at_once = sum(fact.get("solved", False) and fact.get("tries") == 1 for fact in known.values())
-    if at_once:
-        caption += f" Exercises solved at the first attempt: {at_once}."
-    return Table(["notebook", "solved", "exercises and predictions"], lines, caption)
-
-
 @contextlib.contextmanager
 def _alone():
     """Keep other kernels from writing meanwhile, where the file system has locks."""
@@ -119,13 +99,14 @@ def _alone():
         yield
 
 
-def _read() -> dict:
+def known() -> dict:
+    """Return what is known of every exercise and prediction, by its name."""
     try:
-        known = json.loads(FILE.read_text(encoding="utf-8"))
+        facts = json.loads(FILE.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except ValueError as error:
         raise ValueError(f"{FILE}: expected the JSON that exercises write ({error})") from None
-    if not isinstance(known, dict):
-        raise ValueError(f"{FILE}: expected the JSON that exercises write, not {known!r}")
-    return known
+    if not isinstance(facts, dict):
+        raise ValueError(f"{FILE}: expected the JSON that exercises write, not {facts!r}")
+    return facts

@@ -5,20 +5,18 @@
 
 import json
 import re
-import unicodedata
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
 from helpers.base.machine import ROOT
-from helpers.make import figures, readme_picture
+from helpers.exercises.way import read_way
+from helpers.make import figures, readme_picture, way
 from helpers.make.kernels import KERNELS, NOTEBOOKS, kernel_sources, notebook_paths
 from helpers.recorded import RECORDS
 
 README = ROOT / "README.md"
 HEADER = ["kernel", "work", "time", "rate", "of the floor", "PyTorch", "compiled", "others"]
-# nothing in them needs a notebook that is left out, but for sections that say so
-SHORTER_WAY = "00 00b 01 02 02b 03 04 04b 05 06 07 07b 07c 09 09b 10 14 15 17 17b 17c".split()
 FLOORS = ("copy", "cuBLAS product")  # candidates that are no rivals, as bench_cases.py names them
 
 
@@ -29,7 +27,7 @@ def with_tables(readme: str, notebooks: Path = NOTEBOOKS, records: Path = RECORD
     """
     parts = {
         "picture": picture(),
-        "hours": hours_line(notebooks),
+        "way": way_table(notebooks),
         "notebooks": notebook_table(notebooks),
         "step": step_table(records),
         "results": results_table(records),
@@ -48,30 +46,30 @@ def picture() -> str:
 
 
 def notebook_table(folder: Path = NOTEBOOKS) -> str:
-    """Return a row for each notebook: its title, its hours, what it is about, its kernels."""
+    """Return a row for each notebook: title, hours of core and side trips, subject, kernels."""
     kernels: dict[Path, list[str]] = {}
     for op, source in kernel_sources(folder).items():
         kernels.setdefault(source.notebook, []).append(op)
-    rows = [["notebook", "hours", "what it is about", "kernels it makes"]]
+    read = read_way(folder)
+    rows = [["notebook", "core, h", "side trips, h", "what it is about", "kernels it makes"]]
     for path in notebook_paths(folder):
         head = head_of(path)
         made = ", ".join(f"[{op}](kernels/{op}.cu)" for op in kernels.get(path, []))
         rows.append(
-            [f"[{head.title}](notebooks/{path.name})", head.hours_text, head.subtitle, made]
+            [
+                f"[{head.title}](notebooks/{path.name})",
+                *(way.in_hours(read.minutes(path.stem, core)) for core in (True, False)),
+                head.subtitle,
+                made,
+            ]
         )
     return _table(rows)
 
 
-def hours_line(folder: Path = NOTEBOOKS) -> str:
-    """Return the sentence that tells the hours of the whole and of the shorter way."""
-    heads = {path.name.split("_")[0]: (path, head_of(path)) for path in notebook_paths(folder)}
-    hours = {number: head.hours for number, (_, head) in heads.items()}
-    links = ", ".join(f"[{number}](notebooks/{heads[number][0].name})" for number in SHORTER_WAY)
-    total, shorter = (round(sum(hours[n] for n in names)) for names in (hours, SHORTER_WAY))
-    return (
-        f"**{len(heads)} notebooks, {total} hours** with all their exercises. **A shorter way, "
-        f"{shorter} hours**, to the same end:\n{links}.\n"
-    )
+def way_table(folder: Path = NOTEBOOKS) -> str:
+    """Return the way through the course: its core and its side trips, part by part."""
+    read = read_way(folder)
+    return f"{way.in_words(read)}\n\n{way.course_map(read, folder, 'notebooks/')}"
 
 
 def results_table(folder: Path = RECORDS) -> str:
@@ -220,18 +218,16 @@ def _by_machine(machines: dict[str, list[list[str]]]) -> str:
 
 @dataclass
 class Head:
-    """What a notebook's first cell says of it; hours as a number, and as they are written."""
+    """What a notebook's first cell says of it."""
 
     title: str
     subtitle: str
-    hours: float
-    hours_text: str
 
 
 def head_of(path: Path) -> Head:
-    """Read a notebook's first cell: heading, a line in italics, "**Time:** 1¾ hours".
+    """Read a notebook's first cell: heading, a line in italics.
 
-    Raises ValueError naming the notebook and what its first cell lacks.
+    Raises ValueError naming the notebook if its first cell lacks the line.
     """
     first = json.loads(path.read_text())["cells"][0]  # nbformat takes seconds to import
     cell = re.sub("<!--.*?-->", "", "".join(first["source"]), flags=re.DOTALL)
@@ -239,11 +235,7 @@ def head_of(path: Path) -> Head:
     subtitle = re.search(r"\n\*([^*].*?)\*\n", cell, re.DOTALL)
     if subtitle is None:
         raise ValueError(f"{title}: expected a line in italics in the first cell, got none")
-    time = re.search(r"\*\*Time:\*\* ([0-9]*)([¼½¾]?) hours?\b", cell)
-    if time is None or not (time[1] or time[2]):
-        raise ValueError(f"{title}: expected '**Time:** 1¾ hours' or the like in the first cell")
-    hours = int(time[1] or 0) + (unicodedata.numeric(time[2]) if time[2] else 0)
-    return Head(title, " ".join(subtitle[1].split()).rstrip("."), hours, time[1] + time[2])
+    return Head(title, " ".join(subtitle[1].split()).rstrip("."))
 
 
 def _time(ms: float) -> str:
@@ -258,8 +250,10 @@ def _table(rows: list[list[str]]) -> str:
 
 
 def write() -> None:
-    """Write the picture, README's tables, kernels/README.md and the figures in prose."""
+    """Write the picture, README's tables, kernels/README.md, the way, the figures in prose."""
     readme_picture.write()
+    for path in way.fill_all():
+        print(f"{path.relative_to(ROOT)}: minutes of the way written")
     for path, text in (
         (README, with_tables(README.read_text())),
         (KERNELS / "README.md", kernels_readme()),

@@ -400,24 +400,28 @@ def write_notebook(path, *cells):
 
 
 def test_the_map_counts_what_is_solved(tmp_path, monkeypatch):
-    write_notebook(tmp_path / "00_a.ipynb", "exercise('one', x, f)", "predict('two', ..., 'µs')")
+    begin = "<!-- -->\n## 1. One\n\n> **Sitting 1 of 1: ones.** 0 minutes."
+    aside = "<!-- -->\n## 2. Two\n\n> **Side trip.** 0 minutes."
+    tasks = "exercise('one', x, f)", "predict('two', ..., 'µs')"
+    write_notebook(tmp_path / "00_a.ipynb", begin, *tasks, aside, "exercise('four', x, f)")
     write_notebook(tmp_path / "00b_c.ipynb", "%magic", "x = 1", "print(exercise)")
     write_notebook(tmp_path / "01_b.ipynb", "for i in 1, 2:\n    exercise('three', x, f)")
     monkeypatch.setattr(progress, "NOTEBOOKS", tmp_path)
-    assert show_progress().lines[0][1:] == ["0 of 2", "○○"]
-    assert "Next: 'one' in 00_a." in str(show_progress())
+    assert show_progress().lines[0] == ["00_a", "1", "○○", "○"]
+    assert "Next: 'one' in 00_a, sitting 1: ones. 0 of 1 sittings are done" in str(show_progress())
     exercise("one", 1, lambda x: x == 1)
     predict("two", 8, "µs")
     reveal("two", 2.0, "µs")
     table = show_progress()
-    assert [line[1] for line in table.lines] == ["2 of 2", "0 of 0", "0 of 1"]
-    assert "Next: 'three' in 01_b." in str(table)
+    assert [line[2:] for line in table.lines] == [["●●", "○"], ["", ""], ["", "○"]]
+    assert "Next: 'four' in 00_a." in str(table)
     assert show_predictions().lines == [["00", "two", "8 µs", "2 µs", "4.00", "★★"]]
     assert "solved at the first attempt: 1." in str(table)
+    exercise("four", 1, lambda x: x == 1)
     with pytest.raises(ExerciseError):
         exercise("three", 2, lambda x: x == 1)
     exercise("three", 1, lambda x: x == 1)
-    assert "Everything is solved. Exercises solved at the first attempt: 1." in str(show_progress())
+    assert "Everything is solved. Exercises solved at the first attempt: 2." in str(show_progress())
 
 
 @pytest.mark.parametrize("text", ["{", "[]"])
