@@ -6,7 +6,7 @@
 // torch.optim.AdamW and torch.optim.SGD, without amsgrad, nesterov and dampening;
 // memory begins as zeros; `step` counts from 1. AdamW moves 28 bytes an element, SGD
 // 20; no scratch memory. `step` is a number: a CUDA graph would replay one step of
-// AdamW. Notebook: 15b_quantization. Own code; one launch for a list: NVIDIA Apex,
+// AdamW. Notebook: 14c_optimizers. Own code; one launch for a list: NVIDIA Apex,
 // "multi_tensor_apply" (BSD 3-Clause).
 //
 // from pathlib import Path
