@@ -119,22 +119,27 @@ def show_twins(python_kernel: Callable, cuda_src: str) -> Twins:
     return Twins(python, cuda, _aligned(words, [_words(line, name, "//") for line in cuda]))
 
 
-def show_change(before: str | Callable, after: str | Callable) -> Change:
+def show_change(
+    before: str | Callable, after: str | Callable, kernels: tuple[str, str] | None = None
+) -> Change:
     """Show what changed from one CUDA string to the next, or from one Python function to the next.
 
     Lines are added (+), removed (−) or moved (↕), the words that changed in a line are marked;
-    what is as before is folded. Spaces, and where a line breaks, do not count.
+    what is as before is folded. Spaces, and where a line breaks, do not count. `kernels` names
+    one kernel of each string, if only those are to be compared.
     """
-    is_python = callable(before)
-    if is_python != callable(after):
+    read = _source if callable(before) and callable(after) else _checked
+    if callable(before) != callable(after):
         raise TypeError("expected two CUDA strings or two Python functions, got one of each")
-    read = _source if is_python else _checked
-    texts = (read(code).strip("\n") for code in (before, after))
-    return Change(*texts, by_indentation=is_python)
+    texts = [read(code).strip("\n") for code in (before, after)]
+    if kernels:
+        texts = ["\n".join(_kernel(*pair)[1]) for pair in zip(texts, kernels, strict=True)]
+    return Change(*texts, by_indentation=read is _source)
 
 
 def _source(function: Callable) -> str:
     """Return a Python function as it is written, from the left edge."""
+    function = getattr(function, "fn", function)  # Triton's, and its interpreter's
     if not inspect.isfunction(function):
         raise TypeError(f"expected a Python function, got {type(function).__name__}")
     try:

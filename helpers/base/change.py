@@ -71,7 +71,8 @@ class Change:
     def _repr_html_(self) -> str:
         parts = []
         for is_folded, lines in self.runs():
-            code = "".join(map(_html, lines))
+            blocks = groupby(lines, key=lambda line: line.sign)
+            code = "".join(_block(sign, list(block)) for sign, block in blocks)
             code = f'<pre style="{FONT}">{code}</pre>'
             if is_folded:
                 summary = f'<summary style="font-size:85%">{_folded(lines)}</summary>'
@@ -104,23 +105,26 @@ def _folded(lines: list[Line]) -> str:
     return f"… {count(len(lines), 'line')} as before{where}"
 
 
-def _html(line: Line) -> str:
-    """Return a line with its sign, which is no part of what one copies."""
-    sign, place, parts = line.sign, 0, []
-    for first, end in line.marks:
-        ground = f"background:{_faint(HUE[sign], MARK)}"
-        marked = f'<b style="{ground}">{escape(line.text[first:end])}</b>'
-        parts += [escape(line.text[place:first]), marked]
-        place = end
-    text = "".join(parts) + escape(line.text[place:])
+def _block(sign: str, lines: list[Line]) -> str:
+    """Return lines of one sign; the sign is no part of what one copies."""
     hue = HUE.get(sign)
     style = f"display:block;border-left:3px solid {hue or 'transparent'};padding-left:4px"
     if sign in (ADDED, REMOVED):
         style += f";background:{_faint(hue, LINE)}"
-    elif sign == LEFT:
-        text = f"<i>{text}</i>"
-    sign = f'<span style="user-select:none">{sign} </span>'
-    return f'<span style="{style}">{sign}{text}\n</span>'
+    mark = f'<span style="user-select:none">{sign} </span>' if hue else f"{sign} "
+    code = "".join(f"{mark}{_html(line)}\n" for line in lines)
+    return f'<span style="{style}">{code}</span>'
+
+
+def _html(line: Line) -> str:
+    """Return the text of a line, what changed in it marked."""
+    place, parts = 0, []
+    for first, end in line.marks:
+        ground = f"background:{_faint(HUE[line.sign], MARK)}"
+        marked = f'<b style="{ground}">{escape(line.text[first:end], quote=False)}</b>'
+        parts += [escape(line.text[place:first], quote=False), marked]
+        place = end
+    return "".join(parts) + escape(line.text[place:], quote=False)
 
 
 def _faint(hue: str, opacity: float) -> str:

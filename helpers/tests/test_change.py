@@ -147,6 +147,17 @@ def test_functions_of_python_are_read_from_where_they_stand():
     )
 
 
+def test_one_kernel_of_a_string_with_several():
+    src = "".join(
+        f"__global__ void {name}(float* out) {{\n    out[0] = {value};\n}}\n"
+        for name, value in (("ones", 1), ("twos", 2))
+    )
+    found = repr(show_change(src, src, kernels=("ones", "twos"))).split("\n")
+    assert found[0] == "+2 −2" and found[1].startswith("− __global__ void ones")
+    with pytest.raises(ValueError, match="expected a kernel threes .* found ones, twos"):
+        show_change(src, src, kernels=("ones", "threes"))
+
+
 def test_nothing_changed():
     assert repr(show_change(BEFORE, "\n" + BEFORE.replace("    ", "\t"))).startswith(
         "nothing changed\n  … 14 lines as before"
