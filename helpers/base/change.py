@@ -19,7 +19,9 @@ WORD = re.compile(r'"(?:\\.|[^"\\])*"|\w+|[^\w\s]')
 LEAST_ALIKE = 0.5  # of a line that was changed and what became of it; 1: the same words
 LEAST_MOVED = 20  # letters of lines that count as moved, not as removed and added
 LEAST_FOLDED = 3  # lines: fewer take no more room than the line that stands for them
-SAME, ADDED, REMOVED, MOVED, LEFT = " ", "+", "−", "↕", "↓"  # LEFT: where moved lines stood
+LEAST_BETWEEN = 3  # letters, blanks too: what fewer of them part is one mark
+SAME, ADDED, REMOVED, MOVED = " ", "+", "−", "↕"
+LEFT, FOLD = "↓", "…"  # what stands for lines that moved from here, and for lines as before
 BLUE, _, _, _, _, VERMILION, _ = COLORS
 HUE = {ADDED: BLUE, REMOVED: VERMILION, MOVED: "#767676"}
 LINE, MARK = 0.15, 0.3  # how opaque the ground of a line is, and that of a word upon it
@@ -63,7 +65,7 @@ class Change:
         rows = [self.counts]
         for is_folded, lines in self.runs():
             if is_folded:
-                rows.append(f"  {_folded(lines)}")
+                rows.append(f"{FOLD} {_folded(lines)}")
             else:
                 rows += [f"{line.sign} {line.text}".rstrip() for line in lines]
         return "\n".join(rows)
@@ -71,16 +73,14 @@ class Change:
     def _repr_html_(self) -> str:
         parts = []
         for is_folded, lines in self.runs():
-            blocks = groupby(lines, key=lambda line: line.sign)
-            code = "".join(_block(sign, list(block)) for sign, block in blocks)
-            code = f'<pre style="{FONT}">{code}</pre>'
             if is_folded:
-                summary = f'<summary style="font-size:85%">{_folded(lines)}</summary>'
-                code = f'<details style="margin:0">{summary}{code}</details>'
-            parts.append(code)
+                parts.append(_block(FOLD, [Line(FOLD, _folded(lines))]))
+            else:
+                blocks = groupby(lines, key=lambda line: line.sign)
+                parts += [_block(sign, list(block)) for sign, block in blocks]
         side = f'<div style="float:right;margin-left:1em"><b>{self.counts}</b></div>'
-        wide = f'<div style="min-width:max-content">{"".join(parts)}</div>'
-        return f'<div>{side}<div style="overflow-x:auto">{wide}</div></div>'
+        code = f'<pre style="{FONT};min-width:max-content">{"".join(parts)}</pre>'
+        return f'<div>{side}<div style="overflow-x:auto">{code}</div></div>'
 
     def runs(self) -> list[tuple[bool, list[Line]]]:
         """Return the lines in runs, each with whether it is to be folded."""
@@ -102,7 +102,7 @@ def _folded(lines: list[Line]) -> str:
     """Return what stands for lines that did not change."""
     shifts = {(line.shift > 0) - (line.shift < 0) for line in lines if line.text.strip()}
     where = {(1,): ", further in", (-1,): ", further out"}.get(tuple(shifts), "")
-    return f"… {count(len(lines), 'line')} as before{where}"
+    return f"{count(len(lines), 'line')} as before{where}"
 
 
 def _block(sign: str, lines: list[Line]) -> str:
@@ -111,6 +111,8 @@ def _block(sign: str, lines: list[Line]) -> str:
     style = f"display:block;border-left:3px solid {hue or 'transparent'};padding-left:4px"
     if sign in (ADDED, REMOVED):
         style += f";background:{_faint(hue, LINE)}"
+    elif sign in (LEFT, FOLD):
+        style += ";font-style:italic"
     mark = f'<span style="user-select:none">{sign} </span>' if hue else f"{sign} "
     code = "".join(f"{mark}{_html(line)}\n" for line in lines)
     return f'<span style="{style}">{code}</span>'
@@ -128,8 +130,7 @@ def _html(line: Line) -> str:
 
 
 def _faint(hue: str, opacity: float) -> str:
-    red, green, blue = (int(hue[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{opacity})"
+    return f"{hue}{round(255 * opacity):02x}"
 
 
 def _lines(before: list[str], after: list[str], by_indentation: bool) -> Iterator[Line]:
@@ -277,7 +278,10 @@ def _marks(before: str, after: str) -> tuple[list[tuple[int, int]], list[tuple[i
             (old, new), (places[:2], places[2:]), marks, strict=True
         ):
             if kind != "equal" and first < end:
-                found.append((line[first].start(), line[end - 1].end()))
+                place = line[first].start()
+                if found and place - found[-1][1] <= LEAST_BETWEEN:
+                    place = found.pop()[0]
+                found.append((place, line[end - 1].end()))
     return marks
 
 
