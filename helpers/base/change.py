@@ -78,9 +78,10 @@ class Change:
             else:
                 blocks = groupby(lines, key=lambda line: line.sign)
                 parts += [_block(sign, list(block)) for sign, block in blocks]
-        side = f'<div style="float:right;margin-left:1em"><b>{self.counts}</b></div>'
+        side = f"<b>{self.counts}</b>"  # at the right, or above where there is no room
         code = f'<pre style="{FONT};min-width:max-content">{"".join(parts)}</pre>'
-        return f'<div>{side}<div style="overflow-x:auto">{code}</div></div>'
+        code = f'<div style="flex:1 1 30em;max-width:100%;overflow-x:auto">{code}</div>'
+        return f'<div style="display:flex;flex-flow:row-reverse wrap;gap:0 1em">{side}{code}</div>'
 
     def runs(self) -> list[tuple[bool, list[Line]]]:
         """Return the lines in runs, each with whether it is to be folded."""

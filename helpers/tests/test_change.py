@@ -1,5 +1,6 @@
 """What changed from one string to the next: by sign, by colour, and without noise."""
 
+import itertools
 import re
 from html import unescape
 
@@ -8,6 +9,7 @@ from matplotlib.colors import to_rgb
 
 from helpers.base.change import HUE, LINE, MARK, Change
 from helpers.code import show_change
+from helpers.make.kernels import KERNELS
 from helpers.make.site.frame import TEMPLATES
 from helpers.tests.legible import LEAST_CONTRAST, contrast
 
@@ -64,7 +66,7 @@ def test_what_changed_stands_by_sign_and_the_rest_is_folded():
 
 def test_html_says_what_the_text_says():
     result = change([f"int a{i};" for i in range(9)], [f"int a{i};" for i in range(8)] + ["x < y;"])
-    html = result._repr_html_().replace("</b></div>", "\n")
+    html = result._repr_html_().replace("</b><div", "\n<div", 1)
     text = unescape(re.sub(r"<[^>]+>", "", html))
     assert [line.rstrip() for line in text.split("\n") if line.strip()] == repr(result).split("\n")
     assert repr(result).split("\n")[1:3] == ["… 6 lines as before", "  int a6;"]
@@ -161,9 +163,19 @@ def test_nothing_changed():
 
 
 def test_it_shows_the_same_each_time():
-    assert (
-        show_change(BEFORE, AFTER)._repr_html_() == show_change(BEFORE, AFTER)._repr_html_()
-    )
+    assert show_change(BEFORE, AFTER)._repr_html_() == show_change(BEFORE, AFTER)._repr_html_()
+
+
+FILES = [KERNELS / f"{op}.cu" for op in ("matmul_naive", "matmul", "transpose", "softmax")]
+
+
+@pytest.mark.parametrize(("before", "after"), itertools.permutations(FILES, 2))
+def test_all_of_the_new_text_is_there(before, after):
+    before, after = before.read_text(), after.read_text()
+    lines = Change(before, after).lines
+    assert [line.text for line in lines if line.sign in " +↕"] == after.split("\n")
+    gone = {line.text for line in lines if line.sign == "−"}
+    assert gone <= set(before.split("\n"))
 
 
 @pytest.mark.parametrize(
