@@ -265,7 +265,10 @@ def _changed(
 def _share(a: list[str], b: list[str]) -> float:
     """Return the share of words that two lines have in common, 0 if it is small."""
     a, b = ([word for word in line if re.match(r'[\w"]', word)] for line in (a, b))
-    share = SequenceMatcher(None, a, b, autojunk=False).ratio() if a and b else 0.0
+    matcher = SequenceMatcher(None, a, b, autojunk=False)
+    if not (a and b) or matcher.quick_ratio() < LEAST_ALIKE:  # an upper bound, soon computed
+        return 0.0
+    share = matcher.ratio()
     return share if share >= LEAST_ALIKE else 0.0
 
 

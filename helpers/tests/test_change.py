@@ -166,10 +166,10 @@ def test_it_shows_the_same_each_time():
     assert show_change(BEFORE, AFTER)._repr_html_() == show_change(BEFORE, AFTER)._repr_html_()
 
 
-FILES = [KERNELS / f"{op}.cu" for op in ("matmul_naive", "matmul", "transpose", "softmax")]
+FILES = [KERNELS / f"{op}.cu" for op in ("matmul_naive", "relu", "sum", "transpose")]
 
 
-@pytest.mark.parametrize(("before", "after"), itertools.permutations(FILES, 2))
+@pytest.mark.parametrize(("before", "after"), list(itertools.permutations(FILES, 2)))
 def test_all_of_the_new_text_is_there(before, after):
     before, after = before.read_text(), after.read_text()
     lines = Change(before, after).lines
