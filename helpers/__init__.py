@@ -2,7 +2,8 @@
 
 What a notebook imports
     checks      check_close, check_grad, expect_error: raise with the first wrong element
-    code        show_cuda, show_twins: CUDA strings in colour, beside their Python twins
+    code        show_cuda, show_twins, show_change: CUDA strings in colour, beside their Python
+                twins, or what changed since another string
     compiler    compile_cuda: a CUDA string to Python functions; ptx, sass, kernel_output
     device      DEVICE and BACKEND: a GPU, or the CPU backend
     doctor      what is missing on this machine, and the line that mends it

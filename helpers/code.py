@@ -1,4 +1,4 @@
-"""Show a CUDA string in colour, and a Python kernel beside its twin in CUDA, line by line.
+"""Show a CUDA string in colour, beside its twin in Python, or what changed since another one.
 
 The colours are the theme's: JupyterLab and HTML pages made by nbconvert know the class names.
 """
@@ -16,6 +16,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import CudaLexer, PythonLexer
 
+from helpers.base.change import Change
 from helpers.base.words import count
 from helpers.cuda_on_cpu.scanner import Function, Source
 
@@ -112,15 +113,39 @@ def show_twins(python_kernel: Callable, cuda_src: str) -> Twins:
     is none to compare with.
     """
     cuda_src = _checked(cuda_src)
-    if not inspect.isfunction(python_kernel):
-        raise TypeError(f"expected a Python function, got {type(python_kernel).__name__}")
-    try:
-        python = textwrap.dedent(inspect.getsource(python_kernel)).rstrip().split("\n")
-    except OSError:
-        raise ValueError(f"the source of {python_kernel.__name__} is not to be found") from None
+    python = _source(python_kernel).split("\n")
     name, cuda = _kernel(cuda_src, python_kernel.__name__)
     words = [_words(line, python_kernel.__name__, "#") for line in python]
     return Twins(python, cuda, _aligned(words, [_words(line, name, "//") for line in cuda]))
+
+
+def show_change(
+    before: str | Callable, after: str | Callable, kernels: tuple[str, str] | None = None
+) -> Change:
+    """Show what changed from one CUDA string to the next, or from one Python function to the next.
+
+    Lines are added (+), removed (−) or moved (↕), the words that changed in a line are marked;
+    what is as before is folded. Spaces, and where a line breaks, do not count. `kernels` names
+    one kernel of each string, if only those are to be compared.
+    """
+    read = _source if callable(before) and callable(after) else _checked
+    if callable(before) != callable(after):
+        raise TypeError("expected two CUDA strings or two Python functions, got one of each")
+    texts = [read(code).strip("\n") for code in (before, after)]
+    if kernels:
+        texts = ["\n".join(_kernel(*pair)[1]) for pair in zip(texts, kernels, strict=True)]
+    return Change(*texts, by_indentation=read is _source)
+
+
+def _source(function: Callable) -> str:
+    """Return a Python function as it is written, from the left edge."""
+    function = getattr(function, "fn", function)  # Triton's, and its interpreter's
+    if not inspect.isfunction(function):
+        raise TypeError(f"expected a Python function, got {type(function).__name__}")
+    try:
+        return textwrap.dedent(inspect.getsource(function)).rstrip()
+    except OSError:
+        raise ValueError(f"the source of {function.__name__} is not to be found") from None
 
 
 def _checked(src: str) -> str:
