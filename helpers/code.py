@@ -190,8 +190,9 @@ def _part(source: Source, name: str) -> str:
     above = first
     while above > 0 and lines[above - 1].lstrip().startswith("//"):
         above -= 1
+    indent = " " * (len(lines[first]) - len(lines[first].lstrip()))
     first = above or first  # a comment at the top is the file's
-    return textwrap.dedent("\n".join(lines[first : last + 1]))
+    return "\n".join(line.removeprefix(indent) for line in lines[first : last + 1])
 
 
 def _end_of_statement(code: str, i: int) -> int:
