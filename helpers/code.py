@@ -104,8 +104,9 @@ def show_cuda(src: str, *parts: str) -> Listing:
 
     Kernels, functions and constants for the device are open; the header (comment, includes,
     macros) and the launchers, the functions for the host, are folded. A part is a function or a
-    struct by its name, or a statement by the beginning of its first line (`auto copy =`), each
-    with the comment above it. Raises ValueError for a part that is not there, or not once.
+    struct by its name (`step`, or `Tile::step` of a class), or a statement by the beginning of its
+    first line (`auto copy =`), each with the comment above it. Raises ValueError for a part that
+    is not there, or not once.
     """
     src = _checked(src)
     if not parts:
@@ -174,7 +175,9 @@ def _lines_of(source: Source, function: Function) -> tuple[int, int]:
 
 def _part(source: Source, name: str) -> str:
     """Return the lines of what a name stands for, and the comment above them."""
-    places = [(f.start, f.body[1]) for f in source.functions if f.name == name and f.body]
+    named = [f for f in source.functions if f.body and name in (f.name, f"{f.owner}::{f.name}")]
+    outside = [f for f in named if not f.owner]
+    places = [(f.start, f.body[1]) for f in outside or named]
     code = source.bare
     if name.isidentifier():
         for found in re.finditer(rf"\b(?:struct|class)\s+{name}\b[^;{{]*(?={{)", code):

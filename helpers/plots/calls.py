@@ -18,6 +18,9 @@ LETTERS = int((WIDEST - 0.3) / LETTER)  # across the picture
 ROLES = {"from Python": PINK, "host": BLUE, "kernel": ORANGE, "device": GREEN}
 AGAIN = " …"  # behind the name of a function whose calls stand elsewhere
 ASKED_ABOUT = re.compile(r"\bcudaFunc\w+\s*\([^;]*\Z")  # of what stands behind it
+NAME = re.compile(  # and of which class
+    r"(?<![\w.:>])(?:([A-Za-z_]\w*)(?:<[^<>;()]*>)?::(?:template\s+)?)?([A-Za-z_]\w*)"
+)
 CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:(if)\w*|endif)\b([^\n]*)", re.MULTILINE)
 
 
@@ -32,7 +35,8 @@ class Node:
 
     @property
     def name(self) -> str:
-        return self.function.name
+        owner = self.function.owner
+        return f"{owner}::{self.function.name}" if owner else self.function.name
 
 
 @dataclass
@@ -50,17 +54,21 @@ class Box:
 def draw_calls(src: str, leave_out: Sequence[str] = ()) -> Axes:
     """Draw which functions of a CUDA string call which: callers on the left, called ones beside.
 
-    Each function stands once with what it calls; where it is called again there is `name …`.
-    Methods are left out, so are `leave_out` and what many call and itself calls nothing.
+    Each function stands once with what it calls; where it is called again there is `name …`. Of
+    methods those are drawn that are called by their class, `Tile::pad(i)`. `leave_out` is left
+    out, and so is what many call and itself calls nothing.
     """
     nodes, left_out = _graph(Source(src), leave_out)
     if not nodes:
         raise ValueError("expected a CUDA string with functions, found none")
     called = {id(other) for node in nodes for other in node.calls}
     roots = [node for node in nodes if id(node) not in called] or nodes[:1]
-    layout = next((fit for n in LABELS if (fit := _Layout(roots, n)).fits()), _Layout(roots, 10))
-    height = layout.rows + 2.7
-    ax = _canvas(WIDEST, LINE * height, (0, LETTERS), (height, 0))
+    layouts = (_Layout(roots, label) for label in LABELS)
+    layout = next((fit for fit in layouts if fit.letters() <= LETTERS), _Layout(roots, LABELS[-1]))
+    height = layout.rows + 2.9 + len(left_out) // 8
+    letters = max(LETTERS, layout.letters())
+    ax = _canvas(WIDEST, LINE * height, (0, letters), (height, 0))
+    ax.figure.set_figwidth(WIDEST * letters / LETTERS)
     for box in layout.boxes:
         _draw(ax, layout, box)
     _legend(ax, layout.rows + 0.7, nodes, left_out)
@@ -75,10 +83,15 @@ def _graph(source: Source, leave_out: Sequence[str]) -> tuple[list[Node], list[s
     nodes = [
         Node(f, _role(f), any(first < f.start < last for first, last in hidden))
         for f in source.functions
-        if f.body and not f.owner and f.name.isidentifier()
+        if f.body and f.name.isidentifier() and f.name != f.owner
     ]
     for node in nodes:
         node.calls = list(_calls(source, node, nodes))
+    reached: set[int] = set()
+    for node in nodes:
+        if not node.function.owner:
+            _reach(node, reached)
+    nodes = [node for node in nodes if id(node) in reached]
     callers = {id(node): sum(node in other.calls for other in nodes) for node in nodes}
     out = {
         id(node)
@@ -97,6 +110,14 @@ def _graph(source: Source, leave_out: Sequence[str]) -> tuple[list[Node], list[s
     )
 
 
+def _reach(node: Node, reached: set[int]) -> None:
+    """Add a function and all that it leads to."""
+    if id(node) not in reached:
+        reached.add(id(node))
+        for other in node.calls:
+            _reach(other, reached)
+
+
 def _role(function: Function) -> str:
     if function.is_kernel:
         return "kernel"
@@ -110,16 +131,21 @@ def _calls(source: Source, node: Node, nodes: list[Node]):
     function = node.function
     text = source.bare[: function.body[1]]
     seen = {id(node)}
-    for found in re.compile(r"(?<![\w.:>])[A-Za-z_]\w*").finditer(text, function.parameters[0]):
-        fitting = [other for other in nodes if other.name == found[0]]
+    for found in NAME.finditer(text, function.parameters[0]):
+        owners = [found[1]] if found[1] else [function.owner, None]
+        fitting = next(filter(None, (_named(nodes, owner, found[2]) for owner in owners)), None)
         is_asked_about = ASKED_ABOUT.search(text, function.body[0], found.start())
-        if not fitting or is_asked_about or _is_local(text[function.start :], found[0]):
+        if not fitting or is_asked_about or _is_local(text[function.start :], found[2]):
             continue
         given = _arguments(text, found.end())
         taken = [other for other in fitting if given == _parameters(source, other)] or fitting
         if id(taken[0]) not in seen:
             seen.add(id(taken[0]))
             yield taken[0]
+
+
+def _named(nodes: list[Node], owner: str | None, name: str) -> list[Node]:
+    return [node for node in nodes if (node.function.owner, node.function.name) == (owner, name)]
 
 
 def _is_local(text: str, name: str) -> bool:
@@ -176,8 +202,8 @@ class _Layout:
     def width(self, box: Box) -> float:
         return max(map(len, box.lines)) + 1.6 if box.is_leaf else self.widths[box.column]
 
-    def fits(self) -> bool:
-        return all(self.left(box.column) + self.width(box) <= LETTERS for box in self.boxes)
+    def letters(self) -> float:
+        return max(self.left(box.column) + self.width(box) for box in self.boxes)
 
     def _measure(self, nodes: list[Node], column: int, seen: set[int]) -> None:
         """Give each column the width of its longest line."""
@@ -218,7 +244,7 @@ def _runs(leaves: list[Node]) -> list[list[Node]]:
 def _label(name: str, letters: int) -> list[str]:
     """Break a name behind underscores into lines that fit into a box."""
     lines = [""]
-    for part in re.findall(r"[^_]*_|[^_]+", name):
+    for part in re.findall(r"[^_:]*(?:_|::)|[^_:]+", name):
         if lines[-1] and len(lines[-1] + part) > letters:
             lines.append("")
         lines[-1] += part
@@ -246,6 +272,7 @@ def _legend(ax: Axes, y: float, nodes: list[Node], left_out: list[str]) -> None:
         ax.add_patch(Rectangle((x + 0.2, y), 2.4, 0.84, fc=colour, ec="black", lw=0.7, ls=style))
         ax.text(x + 3.2, y + 0.42, words, va="center", fontsize=8)
         x += len(words) + 6
-    remark = f"name{AGAIN}: what it calls stands above. Not drawn: {', '.join(left_out)}, methods"
-    remark = remark.replace(": , ", ": ")
-    ax.text(0.2, y + 1.5, remark, va="center", fontsize=8)
+    absent = ", ".join([*left_out, "methods of objects"])
+    remark = f"name{AGAIN}: what it calls stands above. Not drawn: {absent}"
+    remark = textwrap.fill(remark, LETTERS, break_long_words=False)
+    ax.text(0.2, y + 1.2, remark, va="top", fontsize=8)

@@ -213,6 +213,13 @@ PARTS = r"""// kernels/parts.cu
 // A head.
 template <int N>
 struct Pair { float x[N]; };
+struct Other {
+    // of Other
+    float half() { return 0; }
+    float third() {
+        return 3;
+    }
+};
 
 // twice; not "half("
 template <int N>
@@ -241,6 +248,8 @@ __global__ void kernel(float* x) {
         ("half", "__device__ float half(float x) { return x / 2; }", None),
         ("twice", "// twice; not", "}"),
         ("Pair", "struct Pair { float x[N]; };", None),
+        ("third", "float third() {\n    return 3;", "}"),
+        ("Other::half", "// of Other", "float half() { return 0; }"),
         ("auto step", "// a step", "};"),
         ("for (int i", "for (int i = 0; i < 3; i++) step(i);", None),
         ("while", "while (x[0] < 1) {\n#pragma unroll\n    for (", "}"),
@@ -261,7 +270,7 @@ def test_parts_stand_in_the_order_in_which_they_are_named():
     ]
 
 
-@pytest.mark.parametrize(("name", "count"), [("third", 0), ("}", 4), ("twice; not", 0)])
+@pytest.mark.parametrize(("name", "count"), [("fourth", 0), ("}", 6), ("twice; not", 0)])
 def test_a_part_that_is_not_there_once_is_named(name, count):
     with pytest.raises(ValueError, match=rf"line '{re.escape(name)}', found {count}"):
         show_cuda(PARTS, name)
