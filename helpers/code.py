@@ -18,7 +18,7 @@ from pygments.lexers import CudaLexer, PythonLexer
 
 from helpers.base.change import Change
 from helpers.base.words import count
-from helpers.cuda_on_cpu.scanner import Function, Source
+from helpers.cuda_on_cpu.scanner import Function, Source, closing
 
 HEADER = "header"
 FONT = "font-family:var(--jp-code-font-family,monospace);word-break:normal"
@@ -32,17 +32,20 @@ HANGING = 4  # letters by which the rest of a line that wraps is indented
 
 
 class Listing:
-    """A CUDA string that shows itself highlighted, its header and launchers folded."""
+    """A CUDA string that shows itself highlighted, its header and launchers folded or all open."""
 
-    def __init__(self, src: str):
+    def __init__(self, src: str, folds: bool = True):
         self.src = src
+        self.folds = folds
 
     def __repr__(self) -> str:
         return self.src
 
     def _repr_html_(self) -> str:
         text = self.src.strip("\n")
-        parts = zip(_roles(text), _coloured(text, CudaLexer), strict=True)
+        coloured = _coloured(text, CudaLexer)
+        roles = _roles(text) if self.folds else [""] * len(coloured)
+        parts = zip(roles, coloured, strict=True)
         blocks = []
         for role, group in groupby(parts, key=lambda part: part[0]):
             code = "\n".join(line for _, line in group).strip("\n")
@@ -97,17 +100,24 @@ class Twins:
         return rows
 
 
-def show_cuda(src: str) -> Listing:
-    """Show a CUDA string highlighted, as it stands when this is called.
+def show_cuda(src: str, *parts: str) -> Listing:
+    """Show a CUDA string highlighted, as it stands when this is called, or parts of it.
 
     Kernels, functions and constants for the device are open; the header (comment, includes,
-    macros) and the launchers, the functions for the host, are folded.
+    macros) and the launchers, the functions for the host, are folded. A part is a function or a
+    struct by its name (`step`, or `Tile::step` of a class), or a statement by the beginning of its
+    first line (`auto copy =`), each with the comment above it. Raises ValueError for a part that
+    is not there, or not once.
     """
-    return Listing(_checked(src))
+    src = _checked(src)
+    if not parts:
+        return Listing(src)
+    source = Source(src)
+    return Listing("\n\n".join(_part(source, name) for name in parts), folds=False)
 
 
 def show_twins(python_kernel: Callable, cuda_src: str) -> Twins:
-    """Show a Python kernel beside the kernel of the same name in a CUDA string, line by line.
+    """Show a Python function beside the one of the same name in a CUDA string, line by line.
 
     A kernel that is the only one of its string may have another name. Raises ValueError if there
     is none to compare with.
@@ -188,14 +198,48 @@ def _lines_of(source: Source, function: Function) -> tuple[int, int]:
     return source.line_of(function.start) - 1, source.line_of(function.body[1]) - 1
 
 
+def _part(source: Source, name: str) -> str:
+    """Return the lines of what a name stands for, and the comment above them."""
+    named = [f for f in source.functions if f.body and name in (f.name, f"{f.owner}::{f.name}")]
+    outside = [f for f in named if not f.owner]
+    places = [(f.start, f.body[1]) for f in outside or named]
+    code = source.bare
+    if name.isidentifier():
+        for found in re.finditer(rf"\b(?:struct|class)\s+{name}\b[^;{{]*(?={{)", code):
+            places.append((found.start(), closing(code, found.end())))
+    places = places or [
+        (found.start(1), _end_of_statement(code, found.start(1)))
+        for found in re.finditer(rf"^[ \t]*({re.escape(name)})", code, re.MULTILINE)
+    ]
+    if len(places) != 1:
+        raise ValueError(f"expected one function, struct or line {name!r}, found {len(places)}")
+    lines = source.text.split("\n")
+    first, last = (source.line_of(position) - 1 for position in places[0])
+    above = first
+    while above > 0 and lines[above - 1].lstrip().startswith("//"):
+        above -= 1
+    indent = " " * (len(lines[first]) - len(lines[first].lstrip()))
+    first = above or first  # a comment at the top is the file's
+    return "\n".join(line.removeprefix(indent) for line in lines[first : last + 1])
+
+
+def _end_of_statement(code: str, i: int) -> int:
+    """Return where a statement ends: with the first block behind it, or with a semicolon."""
+    while i < len(code) - 1 and code[i] not in ";{":
+        i = closing(code, i) + 1 if code[i] in "([" else i + 1
+    return closing(code, i) if code[i] == "{" else i
+
+
 def _kernel(src: str, name: str) -> tuple[str, list[str]]:
-    """Return name and lines of the kernel of that name, or of the only one there is."""
+    """Return name and lines of the function of that name, or of the only kernel there is."""
     source = Source(src)
-    kernels = [f for f in source.functions if f.is_kernel and f.body]
-    fitting = [kernel for kernel in kernels if kernel.name == name] or kernels
+    functions = [f for f in source.functions if f.body]
+    kernels = [f for f in functions if f.is_kernel]
+    fitting = [f for f in kernels if f.name == name] or [f for f in functions if f.name == name]
+    fitting = fitting or kernels
     if len(fitting) != 1:
         found = ", ".join(kernel.name for kernel in kernels) or "none"
-        raise ValueError(f"expected a kernel {name} in the CUDA string, found {found}")
+        raise ValueError(f"expected one function {name} in the CUDA string, kernels: {found}")
     first, last = _lines_of(source, fitting[0])
     lines = textwrap.dedent("\n".join(src.split("\n")[first : last + 1])).split("\n")
     return fitting[0].name, lines
@@ -209,7 +253,7 @@ def _words(line: str, kernel: str, comment: str) -> Counter:
     """
     code = line.split(comment)[0]
     found = TOKEN.findall(code if code.strip() else line)
-    if kernel in found:
+    if kernel in found and code.strip():
         return Counter(["kernel"])
     return Counter(filter(None, (ALIKE.get(word.strip("_"), word.strip("_")) for word in found)))
 

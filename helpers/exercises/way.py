@@ -12,8 +12,9 @@ a section of their own, those belong to a sitting that its line links to; the ot
 A notebook without a sitting is a side trip as a whole.
 
 Minutes come from what stands on the page: a minute for 120 words and for 5 lines of code that are
-not folded, 6 for an exercise and 1 for a prediction. The four numbers are the round ones nearest to
-what nine readers took for 32 notebooks, all exercises solved; in the mean a notebook is 20 % off.
+not folded, 6 for an exercise and 1 for a prediction. Where a notebook leads through a file, the
+lines that it shows of it count. The four numbers are the round ones nearest to what nine readers
+took for 32 notebooks, all exercises solved; in the mean a notebook is 20 % off.
 """
 
 import json
@@ -34,6 +35,8 @@ SITTING = re.compile(
     r"> \*\*Sitting (?P<number>\d+)(?: of \d+: (?P<title>.*?)(?:\.|(?<=\?))| goes on\.)\*\*"
 )
 SIDE_TRIP = re.compile(r"> \*\*Side trip\.\*\*")
+FILE_READ = re.compile(r"^(\w+) = Path\(.*\)\.read_text\(\)", re.MULTILINE)
+SHOWN = ("show_cuda", "show_twins")  # of helpers.code
 LINK = re.compile(r"\]\(#([^)]*)\)")
 
 
@@ -123,11 +126,14 @@ def _parts(path: Path, sittings: list[Sitting]) -> list[Part]:
     now, aside = None, 0  # the sitting, and the level of the heading that a side trip is below
     begins_here = False
     parts = [Part(path.stem, "", 1, None)]
+    files: set[str] = set()  # the names of texts of files
     chosen: dict[str, int] = {}  # the exercises that sittings link to
     for number, cell in enumerate(cells):
         source = "".join(cell["source"])
         if cell["cell_type"] != "markdown":
             _add_code(parts[-1], number, cell, source)
+            files |= set(FILE_READ.findall(source))
+            parts[-1].minutes += _shown_lines(cell, source, files) / LINES_A_MINUTE
             continue
         for line in _prose(source):
             if heading := HEADING.match(line):
@@ -206,3 +212,11 @@ def _add_code(part: Part, number: int, cell: dict, source: str) -> None:
     )
     if not cell.get("metadata", {}).get("jupyter", {}).get("source_hidden"):
         part.minutes += sum(bool(line.strip()) for line in source.split("\n")) / LINES_A_MINUTE
+
+
+def _shown_lines(cell: dict, source: str, files: set[str]) -> int:
+    """Return how many lines a cell shows of a file, which stand in no cell: in its output."""
+    if not any(re.search(rf"^(?:{'|'.join(SHOWN)})\(.*\b{name}\b", source, re.M) for name in files):
+        return 0
+    texts = (output.get("data", {}).get("text/plain", "") for output in cell.get("outputs", ()))
+    return sum(bool(line.strip()) for text in texts for line in "".join(text).split("\n"))

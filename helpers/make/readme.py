@@ -130,10 +130,11 @@ def _variant(name: str, with_type: bool) -> str:
 KERNELS_README = """# Kernels
 
 Each file works alone, with PyTorch and nothing else; its first comment says what it takes and holds
-the `load_inline` call. They are written from the notebooks (`make kernels`). In this repository
-what networks need is also a PyTorch operator with gradients: `from kernels import softmax`. For
-other projects, `python -m kernels take softmax --into DIR` writes a file with what builds and tests
-it, and `python -m kernels list` shows what there is.
+the `load_inline` call. Most are written from the notebooks (`make kernels`); long ones have a
+guided tour there. A file's head names its notebook. In this repository what networks need is also a
+PyTorch operator with gradients: `from kernels import softmax`. For other projects, `python -m
+kernels take softmax --into DIR` writes a file with what builds and tests it, and `python -m kernels
+list` shows what there is.
 
 `make bench` timed them (one file: `make bench K=softmax`): the candidates take turns, random data,
 L2 flushed before each call, results compared before and after; cuDNN tries its algorithms out

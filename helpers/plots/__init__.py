@@ -1,6 +1,7 @@
 """Pictures, one function each: of measurements and data (plot_, show_) and of ideas (draw_)."""
 
 from helpers.base.palette import COLORS
+from helpers.plots.calls import draw_calls
 from helpers.plots.ideas import (
     draw_attention_tiles,
     draw_bank_tiles,
@@ -47,6 +48,7 @@ __all__ = [
     "draw_attention_tiles",
     "draw_bank_tiles",
     "draw_butterflies",
+    "draw_calls",
     "draw_gpu",
     "draw_graph",
     "draw_host_and_device",

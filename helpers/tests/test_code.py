@@ -187,12 +187,12 @@ def test_the_only_kernel_may_have_another_name():
     [
         (scale_kernel, 3, TypeError, "expected a string with CUDA code, got int"),
         (scale_kernel, " \n", ValueError, "got an empty one"),
-        (scale_kernel, "int a;", ValueError, "expected a kernel scale_kernel .* found none"),
+        (scale_kernel, "int a;", ValueError, "expected one function scale_kernel .* kernels: none"),
         (
             scale_kernel,
             "__global__ void f() {} __global__ void g() {}",
             ValueError,
-            "expected a kernel scale_kernel in the CUDA string, found f, g",
+            "expected one function scale_kernel in the CUDA string, kernels: f, g",
         ),
         (SRC, SRC, TypeError, "expected a Python function, got str"),
         (print, SRC, TypeError, "expected a Python function, got builtin"),
@@ -207,3 +207,79 @@ def test_wrong_input_gets_a_sentence(kernel, src, error, words):
 def test_show_cuda_takes_strings_only():
     with pytest.raises(TypeError, match="expected a string with CUDA code, got NoneType"):
         show_cuda(None)
+
+
+PARTS = r"""// kernels/parts.cu
+// A head.
+template <int N>
+struct Pair { float x[N]; };
+struct Other {
+    // of Other
+    float half() { return 0; }
+    float third() {
+        return 3;
+    }
+};
+
+// twice; not "half("
+template <int N>
+__device__ float twice(float x) {
+    // a comment that says twice
+    return 2 * x;
+}
+
+__device__ float half(float x) { return x / 2; }
+__global__ void kernel(float* x) {
+    // a step
+    auto step = [&](int i) {
+        if (i < 3) x[i] = half(twice(x[i]));
+    };
+    while (x[0] < 1) {
+#pragma unroll
+        for (int i = 0; i < 3; i++) step(i);
+    }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "last"),
+    [
+        ("half", "__device__ float half(float x) { return x / 2; }", None),
+        ("twice", "// twice; not", "}"),
+        ("Pair", "struct Pair { float x[N]; };", None),
+        ("third", "float third() {\n    return 3;", "}"),
+        ("Other::half", "// of Other", "float half() { return 0; }"),
+        ("auto step", "// a step", "};"),
+        ("for (int i", "for (int i = 0; i < 3; i++) step(i);", None),
+        ("while", "while (x[0] < 1) {\n#pragma unroll\n    for (", "}"),
+    ],
+)
+def test_a_part_is_shown_with_its_comment_and_open(name, first, last):
+    shown = show_cuda(PARTS, name)
+    lines = repr(shown).split("\n")
+    assert repr(shown).startswith(first) and lines[-1] == (last or first)
+    html = shown._repr_html_()
+    assert "<details>" not in html and text_of(html) == repr(shown)
+
+
+def test_parts_stand_in_the_order_in_which_they_are_named():
+    assert repr(show_cuda(PARTS, "half", "Pair")).split("\n")[::2] == [
+        "__device__ float half(float x) { return x / 2; }",
+        "struct Pair { float x[N]; };",
+    ]
+
+
+@pytest.mark.parametrize(("name", "count"), [("fourth", 0), ("}", 6), ("twice; not", 0)])
+def test_a_part_that_is_not_there_once_is_named(name, count):
+    with pytest.raises(ValueError, match=rf"line '{re.escape(name)}', found {count}"):
+        show_cuda(PARTS, name)
+
+
+def test_twins_may_be_functions_that_a_kernel_calls():
+    def twice(x):
+        return 2 * x
+
+    twins = show_twins(twice, PARTS)
+    assert twins.cuda[:2] == ["template <int N>", "__device__ float twice(float x) {"]
+    assert [pair for pair in twins.pairs if None not in pair] == [(0, 1), (1, 3)]

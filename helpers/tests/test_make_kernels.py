@@ -5,6 +5,7 @@ import pytest
 
 from helpers.make.kernels import export, kernel_differences, kernel_sources
 
+TOURED = "// kernels/relu.cu\n// One head. Notebook:\n// 02_b. Own code.\nint x;\n"
 SQUARE = "// kernels/square.cu\n__global__ void square() {}\n"
 
 
@@ -85,3 +86,54 @@ def test_a_file_without_a_notebook_differs(tmp_path, capsys):
     assert "-// kernels/gelu.cu" in kernel_differences(tmp_path, tmp_path)
     export(tmp_path, tmp_path)
     assert "kernels/gelu.cu: stands in no notebook" in capsys.readouterr().out
+
+
+def with_toured(tmp_path, notebook, *cells):
+    """Return a folder with relu.cu, whose head names 02_b, and write that notebook."""
+    kernels = tmp_path / "kernels"
+    kernels.mkdir()
+    (kernels / "relu.cu").write_text(TOURED)
+    notebook("01_a", f'src = r"""{SQUARE}"""')
+    notebook("02_b", *cells)
+    return kernels
+
+
+def test_a_file_that_its_notebook_reads_is_its_own_source(notebook, tmp_path, capsys):
+    kernels = with_toured(tmp_path, notebook, 'relu = Path("../kernels/relu.cu")')
+    (kernels / "square.cu").write_text(SQUARE)
+    sources = kernel_sources(tmp_path, kernels)
+    assert list(sources) == ["square", "relu"]
+    assert not sources["square"].is_toured
+    assert sources["relu"].is_toured and sources["relu"].text == TOURED
+    assert sources["relu"].notebook.name == "02_b.ipynb"
+    assert kernel_differences(tmp_path, kernels) == ""
+    export(tmp_path, kernels)
+    assert capsys.readouterr().out == "1 kernel files are as in their notebooks, 1 have a tour\n"
+    assert (kernels / "relu.cu").read_text() == TOURED
+
+
+@pytest.mark.parametrize(
+    ("cell", "head"),
+    [
+        ('# reads "../kernels/square.cu"', TOURED),
+        ('relu = Path("../kernels/relu.cu")', TOURED.replace("02_b", "01_a")),
+        ('relu = Path("../kernels/relu.cu")', TOURED.replace("02_b", "03_c")),
+        ('relu = Path("../kernels/relu.cu")', TOURED.replace("02_b", "the second")),
+    ],
+)
+def test_a_file_that_the_notebook_of_its_head_does_not_read_differs(
+    cell, head, notebook, tmp_path, capsys
+):
+    kernels = with_toured(tmp_path, notebook, cell)
+    (kernels / "relu.cu").write_text(head)
+    assert "relu" not in kernel_sources(tmp_path, kernels)
+    assert "-int x;" in kernel_differences(tmp_path, kernels)
+    export(tmp_path, kernels)
+    assert "kernels/relu.cu: stands in no notebook; remove it" in capsys.readouterr().out
+
+
+def test_a_string_writes_its_file_even_if_the_file_is_read_too(notebook, tmp_path):
+    text = TOURED.replace("int x", "int y")
+    kernels = with_toured(tmp_path, notebook, f'src = r"""{text}"""', 'Path("../kernels/relu.cu")')
+    assert not kernel_sources(tmp_path, kernels)["relu"].is_toured
+    assert "-int x;\n+int y;\n" in kernel_differences(tmp_path, kernels)

@@ -249,3 +249,70 @@ def test_mma_marks_what_a_lane_holds():
     assert sum(colour == orange for colour in cells(ax).values()) == 8 + 4 + 4
     assert cells(ax)[(8, 14)] == orange and cells(ax)[(7, 14)] != orange  # row 1 of A
     assert "of B (1, 4) (1, 5) (1, 6) (1, 7)" in ax.figure.get_label()
+
+
+CALLS = r"""
+#define TWICE(x) (2 * x)
+struct Pair { int sum() { return twice(1); } };
+template <int N> struct Tile {
+    static __device__ int all() { return more<2>(); }
+    template <int M> static __device__ int more() { return find(M); }
+};
+static int cdiv(int a, int b) { return a / b; }
+static __device__ int find(int a) { return a; }
+static __device__ int find(int a, int b) { return find(a) + cdiv(a, b); }
+__device__ int grow(int n) { auto find = [&] { return n; }; return find(); }  // twice(
+template <int N> __global__ void kernel(int* x) { x[0] = find(x[1], N); }
+static void ask() { cudaFuncGetAttributes(&a, kernel<1>); }
+static void many() { ask(), ask(); }
+#ifdef __CUDACC_VER_MAJOR__
+static __global__ void fast_kernel() { grow(3 + Tile<1>::all() + std::more(1)); }
+#endif
+void launch_all_of_the_kernels() {
+    auto way = kernel<1>;
+    way<<<1, 1>>>(x);
+    fast_kernel<<<1, 1>>>();
+    ask();
+}
+void other() { many(), launch_all_of_the_kernels(); }
+"""
+
+
+def test_a_map_draws_what_calls_what_once():
+    ax = plots.draw_calls(CALLS)
+    assert ax.figure.get_label() == "; ".join(
+        [
+            "Tile::all calls Tile::more",
+            "Tile::more calls find",
+            "find calls find, cdiv",
+            "kernel calls find",
+            "many calls ask",
+            "fast_kernel calls grow, Tile::all",
+            "launch_all_of_the_kernels calls kernel, fast_kernel, ask",
+            "other calls many, launch_all_of_the_kernels",
+        ]
+    )
+    drawn = texts(ax)
+    assert drawn.count("launch_all_of_the_\nkernels") == 1 and "find" in drawn
+    boxes = {t.get_text(): p for t, p in zip(ax.texts, ax.patches, strict=False)}
+    assert boxes["fast_kernel"].get_linestyle() == "--" != boxes["kernel"].get_linestyle()
+    assert boxes["kernel"].get_facecolor() == boxes["fast_kernel"].get_facecolor()
+    x = {name: box.get_x() for name, box in boxes.items()}
+    assert x["other"] < x["many"] == x["launch_all_of_the_\nkernels"] < x["kernel"] < x["find"]
+    assert drawn[-1] == "name …: what it calls stands above. Not drawn: methods of objects"
+
+
+def test_a_map_leaves_out_what_is_called_everywhere_or_named():
+    callers = "".join(f"void f{i}() {{ cdiv(); g(); }}\n" for i in range(6))
+    src = f"static void h() {{}}\nvoid cdiv() {{}}\nstatic void g() {{ h(); }}\n{callers}"
+    ax = plots.draw_calls(src)
+    assert "f5 calls g" in ax.figure.get_label() and "cdiv" not in ax.figure.get_label()
+    assert texts(ax)[-1].endswith("Not drawn: cdiv, methods of objects")
+    assert texts(ax).count("g …") == 5 and texts(ax).count("h") == 1
+    without_g = plots.draw_calls(src, ["g"])
+    assert texts(without_g)[-1].endswith("Not drawn: cdiv, g, methods of objects")
+
+
+def test_a_map_needs_functions():
+    with pytest.raises(ValueError, match="with functions, found none"):
+        plots.draw_calls("int x;")

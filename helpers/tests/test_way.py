@@ -29,9 +29,10 @@ def md(text):
     return {"cell_type": "markdown", "source": text}
 
 
-def code(text, hidden=False):
+def code(text, hidden=False, shows=""):
     metadata = {"jupyter": {"source_hidden": True}} if hidden else {}
-    return {"cell_type": "code", "source": text, "metadata": metadata}
+    outputs = [{"data": {"text/plain": shows.splitlines(keepends=True)}}] if shows else []
+    return {"cell_type": "code", "source": text, "metadata": metadata, "outputs": outputs}
 
 
 def course(folder, *notebooks):
@@ -177,6 +178,21 @@ def test_minutes(tmp_path):
     assert time_of("01_one", way) == (
         "**Time:** a side trip of ¼ hour; nothing in the core needs it."
     )
+
+
+def test_lines_of_a_file_that_an_output_shows_take_minutes(tmp_path):
+    shown = "int a;\n\nint b;\n"
+    read = code('src = Path("../kernels/a.cu").read_text()\nother = "int a;"')
+    cells = [
+        code('show_cuda(src, "a")', shows=shown),
+        read,
+        code('show_cuda(src, "a", "b")', shows=shown),
+        code("show_twins(f, src)", shows=shown),
+        code("show_cuda(other)", shows=shown),
+        code("print(src)", shows=shown),
+    ]
+    way = course(tmp_path, ("01_one", cells))
+    assert way.minutes("01_one", core=False) == pytest.approx((7 + 2 * 2) / 5)
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,11 @@ from helpers.compiler import compile_cuda, tools
 from helpers.compiler.source import host_functions
 from helpers.cuda_on_cpu import scanner
 from helpers.device import BACKEND
-from helpers.make.kernels import KERNELS, NOTEBOOKS, kernel_differences
+from helpers.make.kernels import KERNELS, NOTEBOOKS, kernel_differences, kernel_sources
 from kernels.tests import registers
 
 FILES = registers.FILES
+SOURCES = kernel_sources()
 CALL_BEGINS = "// from pathlib import Path"
 every_kernel_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 
@@ -59,7 +60,7 @@ def test_there_are_kernel_files():
 
 def test_kernel_files_are_as_in_the_notebooks():
     differences = kernel_differences()
-    assert not differences, f"write them from the notebooks with `make kernels`:\n{differences}"
+    assert not differences, f"see README, How a kernel file comes about:\n{differences}"
 
 
 @every_kernel_file
@@ -70,7 +71,7 @@ def test_head(path):
     assert head[1] == "// SPDX-License-Identifier: MIT"
     notebook = re.search(r"Notebook: (\d\d[a-z]?_\w+)\.", prose)
     assert notebook, "the head names no notebook"
-    assert (NOTEBOOKS / f"{notebook[1]}.ipynb").exists()
+    assert SOURCES[path.stem].notebook == NOTEBOOKS / f"{notebook[1]}.ipynb"
     for what, said in {
         "a first sentence": r"^[A-Z0-9].+\.",
         "a dtype": r"float32|float16|bfloat16|u?int\d+|floating",

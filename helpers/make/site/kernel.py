@@ -61,7 +61,7 @@ def kernel_page(plan: Plan, entry: Entry) -> str:
 
 
 def notebooks_with(plan: Plan, op: str) -> tuple[Entry, list[Entry]]:
-    """Return the notebook that makes a kernel file, and the others that speak of it."""
+    """Return the notebook of a kernel file, and the others that speak of it."""
     maker = _sources()[op].notebook
     made_in = next(entry for entry in plan.notebooks if entry.source == maker)
     others = [
@@ -73,7 +73,7 @@ def notebooks_with(plan: Plan, op: str) -> tuple[Entry, list[Entry]]:
 
 
 def kernels_of(plan: Plan, notebook: Path) -> list[Entry]:
-    """Return the kernel files that a notebook makes."""
+    """Return the kernel files that a notebook makes or leads through."""
     return [entry for entry in plan.kernels if _sources()[entry.source.stem].notebook == notebook]
 
 
@@ -91,8 +91,10 @@ def _notebooks(plan: Plan, entry: Entry) -> str:
         return f'<a href="{entry.root}{notebook.address}">{escape(notebook.title)}</a>'
 
     made_in, others = notebooks_with(plan, entry.source.stem)
+    is_toured = _sources()[entry.source.stem].is_toured
+    told = "A guided tour through it is in" if is_toured else "It is written and explained in"
     also = f" Also in {', '.join(map(link, others))}." if others else ""
-    return f"It is written and explained in {link(made_in)}.{also}"
+    return f"{told} {link(made_in)}.{also}"
 
 
 def _figures(op: str) -> str:
