@@ -1,0 +1,12 @@
+"""Things to play with in a notebook and on the site: move a control, and the picture answers.
+
+thing       a thing: its controls, what is seen at each position, and how it shows itself
+player.js   the script that makes the controls, and draws what Python worked out
+
+One module for each thing; every number comes from the course's own models:
+    sectors     block shape and stride against sectors
+"""
+
+from helpers.play.sectors import play_sectors
+
+__all__ = ["play_sectors"]

@@ -1,0 +1,247 @@
+"""Things to play with: what they say is what the models say, and the script shows it."""
+
+import itertools
+import json
+import random
+import re
+import shutil
+import subprocess
+import time
+import zlib
+from base64 import b64decode
+
+import numpy as np
+import pytest
+
+from helpers import play
+from helpers.base.machine import ROOT
+from helpers.make.kernels import notebook_paths
+from helpers.play.sectors import offsets_of, play_sectors
+from helpers.play.thing import Control, Scene, Thing
+from helpers.tests.legible import illegible
+from helpers.trace import model
+from helpers.trace.picture import figure_of
+from helpers.trace.squares import Drawing
+
+LARGEST = 25_000  # bytes of a thing's HTML
+THINGS = {name: getattr(play, name)() for name in play.__all__}
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
+every_thing = pytest.mark.parametrize("thing", THINGS.values(), ids=THINGS)
+
+# As much of a browser as the script needs; prints what every position shows.
+STUB = """
+class Element {
+  constructor(tag) { this.tag = tag; this.style = {}; this.attributes = {}; this.children = []; }
+  appendChild(child) { this.children.push(child); return child; }
+  append(...children) { this.children.push(...children); }
+  setAttribute(name, value) { this.attributes[name] = value; }
+  remove() { this.isGone = true; }
+  after(player) { document.player = player; }
+  closest() { return null; }
+  querySelector() { return this.title; }
+  querySelectorAll() { return this.paragraphs; }
+}
+const root = new Element("div");
+root.title = new Element("b");
+root.title.textContent = "title";
+root.paragraphs = [new Element("p"), new Element("p")];
+const document = {
+  currentScript: {parentElement: root},
+  createElement: (tag) => new Element(tag),
+};
+const ready = SCRIPT
+ready.then(() => {
+  const [row, image, words] = document.player.children;
+  const inputs = row.children.map((label) => label.children.find((c) => c.onchange || c.oninput));
+  const sizes = inputs.map((input) => input.max === undefined
+    ? input.children.length : input.max + 1);
+  const shown = [];
+  const visit = (i) => {
+    if (i === inputs.length) {
+      const [kind, svg] = [image.src.slice(0, 19), image.src.slice(19)];
+      shown.push([kind, decodeURIComponent(svg), image.alt, words.textContent]);
+      return;
+    }
+    for (let value = 0; value < sizes[i]; value++) {
+      inputs[i].value = `${value}`;
+      (inputs[i].oninput ?? inputs[i].onchange)();
+      visit(i + 1);
+    }
+  };
+  const first = words.textContent;
+  visit(0);
+  const gone = root.paragraphs.every((paragraph) => paragraph.isGone);
+  const names = row.children.map((label) => label.children[0].trim());
+  const values = inputs.map((input) => input.attributes["aria-valuetext"] ?? null);
+  process.stdout.write(JSON.stringify({
+    first, shown, gone, names, values, player: document.player.attributes,
+  }));
+}).catch((error) => { console.error(error); process.exit(1); });
+"""
+
+
+def script_of(thing):
+    return re.search("<script>(.*)</script>", thing.html(), re.S)[1]
+
+
+@every_thing
+def test_a_thing_is_small_and_needs_no_network(thing):
+    html = thing.html()
+    assert len(html.encode()) <= LARGEST
+    assert not re.search(r"https?:|<link|src=|@import|fetch", html)
+
+
+@every_thing
+def test_without_scripts_there_is_a_picture_and_the_sentence(thing, monkeypatch):
+    shown = []
+    monkeypatch.setattr("IPython.display.display", lambda what, **_: shown.append(what))
+    thing._ipython_display_()
+    picture, player = shown
+    assert picture.alt == repr(thing) == player["text/plain"]
+    assert thing.start.sentence in picture.alt
+    left = re.sub("<script>.*</script>", "", player["text/html"], flags=re.S)
+    assert not re.search("<(button|input|select)", left)
+    assert "where scripts run" in left
+
+
+@every_thing
+def test_what_is_drawn_can_be_read(thing):
+    for scene in [thing.start, *random.sample(thing.scenes, 4)]:
+        assert not illegible(figure_of(scene.drawing)), scene.sentence
+
+
+@every_thing
+def test_controls_have_labels_and_a_place_to_begin(thing):
+    labels = [control.label for control in thing.controls]
+    assert len(set(labels)) == len(labels) and all(labels)
+    for control in thing.controls:
+        assert len(control.values) == len(control.shown) > 1
+        assert 0 <= control.start < len(control.values)
+    sizes = {(scene.drawing.width, scene.drawing.height) for scene in thing.scenes}
+    assert len(sizes) == 1, "what lies below it would jump"
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="node is not installed")
+@every_thing
+def test_the_script_shows_every_position_as_python_has_it(thing, tmp_path):
+    file = tmp_path / "player.mjs"
+    file.write_text(STUB.replace("SCRIPT", script_of(thing).strip()), encoding="utf-8")
+    done = subprocess.run(["node", file], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["first"] == thing.start.sentence and said["gone"]
+    assert said["names"] == [control.label for control in thing.controls]
+    last = [control.shown[-1] if control.slides else None for control in thing.controls]
+    assert said["values"] == last, "what a screen reader says of a slider"
+    assert said["player"] == {"role": "group", "aria-label": "title"}
+    assert len(said["shown"]) == len(thing.scenes)
+    for shown, scene in zip(said["shown"], thing.scenes, strict=True):
+        sentence = scene.sentence
+        assert shown == ["data:image/svg+xml,", scene.drawing.svg(), sentence, sentence]
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="node is not installed")
+def test_the_script_draws_all_that_a_drawing_has(tmp_path):
+    def scene(which):
+        drawing = Drawing(90, 70)
+        drawing.box(3, 5, 40, 30, "white", "black", 2, "4 2", 10)
+        drawing.box(4, 6, 1, 1)
+        drawing.text(40.5, 9 + which, "a < b & \"c\" > 'd'", 11)
+        return Scene([drawing, Drawing(90, 70)], ["it is ", which * "\\ </script>"])
+
+    thing = Thing("a <b>", [Control("which", (0, 1), ("no", "yes"))], scene)
+    test_the_script_shows_every_position_as_python_has_it(thing, tmp_path)
+    assert thing.html().count("</script>") == 1 and "a &lt;b&gt;" in thing.html()
+
+
+def unpacked(html):
+    """Return a thing's HTML with its data as they are: packed, they depend on zlib."""
+    packed = re.search('atob\\("(.*?)"\\)', html)[1]
+    return html.replace(packed, zlib.decompress(b64decode(packed)).decode())
+
+
+def cells_of(name):
+    """Return the cells of the course that show a thing."""
+    for path in notebook_paths():
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            source = "".join(cell["source"])
+            if cell["cell_type"] == "code" and re.search(rf"^{name}\(", source, re.M):
+                yield cell
+
+
+@pytest.mark.parametrize("name", THINGS)
+def test_the_course_shows_it_as_it_is(name):
+    (cell,) = cells_of(name)
+    picture, player = cell["outputs"]
+    stored = "".join(player["data"]["text/html"])
+    assert unpacked(stored) == unpacked(THINGS[name].html()), "run its cell again"
+    assert picture["metadata"]["image/png"]["alt"] == repr(THINGS[name])
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs the program chromium")
+@every_thing
+def test_moving_a_control_changes_the_sentence_in_chromium(thing, tmp_path):
+    """On a page like the site's, in both themes: what Chromium shows at first, and then."""
+    move = """<script>
+    addEventListener("error", (e) => { document.title = "error: " + e.message; });
+    setTimeout(() => {
+      const words = document.querySelector("[aria-live]");
+      const said = [words.textContent];
+      for (const control of document.querySelectorAll("select, input")) {
+        control.value = control.value == 0 ? 1 : 0;
+        control.dispatchEvent(new Event(control.tagName === "SELECT" ? "change" : "input"));
+        said.push(words.textContent);
+      }
+      const still = getComputedStyle(document.querySelector("#still")).display;
+      const drawn = document.querySelector("[role=group] img").naturalWidth;
+      document.title = JSON.stringify({said, still, drawn});
+    }, 1000);
+    </script>"""
+    page = tmp_path / "page.html"
+    style = (ROOT / "helpers/make/site/templates/style.css").as_uri()
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
+    command += [f"--user-data-dir={tmp_path}", "--dump-dom", "--virtual-time-budget=4000"]
+    command += ["--disable-background-networking", page.as_uri()]
+    page.write_text(
+        f'<!doctype html><html data-theme="dark"><meta charset="utf-8"><title>x</title>'
+        f'<link rel="stylesheet" href="{style}"><div class="outputs"><div class="wide">'
+        f'<img id="still" alt="still"></div><div class="wide shown">{thing.html()}</div></div>'
+        f"{move}</html>",
+        encoding="utf-8",
+    )
+    done = subprocess.run(command, capture_output=True, text=True)
+    found = json.loads(re.search("<title>(.*?)</title>", done.stdout)[1].replace("&amp;", "&"))
+    assert found["said"][0] == thing.start.sentence and len(set(found["said"])) > 1
+    assert found["still"] == "none" and found["drawn"] == thing.start.drawing.width
+
+
+def test_it_is_made_while_one_waits():
+    start = time.perf_counter()
+    for make in THINGS:
+        getattr(play, make)().html()
+    assert time.perf_counter() - start < 5 * len(THINGS)
+
+
+# ---- what each of them says, against the models
+
+
+def test_the_sectors_are_those_of_the_addresses():
+    thing = play_sectors()
+    for shape, stride, start, size in itertools.product(*(c.values for c in thing.controls)):
+        x, y = np.arange(32) % shape[0], np.arange(32) // shape[0]
+        offsets = size * (2048 * y + start + stride * x)
+        assert offsets.tolist() == offsets_of(shape, stride, start, size)
+        said = thing.scene_at(shape, stride, start, size).sentence
+        touched = model.sectors(offsets.tolist(), size)
+        assert touched == len(set(offsets // 32))
+        lines = len(set(offsets // 128))
+        assert f"touch {touched} sector" in said and f"in {lines} line" in said
+        assert f"{model.ideal_sectors(offsets.tolist(), size)} would do" in said
+
+
+def test_the_drawing_has_the_lanes_and_the_sectors_it_tells_of():
+    scene = play_sectors().scene_at((4, 8), 2, 1, 4)
+    words = [text[2] for text in scene.drawing.texts]
+    assert [word for word in words if word.isdigit()] == [f"{lane}" for lane in range(32)]
+    assert "touch 8 sectors in 8 lines, 4 would do" in scene.sentence
+    assert "of the 256 bytes that are moved 50% are used" in scene.sentence
