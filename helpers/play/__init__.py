@@ -5,8 +5,10 @@ player.js   the script that makes the controls, and draws what Python worked out
 
 One module for each thing; every number comes from the course's own models:
     sectors     block shape and stride against sectors
+    banks       padding and swizzling against banks
 """
 
+from helpers.play.banks import play_banks
 from helpers.play.sectors import play_sectors
 
-__all__ = ["play_sectors"]
+__all__ = ["play_banks", "play_sectors"]

@@ -16,6 +16,7 @@ import pytest
 from helpers import play
 from helpers.base.machine import ROOT
 from helpers.make.kernels import notebook_paths
+from helpers.play.banks import PLACES, READS, banks_scene, play_banks
 from helpers.play.sectors import offsets_of, play_sectors
 from helpers.play.thing import Control, Scene, Thing
 from helpers.tests.legible import illegible
@@ -245,3 +246,37 @@ def test_the_drawing_has_the_lanes_and_the_sectors_it_tells_of():
     assert [word for word in words if word.isdigit()] == [f"{lane}" for lane in range(32)]
     assert "touch 8 sectors in 8 lines, 4 would do" in scene.sentence
     assert "of the 256 bytes that are moved 50% are used" in scene.sentence
+
+
+def test_the_banks_are_those_of_the_words():
+    thing = play_banks()
+    for place, read, k in itertools.product(*(c.values for c in thing.controls)):
+        words = [place(*read(lane, k)) for lane in range(32)]
+        assert len(set(words)) == 32, "no two lanes at one word"
+        turns = model.wavefronts([4 * word for word in words], 4)
+        banks = [word % 32 for word in words]
+        assert turns == max(map(banks.count, banks))
+        said = banks_scene(place, read, k).sentence
+        assert said.startswith(f"{turns} wavefront") and f"in {len(set(banks))} bank" in said
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_a_tile_is_stored_without_two_elements_at_one_word(place):
+    words = {place(row, col) for row in range(32) for col in range(32)}
+    assert len(words) == 32 * 32 and min(words) == 0
+
+
+def test_what_the_text_asks_of_the_banks():
+    """Padding and swizzling serve rows and columns; each is worse at something."""
+
+    def turns(place, read, k=0):
+        return int(banks_scene(PLACES[place], READS[read], k).sentence.split()[0])
+
+    for stored in ("a pitch of 33", "swizzled"):
+        assert turns(stored, "a row") == turns(stored, "a column") == 1
+    assert (turns("plain", "a row"), turns("plain", "a column")) == (1, 32)
+    assert turns("swizzled", "a diagonal") == 32 and turns("plain", "a diagonal") == 1
+    assert turns("a pitch of 33", "a diagonal") == 2
+    assert turns("a pitch of 40", "four rows of 8") == turns("a pitch of 36", "eight rows of 4") == 1
+    for stored in ("plain", "a pitch of 33", "swizzled"):
+        assert turns(stored, "four rows of 8") == 4 and turns(stored, "eight rows of 4") > 1
