@@ -6,9 +6,11 @@ player.js   the script that makes the controls, and draws what Python worked out
 One module for each thing; every number comes from the course's own models:
     sectors     block shape and stride against sectors
     banks       padding and swizzling against banks
+    occupancies what a block takes against what an SM has
 """
 
 from helpers.play.banks import play_banks
+from helpers.play.occupancies import play_occupancy
 from helpers.play.sectors import play_sectors
 
-__all__ = ["play_banks", "play_sectors"]
+__all__ = ["play_banks", "play_occupancy", "play_sectors"]

@@ -17,10 +17,11 @@ from helpers import play
 from helpers.base.machine import ROOT
 from helpers.make.kernels import notebook_paths
 from helpers.play.banks import PLACES, READS, banks_scene, play_banks
+from helpers.play.occupancies import occupancy_scene, play_occupancy
 from helpers.play.sectors import offsets_of, play_sectors
 from helpers.play.thing import Control, Scene, Thing
 from helpers.tests.legible import illegible
-from helpers.trace import model
+from helpers.trace import model, occupancy
 from helpers.trace.picture import figure_of
 from helpers.trace.squares import Drawing
 
@@ -223,12 +224,16 @@ def test_it_is_made_while_one_waits():
     assert time.perf_counter() - start < 5 * len(THINGS)
 
 
+def positions(thing):
+    return list(itertools.product(*(control.values for control in thing.controls)))
+
+
 # ---- what each of them says, against the models
 
 
 def test_the_sectors_are_those_of_the_addresses():
     thing = play_sectors()
-    for shape, stride, start, size in itertools.product(*(c.values for c in thing.controls)):
+    for shape, stride, start, size in positions(thing):
         x, y = np.arange(32) % shape[0], np.arange(32) // shape[0]
         offsets = size * (2048 * y + start + stride * x)
         assert offsets.tolist() == offsets_of(shape, stride, start, size)
@@ -250,7 +255,7 @@ def test_the_drawing_has_the_lanes_and_the_sectors_it_tells_of():
 
 def test_the_banks_are_those_of_the_words():
     thing = play_banks()
-    for place, read, k in itertools.product(*(c.values for c in thing.controls)):
+    for place, read, k in positions(thing):
         words = [place(*read(lane, k)) for lane in range(32)]
         assert len(set(words)) == 32, "no two lanes at one word"
         turns = model.wavefronts([4 * word for word in words], 4)
@@ -280,3 +285,26 @@ def test_what_the_text_asks_of_the_banks():
     assert turns("a pitch of 40", "four rows of 8") == turns("a pitch of 36", "eight rows of 4") == 1
     for stored in ("plain", "a pitch of 33", "swizzled"):
         assert turns(stored, "four rows of 8") == 4 and turns(stored, "eight rows of 4") > 1
+
+
+def test_what_fits_is_what_the_model_of_occupancy_says():
+    thing = play_occupancy()
+    for chip, threads, registers, kb in random.sample(positions(thing), 200):
+        said = occupancy_scene(chip, threads, registers, kb).sentence
+        found = occupancy(chip, threads, 1024 * kb, registers)
+        if not found.blocks:
+            assert "the launch fails" in said
+            continue
+        warps, blocks = re.match(r".*: (\d+) of \d+ warps, (\d+) block", said).groups()
+        assert (int(warps), int(blocks)) == (found.warps, found.blocks)
+        assert said.startswith(f"{100 * found.fraction:.3g}% occupancy")
+        assert all(name in said for name in found.limiters)
+
+
+def test_what_the_text_asks_of_occupancy():
+    def percent(*values):
+        return float(occupancy_scene(*values).sentence.split("%")[0])
+
+    assert (percent("H200", 256, 64, 0), percent("H200", 256, 32, 0)) == (50, 100)
+    assert percent("H200", 256, 64, 48) == 50 > percent("H200", 256, 64, 64)
+    assert percent("H200", 256, 40, 0) == 75 > percent("H200", 1024, 40, 0) == 50
