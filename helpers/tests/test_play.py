@@ -17,6 +17,7 @@ from helpers import play
 from helpers.base.machine import ROOT
 from helpers.make.kernels import notebook_paths
 from helpers.play.banks import PLACES, READS, banks_scene, play_banks
+from helpers.play.fragments import INSTRUCTIONS, M, N, fragments_scene
 from helpers.play.occupancies import occupancy_scene, play_occupancy
 from helpers.play.sectors import offsets_of, play_sectors
 from helpers.play.thing import Control, Scene, Thing
@@ -282,7 +283,8 @@ def test_what_the_text_asks_of_the_banks():
     assert (turns("plain", "a row"), turns("plain", "a column")) == (1, 32)
     assert turns("swizzled", "a diagonal") == 32 and turns("plain", "a diagonal") == 1
     assert turns("a pitch of 33", "a diagonal") == 2
-    assert turns("a pitch of 40", "four rows of 8") == turns("a pitch of 36", "eight rows of 4") == 1
+    assert turns("a pitch of 40", "four rows of 8") == 1
+    assert turns("a pitch of 36", "eight rows of 4") == 1
     for stored in ("plain", "a pitch of 33", "swizzled"):
         assert turns(stored, "four rows of 8") == 4 and turns(stored, "eight rows of 4") > 1
 
@@ -308,3 +310,48 @@ def test_what_the_text_asks_of_occupancy():
     assert (percent("H200", 256, 64, 0), percent("H200", 256, 32, 0)) == (50, 100)
     assert percent("H200", 256, 64, 48) == 50 > percent("H200", 256, 64, 64)
     assert percent("H200", 256, 40, 0) == 75 > percent("H200", 1024, 40, 0) == 50
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
+def test_fragments_are_those_of_the_cpu_backend(tmp_path):
+    """Its matrix_places.h says where each element is; its products are right with that."""
+    prints = [
+        f"for (int lane = 0; lane < 32; lane++) for (int i = 0; i < {count}; i++) {{"
+        f" auto at = cuda_on_cpu::place_in_{call}(lane, i);"
+        f' std::printf("%d %d\\n", at.row, at.col); }}'
+        for K, packed in ((what.K, what.packed) for what in INSTRUCTIONS.values())
+        for count, call in (
+            (M * K // 32, f"A<{M}, {K}, {packed}>"),
+            (K * N // 32, f"B<{K}, {packed}>"),
+            (M * N // 32, f"C<{M}, {N}>"),
+        )
+    ]
+    source, program = tmp_path / "places.cpp", tmp_path / "places"
+    header = ROOT / "helpers/cuda_on_cpu/include/cuda_on_cpu/matrix_places.h"
+    source.write_text(f'#include <cstdio>\n#include "{header}"\nint main() {{ {"".join(prints)} }}')
+    subprocess.run(["g++", "-std=c++17", source, "-o", program], check=True)
+    said = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    ours = [
+        f"{row} {col}"
+        for instruction in INSTRUCTIONS.values()
+        for name in "ABC"
+        for lane in range(32)
+        for row, col in instruction.places(name, lane)
+    ]
+    assert said.split("\n")[:-1] == ours
+
+
+@pytest.mark.parametrize("instruction", INSTRUCTIONS.values(), ids=INSTRUCTIONS)
+def test_each_element_is_with_one_lane_and_sums_need_what_is_framed(instruction):
+    shapes = {"A": (M, instruction.K), "B": (instruction.K, N), "C": (M, N)}
+    for name, (rows, cols) in shapes.items():
+        held = [place for lane in range(32) for place in instruction.places(name, lane)]
+        assert sorted(held) == list(itertools.product(range(rows), range(cols)))
+    for lane, element in itertools.product(range(32), range(4)):
+        row, col = instruction.places("C", lane)[element]
+        rows = {n for n in range(32) if row in [r for r, _ in instruction.places("A", n)]}
+        cols = {n for n in range(32) if col in [c for _, c in instruction.places("B", n)]}
+        said = fragments_scene(instruction, lane, element).sentence
+        assert f"row {row}, column {col}: that row of A is with lanes {min(rows)} to" in said
+        assert f"to {max(rows)}, that column of B with lanes {min(cols)} to {max(cols)}." in said
+        assert len(rows) == len(cols) == 4
