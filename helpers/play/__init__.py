@@ -8,11 +8,13 @@ One module for each thing; every number comes from the course's own models:
     banks       padding and swizzling against banks
     occupancies what a block takes against what an SM has
     fragments   which lane holds what for mma.sync
+    softmax     the online softmax, number by number
 """
 
 from helpers.play.banks import play_banks
 from helpers.play.fragments import play_fragments
 from helpers.play.occupancies import play_occupancy
 from helpers.play.sectors import play_sectors
+from helpers.play.softmax import play_online_softmax
 
-__all__ = ["play_banks", "play_fragments", "play_occupancy", "play_sectors"]
+__all__ = ["play_banks", "play_fragments", "play_occupancy", "play_online_softmax", "play_sectors"]

@@ -21,6 +21,7 @@ from helpers.play.fragments import INSTRUCTIONS, M, N, fragments_scene
 from helpers.play.occupancies import occupancy_scene, play_occupancy
 from helpers.play.sectors import offsets_of, play_sectors
 from helpers.play.thing import Control, Scene, Thing
+from helpers.play.softmax import ROWS, THREADS, online_run, softmax_scene
 from helpers.tests.legible import illegible
 from helpers.trace import model, occupancy
 from helpers.trace.picture import figure_of
@@ -355,3 +356,31 @@ def test_each_element_is_with_one_lane_and_sums_need_what_is_framed(instruction)
         assert f"row {row}, column {col}: that row of A is with lanes {min(rows)} to" in said
         assert f"to {max(rows)}, that column of B with lanes {min(cols)} to {max(cols)}." in said
         assert len(rows) == len(cols) == 4
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_the_online_softmax_is_that_of_the_definition(row, threads):
+    run = online_run(row, threads)
+    for thread, reads in enumerate(run.reads):
+        mine = row[thread::threads]
+        assert len(reads) == len(mine)
+        for step, (column, largest, total, _, term) in enumerate(reads, 1):
+            assert row[column] == mine[step - 1] and largest == max(mine[:step])
+            assert total == sum(2.0 ** (number - largest) for number in mine[:step])
+            said = softmax_scene(row, threads, step).sentence
+            assert f"Thread {thread} reads {row[column]}: largest {largest:g}, sum" in said
+            assert f"+ {term:.6g} = {total:.6g}." in said
+    total = sum(2.0 ** (number - max(row)) for number in row)
+    ends = [softmax_scene(row, threads, step).sentence for step in (run.steps + 1, 9)]
+    assert ends[0] == ends[1]
+    assert ends[0].startswith(f"The row's largest is {max(row)}, its sum {total:.6g}")
+
+
+def test_what_the_text_asks_of_the_online_softmax():
+    grown = {
+        name: int(re.search(r"(\d+) made a maximum", softmax_scene(row, 1, 9).sentence)[1])
+        for name, row in ROWS.items()
+    }
+    assert grown["rising: 0 to 7"] == 7 and grown["falling: 7 to 0"] == 0
+    assert softmax_scene(ROWS["all the same: 4"], 2, 4).sentence.count("= 4.") == 2
