@@ -86,7 +86,9 @@
     const label = row.appendChild(document.createElement("label"));
     Object.assign(label.style, {display: "inline-block", margin: "0 18px 6px 0"});
     label.append(name + " ");
-    return (slides ? slider : menu)(label, shown, start);
+    const control = (slides ? slider : menu)(label, shown, start);
+    control.setAttribute("data-lm-suppress-shortcuts", "true");  // else JupyterLab takes the arrows
+    return control;
   });
   show();
   for (const paragraph of root.querySelectorAll("p")) paragraph.remove();
