@@ -10,6 +10,7 @@ What a notebook imports
     exercises   exercise: the gate of an exercise
     mnist       load_mnist: handwritten digits
     network     a model of several GPUs that send to each other: bytes, steps, time
+    play        things to play with: move a control, and the picture answers
     plots       one function per picture
     processes   Team: several processes by torchrun, which run a notebook's functions
     profiling   profile_table, chrome_trace, ncu_report, sanitize

@@ -20,7 +20,7 @@ ALLOWED = {
 }
 
 HELPERS = (
-    "checks code compiler doctor exercises mnist network plots processes profiling recorded "
+    "checks code compiler doctor exercises mnist network play plots processes profiling recorded "
     "simulator streams timing trace"
 )
 MODULES = [*(f"helpers.{name}" for name in HELPERS.split()), "kernels"]
