@@ -25,7 +25,7 @@ PARTS = {  # of the course, and their notebooks
     "Gradients, and kernels that join": "14 14b 14c 15 15b",
     "The network": "17 17b 17c",
 }
-TIME = re.compile(r"\*\*Time:\*\*.*?(?=\s*(?:\n\n|\*\*Needs|$))", re.DOTALL)
+TIME = re.compile(r"\*\*Time:\*\*.*?(?P<needs>\s+(?=\*\*Needs)|(?=\n\n)|$)", re.DOTALL)
 MINUTES = re.compile(r"\b\d+ minutes")
 BEGIN, END = "<!-- begin way -->", "<!-- end way -->"  # of the map in a notebook
 QUARTERS = ("", "¼", "½", "¾")
@@ -79,7 +79,8 @@ def fill(path: Path, way: Way) -> bool:
             continue
         source = filled("".join(cell["source"]), way)
         if number == 0:
-            source = TIME.sub(_wrapped(time_of(path.stem, way)), source, count=1)
+            time = _wrapped(time_of(path.stem, way))
+            source = TIME.sub(lambda m: time + ("\n" if m["needs"] else ""), source, count=1)
         lines = source.split("\n")
         for i, line in enumerate(lines):
             if SIDE_TRIP.match(line):

@@ -24,7 +24,9 @@ SCRIPT = """
 (() => {
   const frames = FRAMES;
   const root = document.currentScript.parentElement;
-  const still = root.closest(".jp-OutputArea")?.querySelector(".jp-RenderedImage");
+  // the picture that stands for it where no script runs: JupyterLab's, or the site's
+  const still = root.closest(".jp-OutputArea")?.querySelector(".jp-RenderedImage")
+    ?? root.closest(".outputs")?.querySelector(".wide > img");
   const player = document.createElement("div");
   const controls = player.appendChild(document.createElement("p"));
   const image = player.appendChild(document.createElement("img"));
@@ -51,6 +53,7 @@ SCRIPT = """
   const slider = controls.appendChild(document.createElement("input"));
   Object.assign(slider, {type: "range", min: 0, max: frames.length - 1, value: 0});
   slider.setAttribute("aria-label", "step");
+  slider.setAttribute("data-lm-suppress-shortcuts", "true");  // else JupyterLab takes the arrows
   slider.oninput = () => { stop(); show(+slider.value); };
   const show = (i) => {
     slider.value = i;
