@@ -11,8 +11,9 @@ The model is that of notebook 09, with three limits. In a tick an SM has
 The largest of the three is what a launch takes; launches add up. All is shared out among four SMs:
 a launch of fewer blocks leaves some of them idle.
 
-It leaves out what it cannot see: caches (all is taken to be in L1), the time to launch, barriers
-and the waiting for memory, special functions, integers. The clock of a GPU sees it all.
+It leaves out what it cannot see: caches (all is taken to be in L1) and registers (a thread's array
+is taken to fit there), the time to launch, barriers and other waiting, special functions, integers,
+tensor cores. The clock of a GPU sees it all.
 """
 
 import math
