@@ -316,3 +316,47 @@ GOOD = {
     "attention": HEAD + ATTENTION_GOOD,
     "depthwise_conv2d": HEAD + DEPTHWISE_GOOD + DEPTHWISE_LAUNCH,
 }
+
+# what stands in the braces of each notebook's start: right, with the launcher as it is
+BODIES = {
+    "06_synchronization": """
+    int64_t step = int64_t(gridDim.x) * blockDim.x;
+    for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step)
+        atomicAdd(out + inp[i], 1);
+""",
+    "07b_softmax": """
+    const T* row = inp + blockIdx.x * C;
+    float top = -INFINITY, sum = 0;
+    for (int64_t c = 0; c < C; c++) top = fmaxf(top, row[c]);
+    for (int64_t c = 0; c < C; c++) sum += expf(float(row[c]) - top);
+    for (int64_t c = threadIdx.x; c < C; c += blockDim.x)
+        out[blockIdx.x * C + c] = T(expf(float(row[c]) - top) / sum);
+""",
+    "08b_flash_attention": ATTENTION_GOOD[
+        ATTENTION_GOOD.index("    int row") : ATTENTION_GOOD.index("}\nTensor")
+    ],
+    "09_matmul": """
+    for (int i = threadIdx.x; i < 64 * 64; i += blockDim.x) {
+        int row = blockIdx.y * 64 + i / 64, col = blockIdx.x * 64 + i % 64;
+        if (row >= M || col >= N) continue;
+        float acc = 0;
+        for (int k = 0; k < K; k++) acc += A[row * a_row + k * a_col] * B[k * b_row + col * b_col];
+        out[int64_t(row) * N + col] = acc;
+    }
+""",
+    "11b_fast_convolution": """
+    int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    int64_t plane = i / s.W_out / s.H_out, c = plane % s.C;
+    int row = i / s.W_out % s.H_out, col = i % s.W_out;
+    float acc = bias ? bias[c] : 0;
+    for (int a = 0; a < s.kH; a++)
+        for (int b = 0; b < s.kW; b++) {
+            int h = row * s.stride - s.padding + a * s.dilation;
+            int w = col * s.stride - s.padding + b * s.dilation;
+            if (0 <= h && h < s.H && 0 <= w && w < s.W)
+                acc += inp[(plane * s.H + h) * s.W + w] * weight[(c * s.kH + a) * s.kW + b];
+        }
+    out[i] = acc;
+""",
+}

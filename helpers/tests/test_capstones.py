@@ -14,7 +14,7 @@ from helpers.exercises import ExerciseError, capstone, capstones, progress
 from helpers.exercises.capstones import BY_COUNT, PASSED, best
 from helpers.exercises.hidden import TASKS
 from helpers.exercises.ticks import ticks_of
-from helpers.tests.capstone_attempts import GOOD, HEAD, NAIVE
+from helpers.tests.capstone_attempts import BODIES, GOOD, HEAD, NAIVE
 from helpers.trace.record import Access, Launch, Line
 
 OPS = list(TASKS)
@@ -138,6 +138,22 @@ def test_a_kernel_that_is_left_out_has_no_mark(capsys):
     with pytest.raises(ExerciseError):
         capstone("it", source, "softmax")
     assert "the hidden tests pass, but on the inputs of the mark" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("notebook", BODIES)
+def test_the_start_in_a_notebook_lacks_only_its_body(notebook, capsys):
+    """With one, it passes; as it is, it is to do, and the notebook names the op that it is."""
+    text = (ROOT / "notebooks" / f"{notebook}.ipynb").read_text(encoding="utf-8")
+    cells = {cell["id"]: "".join(cell["source"]) for cell in json.loads(text)["cells"]}
+    number = notebook.split("_")[0]
+    names = {"capstone": capstone}
+    exec("\n".join(cells[f"{number}-cap-{part}"] for part in ("l", "k", "e")), names)
+    assert capsys.readouterr().out.startswith(f"○ {number} capstone: ")
+    start = cells[f"{number}-cap-k"]
+    assert start.count("    // all of it is missing\n") == 1
+    start = start.replace("    // all of it is missing\n", BODIES[notebook])
+    exec("\n".join([cells[f"{number}-cap-l"], start, cells[f"{number}-cap-e"]]), names)
+    assert "all hidden tests pass" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("op", OPS)
