@@ -2,7 +2,8 @@
 
 The model is that of notebook 09, with three limits. In a tick an SM has
     the door          through which passes a request to memory: up to 128 bytes of global memory
-                      (four sectors), or one wavefront of shared memory. Loads and stores of
+                      (four sectors; a GPU takes longer where they lie in several lines of 128
+                      bytes, see 05), or one wavefront of shared memory. Loads and stores of
                       shared memory count as nvcc joins neighbours; an atomic counts once for each
                       lane that meets others at one address, and in global memory for each sector.
     four schedulers   each hands out one instruction of a warp: a request, or arithmetic (a
