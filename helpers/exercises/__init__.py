@@ -1,11 +1,11 @@
 """Exercises and predictions with a gate, and how far one has come.
 
 `exercise` says whether an attempt is to do, wrong or right (gate.py), with a card that shows what a
-wrong one did (card.py, pictures.py); `capstone` has a kernel pass hidden tests (hidden.py) and marks
-it against the course's own (capstones.py, ticks.py); `predict` takes a guess before the clock runs, `reveal` puts
-the measured value beside it, `show_predictions` shows them all (predictions.py); `show_progress` is
-the map of what is solved (progress.py). `make test` checks the solutions that notebooks show
-(solutions.py).
+wrong one did (card.py, pictures.py). `capstone` has a kernel pass hidden tests (hidden.py), and
+marks it against the course's own (capstones.py, ticks.py). `predict` takes a guess before the clock
+runs, `reveal` puts the measured value beside it, `show_predictions` shows them all
+(predictions.py); `show_progress` is the map of what is solved (progress.py). `make test` checks the
+solutions that notebooks show (solutions.py).
 """
 
 from helpers.exercises.capstones import capstone

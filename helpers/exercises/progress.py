@@ -19,7 +19,7 @@ from helpers.compiler.tools import writing
 
 FILE = CACHE / "progress.json"
 NOTEBOOKS = ROOT / "notebooks"
-TASKS = ("exercise", "predict", "capstone")  # the functions whose first argument is the name of a task
+TASKS = ("exercise", "predict", "capstone")  # functions whose first argument is a task's name
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class Ticks:
 
 
 def count_ticks(function: Callable, *args) -> tuple[Any, Ticks]:
-    """Call a function from compile_cuda on the CPU backend; return its result, and what it takes."""
+    """Call a function from compile_cuda on the CPU backend; return its result and its ticks."""
     result, launches = record(function, *args)
     return result, ticks_of(launches)
 

@@ -156,7 +156,8 @@ __global__ void scores_kernel(float* scores, const float* q, const float* k, int
     if (i >= n) return;
     int64_t head = i / S_kv / S_q, row = i / S_kv % S_q, key = i % S_kv;
     float sum = 0;
-    for (int d = 0; d < D; d++) sum += q[(head * S_q + row) * D + d] * k[(head * S_kv + key) * D + d];
+    for (int d = 0; d < D; d++)
+        sum += q[(head * S_q + row) * D + d] * k[(head * S_kv + key) * D + d];
     scores[i] = causal && key > row ? -INFINITY : sum / sqrtf(D);
 }
 __global__ void rows_kernel(float* out, const float* scores, const float* v, int S_q, int S_kv,
@@ -248,7 +249,8 @@ __global__ void conv_kernel(float* out, const float* inp, const float* weight,
     float acc = shift ? shift[c] : 0;
     for (int a = 0; a < kH; a++)
         for (int b = 0; b < kW; b++) {
-            int h = row * stride - padding + a * dilation, w = col * stride - padding + b * dilation;
+            int h = row * stride - padding + a * dilation;
+            int w = col * stride - padding + b * dilation;
             if (0 <= h && h < H && 0 <= w && w < W)
                 acc += inp[(plane * H + h) * W + w] * weight[(c * kH + a) * kW + b];
         }

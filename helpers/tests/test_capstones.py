@@ -74,7 +74,7 @@ WRONG = [
     ("attention", "top = larger;", "top = 0;"),
     ("attention", "S_kv, row + 1) : S_kv", "S_kv, row + 1) : min(S_kv, 256)"),
     ("depthwise_conv2d", "shift ? shift[c] : 0;\n    for (int h", "0;\n    for (int h"),
-    ("depthwise_conv2d", "a * dilation, w", "a, w"),
+    ("depthwise_conv2d", "+ a * dilation", "+ a"),
     ("depthwise_conv2d", "row * stride", "row"),
     ("depthwise_conv2d", "0 <= w && w < W ? inp", "w < W ? inp"),
     ("depthwise_conv2d", "if (first + r < H_out &&", "if ("),
@@ -257,6 +257,17 @@ def test_what_differs_at_full_size_is_wrong(monkeypatch, capsys):
     with pytest.raises(ExerciseError):
         capstone("it", GOOD["histogram"], "histogram")
     assert "the hidden tests pass, but 'yours' disagrees" in capsys.readouterr().out
+
+
+@counted
+def test_where_nothing_can_be_counted_right_is_enough(monkeypatch, capsys):
+    def refuse(*_):
+        raise RuntimeError("objdump is not installed")
+
+    monkeypatch.setattr(capstones, "count_ticks", refuse)
+    capstone("it", GOOD["histogram"], "histogram")
+    assert progress.entry("it") == {"tries": 1, "solved": True}
+    assert "without a mark, for objdump is not installed" in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------- ticks

@@ -1,4 +1,4 @@
-"""Checks of exercises that once let a wrong answer through: they refuse it, by what is run."""
+"""Checks of exercises that a wrong answer might pass: they refuse it, by what is run."""
 
 import json
 import linecache
@@ -182,3 +182,21 @@ def test_a_row_without_width_has_a_scale():
     run(code, "<zero point>", names)
     accepted(check, names["quantize_zero_point"])
     assert "scales above 0" in refused(check, zero_by_zero)
+
+
+def test_the_planted_slowness_is_to_be_found():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(NOTEBOOKS)
+        names = names_of("07_reductions.ipynb", "07-setup 07-plant-k 07-plant-l", {})
+    check, planted = names["check_row_sums"], names["planted_src"]
+    accepted(check, solution("07_reductions.ipynb", "07 find the planted slowness"))
+    assert "2,081 ticks" in refused(check, planted)
+    harmless = planted.replace("(c + 32 * row) % 1024", "c")
+    assert harmless != planted and "2,081 ticks" in refused(check, harmless)
+    moved = planted.replace("parts[lane_id][row]", "parts[row][lane_id]")  # to the load
+    moved = moved.replace("parts[k][lane_id]", "parts[lane_id][k]")
+    assert "ticks a block" in refused(check, moved)
+    one_warp = planted.replace("row = warp_id; row < 32; row += 8", "row = 0; row < 32; row++")
+    one_warp = one_warp.replace("[32][32]", "[32][33]")
+    one_warp = one_warp.replace("for (int row", "if (!warp_id) for (int row")
+    assert "one warp does the work" in refused(check, one_warp)
