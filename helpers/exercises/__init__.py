@@ -1,18 +1,22 @@
 """Exercises and predictions with a gate, and how far one has come.
 
 `exercise` says whether an attempt is to do, wrong or right (gate.py), with a card that shows what a
-wrong one did (card.py, pictures.py); `predict` takes a guess before the clock runs, `reveal` puts
-the measured value beside it, `show_predictions` shows them all (predictions.py); `show_progress` is
-the map of what is solved (course.py; progress.py keeps it, way.py reads the way through the course). `make test` checks the solutions that notebooks show
+wrong one did (card.py, pictures.py). `capstone` has a kernel pass hidden tests (hidden.py), and
+marks it against the course's own (capstones.py, ticks.py). `predict` takes a guess before the clock
+runs, `reveal` puts the measured value beside it, `show_predictions` shows them all
+(predictions.py); `show_progress` is the map of what is solved (course.py), which progress.py keeps;
+way.py reads the way through the course. `make test` checks the solutions that notebooks show
 (solutions.py).
 """
 
+from helpers.exercises.capstones import capstone
 from helpers.exercises.course import show_progress
 from helpers.exercises.gate import ExerciseError, exercise
 from helpers.exercises.predictions import predict, reveal, show_predictions
 
 __all__ = [
     "ExerciseError",
+    "capstone",
     "exercise",
     "predict",
     "reveal",

@@ -4,8 +4,16 @@ from dataclasses import dataclass
 from html import escape
 
 from helpers.base.palette import COLORS
+from helpers.base.tables import Table
 
-MARKS = {"to do": "○", "wrong": "✗", "right": "●", "guessed": "●", "revealed": "●"}
+MARKS = {
+    "to do": "○",
+    "wrong": "✗",
+    "right": "●",
+    "right, but slow": "◐",
+    "guessed": "●",
+    "revealed": "●",
+}
 _, _, RIGHT, _, _, WRONG, _ = COLORS
 
 
@@ -13,7 +21,7 @@ _, _, RIGHT, _, _, WRONG, _ = COLORS
 class Card:
     """A task's name, its state (a key of MARKS) and what there is to say about it.
 
-    `picture` is HTML; `hint` stands below it.
+    `picture` is HTML; tables stand below it, and below them the `hint`.
     """
 
     name: str
@@ -21,9 +29,12 @@ class Card:
     text: str = ""
     picture: str = ""
     hint: str = ""
+    tables: tuple[Table, ...] = ()
 
     def __repr__(self) -> str:
         lines = [f"{MARKS[self.state]} {self.name}: {self.text or self.state}"]
+        for table in self.tables:
+            lines += ["", *str(table).splitlines()]
         if self.hint:
             lines.append(f"  Hint: {self.hint}")
         return "\n".join(lines)
@@ -36,5 +47,6 @@ class Card:
         if self.text:
             body = f'<div style="white-space:pre-wrap">{escape(self.text)}</div>'
         picture = self.picture and f'<div style="margin:6px 0">{self.picture}</div>'
+        tables = "".join(table._repr_html_() for table in self.tables)
         hint = f"<div><i>Hint:</i> {escape(self.hint)}</div>" if self.hint else ""
-        return f'<div style="{style}">{head}{body}{picture}{hint}</div>'
+        return f'<div style="{style}">{head}{body}{picture}{tables}{hint}</div>'

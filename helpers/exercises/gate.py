@@ -50,31 +50,41 @@ def exercise(name: str, attempt, check: Callable, hint: str = "") -> None:
     Raises ExerciseError if the attempt is wrong. An error in Python code that is neither a check's
     nor a kernel's passes through, with its traceback, below the card.
     """
-    if _is_to_do(attempt):
-        _show(Card(name, "to do"))
+    if passes(name, attempt, check, hint):
+        update(name, solved=True)
+        show(Card(name, "right"))
+    elif _is_to_do(attempt):
         frame = inspect.currentframe().f_back
         solution = solution_of_notebook(name, frame.f_globals | frame.f_locals)
         if solution is not None:
             with redirect_stdout(StringIO()):  # the learner sees an exercise that is to do
                 _try(check, solution)
-        return
+
+
+def passes(name: str, attempt, check: Callable, hint: str) -> bool:
+    """Return whether an attempt is right; show a card if it is to do, or wrong, which also raises.
+
+    It is all that `exercise` says but for what is right: that shows nothing, and is not kept.
+    """
+    if _is_to_do(attempt):
+        show(Card(name, "to do"))
+        return False
     update(name, tries=entry(name).get("tries", 0) + 1)
     try:
         with called_kernels() as called:
             _try(check, attempt)
     except Exception as error:
         if not _speaks_for_itself(error):
-            _show(Card(name, "wrong", f"{type(error).__name__}: {_message(error)}", hint=hint))
+            show(Card(name, "wrong", f"{type(error).__name__}: {_message(error)}", hint=hint))
             raise
         text, stopped_at = _message(error), getattr(error, "stopped_at", None)
         ran = _holds_kernel(attempt) and called
         if ran and isinstance(error, AssertionError) and not stopped_at:
             text += "\nEvery access was in order."
         picture = thread_picture(*stopped_at) if stopped_at else ""
-        _show(Card(name, "wrong", text, picture, hint))
+        show(Card(name, "wrong", text, picture, hint))
         raise ExerciseError(f"✗ {name}: not right yet") from None
-    update(name, solved=True)
-    _show(Card(name, "right"))
+    return True
 
 
 def _try(check, attempt):
@@ -114,7 +124,7 @@ def _failed_line(error):
     return traceback.extract_tb(error.__traceback__)[-1].line
 
 
-def _show(card: Card) -> None:
+def show(card: Card) -> None:
     """Show a card in a notebook, print it elsewhere."""
     try:
         from IPython import get_ipython

@@ -1,7 +1,8 @@
 """What is solved, kept in .cache/progress.json.
 
 The file holds what the learner did: for each exercise by its name how often it was tried and
-whether it is solved, for each prediction the guess and what was measured. `make clean` keeps it.
+whether it is solved, for each prediction the guess and what was measured, for each capstone the
+marks of all attempts that were right. `make clean` keeps it.
 """
 
 import ast
@@ -17,7 +18,7 @@ from helpers.compiler.tools import writing
 
 FILE = CACHE / "progress.json"
 NOTEBOOKS = ROOT / "notebooks"
-TASKS = ("exercise", "predict")  # the functions whose first argument is the name of a task
+TASKS = ("exercise", "predict", "capstone")  # functions whose first argument is a task's name
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,21 @@ def entry(name: str) -> dict:
 
 def update(name: str, **facts) -> None:
     """Add facts to what is known of an exercise or a prediction."""
+    _change(name, lambda before: before | facts)
+
+
+def append(name: str, key: str, item) -> None:
+    """Add an item to the list that is known of a capstone under this key."""
+    _change(name, lambda before: before | {key: [*before.get(key, []), item]})
+
+
+def _change(name, function):
+    """Let a function change what is known of a task, alone: what others write stays."""
     with writing(FILE.parent), _alone():
-        facts_of = known()
-        facts_of[name] = facts_of.get(name, {}) | facts
+        facts = known()
+        facts[name] = function(facts.get(name, {}))
         part = FILE.with_suffix(f".{os.getpid()}.part")
-        text = json.dumps(facts_of, indent=1, ensure_ascii=False)
+        text = json.dumps(facts, indent=1, ensure_ascii=False)
         part.write_text(text, encoding="utf-8")
         os.replace(part, FILE)  # whole or not at all
 

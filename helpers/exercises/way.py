@@ -12,7 +12,7 @@ a section of their own, those belong to a sitting that its line links to; the ot
 A notebook without a sitting is a side trip as a whole.
 
 Minutes come from what stands on the page: a minute for 120 words and for 5 lines of code that are
-not folded, 6 for an exercise and 1 for a prediction. Where a notebook leads through a file, the
+not folded, 6 for an exercise and 1 for a prediction; a capstone is not counted. Where a notebook leads through a file, the
 lines that it shows of it count. The four numbers are the round ones nearest to what nine readers
 took for 32 notebooks, all exercises solved; in the mean a notebook is 20 % off.
 """
@@ -24,11 +24,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from helpers.base.machine import ROOT
-from helpers.exercises.progress import calls
+from helpers.exercises.progress import TASKS, calls
 
 NOTEBOOKS = ROOT / "notebooks"
 WORDS_A_MINUTE, LINES_A_MINUTE = 120, 5
-EXERCISE_MINUTES, PREDICTION_MINUTES = 6, 1
+TASK_MINUTES = {"exercise": 6, "predict": 1, "capstone": 0}  # open-ended, the last of them
 
 HEADING = re.compile(r"(#{1,3}) (.*)")
 SITTING = re.compile(
@@ -52,12 +52,13 @@ class Part:
     cells: list[int] = field(default_factory=list)  # code cells, numbered from 0
     exercises: list[str] = field(default_factory=list)
     predictions: list[str] = field(default_factory=list)
+    capstones: list[str] = field(default_factory=list)
     is_marked: bool = False  # a side trip begins here
     goes_on_aside: bool = False  # the side trip before goes on, below a heading of its own
 
     @property
     def tasks(self) -> list[str]:
-        return [*self.exercises, *self.predictions]
+        return [*self.exercises, *self.predictions, *self.capstones]
 
 
 @dataclass
@@ -204,12 +205,11 @@ def _anchor(heading: str) -> str:
 
 def _add_code(part: Part, number: int, cell: dict, source: str) -> None:
     part.cells.append(number)
-    named = [(call.func.id, call.args[0].value) for call in calls(source, ("exercise", "predict"))]
+    named = [(call.func.id, call.args[0].value) for call in calls(source, TASKS)]
     part.exercises += [name for function, name in named if function == "exercise"]
     part.predictions += [name for function, name in named if function == "predict"]
-    part.minutes += sum(
-        EXERCISE_MINUTES if function == "exercise" else PREDICTION_MINUTES for function, _ in named
-    )
+    part.capstones += [name for function, name in named if function == "capstone"]
+    part.minutes += sum(TASK_MINUTES[function] for function, _ in named)
     if not cell.get("metadata", {}).get("jupyter", {}).get("source_hidden"):
         part.minutes += sum(bool(line.strip()) for line in source.split("\n")) / LINES_A_MINUTE
 

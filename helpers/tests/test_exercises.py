@@ -202,7 +202,7 @@ def test_what_a_python_kernel_did_wrong_is_on_the_card(capsys, monkeypatch):
     text = capsys.readouterr().out
     assert "out[7] is out of range, shape (7,) (block 1, thread 3)" in text
     assert text.endswith("  Hint: compare with n\n")
-    monkeypatch.setattr(gate, "_show", cards.append)
+    monkeypatch.setattr(gate, "show", cards.append)
     with pytest.raises(ExerciseError):
         exercise("guard", kernel, check)
     words = "block 1 of 2, thread 3 of 4: warp 0, lane 3"

@@ -8,6 +8,7 @@ import nbformat
 import pytest
 from ipykernel.ipkernel import IPythonKernel
 
+from helpers.exercises.hidden import TASKS as CAPSTONES
 from helpers.exercises.progress import TASKS, calls
 from helpers.exercises.solutions import folded_solution
 from helpers.make.kernels import notebook_paths
@@ -73,6 +74,15 @@ def test_every_exercise_is_open_and_has_a_folded_solution(path):
             folded_solution(path, call.args[0].value)
             assert "○" in text_of(cell), f"cell {number}: {text_of(cell)}"
     assert exercises >= 3
+
+
+@every_notebook
+def test_every_capstone_is_open_and_comes_last(path):
+    cells = cells_of(path)
+    for number, cell in cells:
+        for call in calls(cell.source, ("capstone",)):
+            assert number == cells[-1][0] and "○" in text_of(cell), f"cell {number}"
+            assert call.args[2].value in CAPSTONES
 
 
 @every_notebook

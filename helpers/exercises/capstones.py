@@ -1,0 +1,195 @@
+"""Capstones: a kernel of one's own, tested with what nobody shows, marked against the course's."""
+
+import datetime
+import random
+import secrets
+from functools import cache
+
+import torch
+
+from helpers.base.machine import ROOT
+from helpers.base.tables import Table
+from helpers.checks import check_close, silent
+from helpers.compiler import compile_cuda
+from helpers.device import BACKEND, DEVICE
+from helpers.exercises.card import Card
+from helpers.exercises.gate import ExerciseError, passes, show
+from helpers.exercises.hidden import TASKS, Case, Task
+from helpers.exercises.progress import append, entry, update
+from helpers.exercises.ticks import Ticks, count_ticks
+
+PASSED = 0.5  # of the speed of the course's own kernel
+SHOWN = 5  # attempts in the table, the best first
+BY_COUNT = "ticks, counted"  # where there is no GPU, in place of its name
+
+
+def capstone(name: str, source: str, op: str, hint: str = "") -> None:
+    """Test a CUDA string, mark it against kernels/<op>.cu, and show one's best attempts.
+
+    `source` has the kernel and the host function of that file (`TASKS[op].function`). It is to do,
+    and wrong, as for `exercise`; the tests, hidden.py, are drawn anew in each run. What is right is
+    marked by its speed on the same inputs, ours = 1: on a GPU by the clock, in turn; without one by
+    the ticks that ticks.py counts. Solved is what reaches PASSED, or is right where nothing can be
+    counted (binutils are missing). All marks are kept (progress.py).
+
+    Raises ExerciseError if the attempt is wrong, KeyError for an unknown op.
+    """
+    task = TASKS[op]
+    if not passes(name, source, lambda attempt: run_hidden_tests(task, attempt), hint):
+        return
+    try:
+        mark, table = _clock(task, source) if BACKEND == "cuda" else _count(task, source)
+    except AssertionError as error:
+        show(Card(name, "wrong", f"the hidden tests pass, but {error}", hint=hint))
+        raise ExerciseError(f"✗ {name}: not right yet") from None
+    except RuntimeError as error:
+        if hasattr(error, "stopped_at"):  # of the kernel
+            raise
+        show(Card(name, "right", f"all hidden tests pass; without a mark, for {error}"))
+        update(name, solved=True)
+        return
+    append(name, "marks", mark)
+    is_fast = mark["speed"] >= PASSED
+    if is_fast:
+        update(name, solved=True)
+    text = f"all hidden tests pass, at {mark['speed']:.2f} of the speed of kernels/{task.file}.cu"
+    text += "" if is_fast else f"; from {PASSED:g} on it counts as solved"
+    state, hint = ("right", "") if is_fast else ("right, but slow", hint)
+    show(Card(name, state, text, hint=hint, tables=(table, best(name, mark["by"]))))
+
+
+def run_hidden_tests(task: Task, source: str) -> None:
+    """Compile a string and run all cases of a task; AssertionError names the first that fails."""
+    function = _function(source, task)
+    with torch.random.fork_rng(devices=[]):  # the notebook's numbers stay what they are
+        torch.manual_seed(seed := secrets.randbits(32))
+        cases = list(task.cases(random.Random(seed)))
+    for number, case in enumerate(cases, 1):
+        name = f"hidden test {number} of {len(cases)}, {case.what}"
+        try:
+            _run(task, function, case, name)
+        except Exception as error:
+            if not isinstance(error, AssertionError):
+                error.add_note(f"in {name}")
+            raise
+
+
+def best(name: str, by: str) -> Table:
+    """Return the best attempts at a capstone by the clock of the GPU of this name, or BY_COUNT."""
+    marks = [mark for mark in entry(name).get("marks", []) if mark["by"] == by]
+    order = sorted(range(len(marks)), key=lambda i: -marks[i]["speed"])
+    lines = [
+        [
+            f"{place}",
+            f"{marks[i]['date']}" + " ←" * (i == len(marks) - 1),
+            f"{marks[i]['took']:,.0f}",
+            f"{marks[i]['ours']:,.0f}",
+            f"{marks[i]['speed']:.2f}",
+        ]
+        for place, i in enumerate(order[:SHOWN], 1)
+    ]
+    unit = "ticks" if by == BY_COUNT else "µs"
+    header = ["", "your best", unit, f"ours, {unit}", "of our speed"]
+    return Table(header, lines, f"{len(marks)} right so far ({by}); ← is the latest")
+
+
+def _function(source: str, task: Task):
+    compiled = compile_cuda(source)
+    assert hasattr(compiled, task.function), (
+        f"expected a host function {task.function}, as kernels/{task.file}.cu has it"
+    )
+    return getattr(compiled, task.function)
+
+
+def _run(task: Task, function, case: Case, name: str) -> None:
+    arguments = [_there(argument) for argument in case.arguments]
+    before = [a.clone() if isinstance(a, torch.Tensor) else a for a in arguments]
+    got = function(*arguments)
+    want = task.ref(*before)
+    for place, (argument, was) in enumerate(zip(arguments, before, strict=True), 1):
+        is_same = not isinstance(was, torch.Tensor) or _same_bits(argument, was)
+        assert is_same, f"{name}: argument {place} is written to"
+    _check(got, want, before[0].dtype, case.rtol, name)
+
+
+def _there(argument):
+    """Return an argument on the device here; a tensor keeps its strides and its place in memory."""
+    if not isinstance(argument, torch.Tensor):
+        return argument
+    whole = torch.empty(0, dtype=argument.dtype).set_(argument.untyped_storage()).to(DEVICE)
+    return whole.as_strided(argument.shape, argument.stride(), argument.storage_offset())
+
+
+def _same_bits(one, other):
+    return torch.equal(one.nan_to_num(7.0), other.nan_to_num(7.0))
+
+
+def _check(got, want, dtype, rtol, name: str) -> None:
+    """Raise AssertionError unless `got` is right: NaN where it has to be, and nowhere else."""
+    with silent():
+        if not (isinstance(got, torch.Tensor) and got.shape == want.shape):
+            check_close(got, want, name=name)
+        if want.is_floating_point():
+            assert got.dtype == dtype, f"{name}: expected {dtype}, got {got.dtype}"
+            off = got.isnan() != want.isnan()
+            if off.any():
+                place = tuple(off.nonzero()[0].tolist())
+                was = f"expected {want[place].item():g}, got {got[place].item():g}"
+                raise AssertionError(f"{name}, out{list(place)}: {was}")
+            got, want = (x.masked_fill(x.isnan(), 0) for x in (got, want))
+        check_close(got, want, rtol=rtol, name=name)
+
+
+@cache
+def _marked(task: Task, is_gpu: bool) -> tuple:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        arguments = task.marked(is_gpu)
+    return tuple(_there(argument) for argument in arguments)
+
+
+@cache
+def _ours(task: Task) -> Ticks:
+    return count_ticks(_our_function(task), *_marked(task, False))[1]
+
+
+def _our_function(task: Task):
+    return _function((ROOT / "kernels" / f"{task.file}.cu").read_text(), task)
+
+
+def _count(task: Task, source: str) -> tuple[dict, Table]:
+    """Return the mark of a string by ticks, and a table of what they are made of."""
+    arguments = _marked(task, False)
+    result, yours = count_ticks(_function(source, task), *arguments)
+    _check(result, task.ref(*arguments), arguments[0].dtype, None, "on the inputs of the mark")
+    assert yours.launches, "on the inputs of the mark no kernel is launched"
+    ticks = {"yours": yours, "ours": _ours(task)}
+    lines = [
+        [whose, *(f"{n:,.0f}" for n in (t.door, t.schedulers, t.lanes, t.total)), f"{t.launches}"]
+        for whose, t in ticks.items()
+    ]
+    header = ["", "door", "schedulers", "lanes", "ticks", "launches"]
+    caption = "ticks of each limit, and of the largest one in each launch: see notebook 09"
+    return _mark(yours.total, ticks["ours"].total, BY_COUNT), Table(header, lines, caption)
+
+
+def _clock(task: Task, source: str) -> tuple[dict, Table]:
+    """Return the mark of a string by the clock of the GPU, and a table of the times."""
+    from helpers.timing import measure_speeds
+
+    arguments = _marked(task, True)
+    functions = {"ours": _our_function(task), "yours": _function(source, task)}
+    value = measure_speeds({who: lambda f=f: f(*arguments) for who, f in functions.items()})
+    lines = [
+        [row["name"], *(f"{1e3 * row[f'{which}_ms']:,.1f}" for which in ("median", "low", "high"))]
+        for row in value["rows"]
+    ]
+    times = {row["name"]: 1e3 * row["median_ms"] for row in value["rows"]}
+    gpu = torch.cuda.get_device_name()
+    table = Table([gpu, "median µs", "10 %", "90 %"], lines, value["method"])
+    return _mark(times["yours"], times["ours"], gpu), table
+
+
+def _mark(took: float, ours: float, by: str) -> dict:
+    date = datetime.datetime.now().isoformat(" ", "seconds")
+    return {"date": date, "took": took, "ours": ours, "speed": ours / took, "by": by}

@@ -1,0 +1,202 @@
+"""Checks of exercises that a wrong answer might pass: they refuse it, by what is run."""
+
+import json
+import linecache
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from helpers.base.machine import ROOT
+from helpers.checks import silent
+from helpers.device import BACKEND
+from helpers.exercises.solutions import folded_solution, solution_of
+
+NOTEBOOKS = ROOT / "notebooks"
+
+
+def names_of(notebook, cells, names):
+    """Run some cells of a notebook, found by their ids, and return the names they define."""
+    found = {cell["id"]: "".join(cell["source"]) for cell in notebook_cells(notebook)}
+    for number in cells.split():
+        run(found[number], f"<{notebook} {number}>", names)
+    return names
+
+
+def notebook_cells(notebook):
+    return json.loads((NOTEBOOKS / notebook).read_text(encoding="utf-8"))["cells"]
+
+
+def run(source, file, names):
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
+    exec(compile(source, file, "exec"), names)
+
+
+@pytest.fixture(scope="module")
+def fft():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(NOTEBOOKS)
+        cells = "setup setup2-2 half-k half-l half-f mend-k mend-l mend-f hard-l hard-f"
+        cells = " ".join(f"11c-{cell}" for cell in cells.split())
+        yield names_of("11c_fast_fft.ipynb", cells, {})
+
+
+def solution(notebook, name):
+    return solution_of(NOTEBOOKS / notebook, name, {})
+
+
+def refused(check, attempt):
+    with silent(), pytest.raises(AssertionError) as refusal:
+        check(attempt)
+    return str(refusal.value)
+
+
+def accepted(check, attempt):
+    with silent():
+        check(attempt)
+
+
+def test_a_hasty_exchange_has_two_barriers_whatever_they_are_called(fft):
+    check = fft["check_unhurried"]
+    accepted(check, solution("11c_fast_fft.ipynb", "11c mend the hasty exchange"))
+    second = "    for (int r = 0; r < 16; r++) buffer[place(16 * t + r)] = v[r].y;\n"
+    three = fft["hasty_src"].replace(second, f"    meet();\n{second}")
+    three = three.replace("__syncthreads();", "meet();")
+    meet = "__device__ void meet() { __syncthreads(); }\n"
+    assert "meet at 3 barriers" in refused(check, meet + three)
+    both = fft["exchange_src"]
+    whole = both[both.index("__global__") : both.index("__global__ void exchange_halves")]
+    whole = whole.replace("exchange_whole", "exchange_hasty")
+    assert "8,704 bytes" in refused(check, whole)
+
+
+SLOW_TRANSPOSITION = """
+static __device__ void transpose_warp(float (&v)[32]) {
+    int t = threadIdx.x % 32;
+    float w[32];
+    for (int x = 0; x < 32; x++)
+        for (int r = 0; r < 32; r++) {
+            float got = __shfl_xor_sync(0xffffffff, v[r], x);
+            if (r == t) w[t ^ x] = got;
+        }
+    for (int r = 0; r < 32; r++) v[r] = w[r];
+}
+"""
+THROUGH_MEMORY = """
+static __device__ float scratch[1024];
+static __device__ void transpose_warp(float (&v)[32]) {
+    int t = threadIdx.x % 32;
+    __shfl_xor_sync(0xffffffff, v[0], 1);
+    for (int r = 0; r < 32; r++) scratch[32 * r + t] = v[r];
+    __syncwarp();
+    for (int r = 0; r < 32; r++) v[r] = scratch[32 * t + r];
+}
+"""
+
+
+def test_a_transposition_in_a_warp_is_counted(fft):
+    check = fft["check_transpose"]
+    right = solution("11c_fast_fft.ipynb", "11c transpose in a warp")
+    accepted(check, right)
+    accepted(check, right + "// not by __shfl_sync, __shfl_up_sync or shared memory\n")
+    assert "1024 shuffles" in refused(check, SLOW_TRANSPOSITION)
+    assert "by way of memory: scratch" in refused(check, THROUGH_MEMORY)
+    other = right.replace("__shfl_xor_sync(0xffffffff, give, b)", "__shfl_sync(~0u, give, t ^ b)")
+    assert other != right and "alone" in refused(check, other)
+
+
+def kernel(names, name, change=lambda code: code):
+    """Return the kernel of a solution in notebook 13, changed."""
+    call, _, code = folded_solution(NOTEBOOKS / "13_triton.ipynb", name)
+    run(change(code), f"<{name} {hash(change(code))}>", names)
+    return names[call.args[1].value.id].fn
+
+
+def the_largest_of_each_row_reads_no_other_rows(triton):
+    check, name = triton["check_row_max"], "13 the largest of each row"
+    accepted(check, kernel(triton, name))
+    not_masked = kernel(triton, name, lambda code: code.replace("< rows) &", "< rows + 3) &"))
+    assert "read outside" in refused(check, not_masked)
+
+
+def softmax_backward_fills_up_what_a_mask_leaves_out(triton):
+    check, name = triton["check_softmax_backward"], "13 softmax, backward"
+    accepted(check, kernel(triton, name))
+
+    def without(code):
+        return code.replace(", other=0.0", "")
+
+    def idle(code):
+        nothing = "    y = tl.where(col >= 0, y, 0)\n"
+        return without(code).replace("    tl.store", f"{nothing}    tl.store")
+
+    def filled(code):
+        return without(code).replace("tl.sum(g * y", "tl.sum(tl.where(col < C, g * y, 0.0)")
+
+    accepted(check, kernel(triton, name, filled))
+    for change in (without, idle):
+        assert "got nan" in refused(check, kernel(triton, name, change))
+
+
+def rows_of_any_length_are_read_twice(triton):
+    check, name = triton["check_long_softmax"], "13 rows of any length"
+    accepted(check, kernel(triton, name))
+    loop = "    for first in range(0, C, BLOCK_SIZE):\n        mask"
+    again = loop.removesuffix("        mask") + "        for _ in range(2):\n            x = "
+
+    def again_and_again(code):
+        place = "tl.load(inp + row * C + first + place, mask=first + place < C, other=0.0)\n"
+        return code.replace(loop, f"{again}{place}        mask", 1)
+
+    assert "is read 4 times" in refused(check, kernel(triton, name, again_and_again))
+
+
+def check_kernels_of_triton():
+    cells = "setup setup2 setup3 fence comp ex2-f ex3-f ex4-f"
+    names = names_of("13_triton.ipynb", " ".join(f"13-{cell}" for cell in cells.split()), {})
+    the_largest_of_each_row_reads_no_other_rows(names)
+    softmax_backward_fills_up_what_a_mask_leaves_out(names)
+    rows_of_any_length_are_read_twice(names)
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="only the interpreter counts what is loaded")
+def test_kernels_of_triton_load_what_they_may():
+    """In a process of its own: Triton's interpreter is switched on when Triton is imported."""
+    pytest.importorskip("triton")
+    code = "from helpers.tests import test_closed_checks as t; t.check_kernels_of_triton()"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", code], cwd=NOTEBOOKS, env=environment, check=True)
+
+
+def test_a_row_without_width_has_a_scale():
+    def zero_by_zero(x):
+        low = x.amin(1, keepdim=True)
+        scale = (x.amax(1, keepdim=True) - low) / 255
+        return ((x - low) / scale).nan_to_num(0).round().clamp(0, 255).byte(), scale, low
+
+    names = names_of("15b_quantization.ipynb", "15b-ex1c", {"torch": torch})
+    check, name = names["check_zero_point"], "15b with a zero point"
+    code = folded_solution(NOTEBOOKS / "15b_quantization.ipynb", name)[2]
+    run(code, "<zero point>", names)
+    accepted(check, names["quantize_zero_point"])
+    assert "scales above 0" in refused(check, zero_by_zero)
+
+
+def test_the_planted_slowness_is_to_be_found():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(NOTEBOOKS)
+        names = names_of("07_reductions.ipynb", "07-setup 07-plant-k 07-plant-l", {})
+    check, planted = names["check_row_sums"], names["planted_src"]
+    accepted(check, solution("07_reductions.ipynb", "07 find the planted slowness"))
+    assert "2,081 ticks" in refused(check, planted)
+    harmless = planted.replace("(c + 32 * row) % 1024", "c")
+    assert harmless != planted and "2,081 ticks" in refused(check, harmless)
+    moved = planted.replace("parts[lane_id][row]", "parts[row][lane_id]")  # to the load
+    moved = moved.replace("parts[k][lane_id]", "parts[lane_id][k]")
+    assert "ticks a block" in refused(check, moved)
+    one_warp = planted.replace("row = warp_id; row < 32; row += 8", "row = 0; row < 32; row++")
+    one_warp = one_warp.replace("[32][32]", "[32][33]")
+    one_warp = one_warp.replace("for (int row", "if (!warp_id) for (int row")
+    assert "one warp does the work" in refused(check, one_warp)
