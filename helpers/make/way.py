@@ -79,8 +79,7 @@ def fill(path: Path, way: Way) -> bool:
             continue
         source = filled("".join(cell["source"]), way)
         if number == 0:
-            time = _wrapped(time_of(path.stem, way))
-            source = TIME.sub(lambda m: time + ("\n" if m["needs"] else ""), source, count=1)
+            source = _with_time(source, _wrapped(time_of(path.stem, way)))
         lines = source.split("\n")
         for i, line in enumerate(lines):
             if SIDE_TRIP.match(line):
@@ -89,6 +88,10 @@ def fill(path: Path, way: Way) -> bool:
     after = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
     path.write_text(after, encoding="utf-8")
     return after != before
+
+
+def _with_time(source: str, time: str) -> str:
+    return TIME.sub(lambda match: time + ("\n" if match["needs"] else ""), source, count=1)
 
 
 def fill_all(folder: Path = NOTEBOOKS) -> list[Path]:
@@ -166,4 +169,3 @@ def _listed(words: list[str]) -> str:
 
 def _wrapped(text: str) -> str:
     return textwrap.fill(text, 88, break_long_words=False, break_on_hyphens=False)
-

@@ -7,7 +7,6 @@ nothing dead: they have a picture, and the sentence, of where the controls begin
 
 import itertools
 import json
-import math
 import zlib
 from base64 import b64encode
 from collections.abc import Callable, Sequence
@@ -160,4 +159,3 @@ class _Table:
 
 def _steps(values: Sequence[float]) -> tuple[float, ...]:
     return tuple(b - a for a, b in itertools.pairwise((0, *values)))
-

@@ -24,9 +24,9 @@ from helpers.play.fragments import INSTRUCTIONS, M, N, fragments_scene
 from helpers.play.occupancies import occupancy_scene, play_occupancy
 from helpers.play.ring import SHOWN, busy_share, play_ring, ring_scene, ring_steps
 from helpers.play.sectors import offsets_of, play_sectors
-from helpers.play.thing import Control, Scene, Thing
 from helpers.play.softmax import ROWS, THREADS, online_run, softmax_scene
 from helpers.play.stalls import play_stalls, schedule, stalls_scene
+from helpers.play.thing import Control, Scene, Thing
 from helpers.tests.legible import illegible
 from helpers.trace import model, occupancy
 from helpers.trace.picture import figure_of
