@@ -13,8 +13,8 @@ A notebook without a sitting is a side trip as a whole.
 
 Minutes come from what stands on the page: a minute for 120 words and for 5 lines of code that are
 not folded, 6 for an exercise and 1 for a prediction; a capstone is not counted. Where a notebook
-leads through a file, the lines that it shows of it count. The four numbers are the round ones
-nearest to what nine readers took for 32 notebooks, all exercises solved; in the mean a notebook is
+leads through a file, the lines that it shows of it count. The four numbers are round ones, fitted
+to what expert readers said that 32 notebooks take, all exercises solved; in the mean a notebook is
 20 % off.
 """
 
