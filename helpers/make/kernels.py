@@ -46,7 +46,8 @@ def kernel_sources(folder: Path = NOTEBOOKS, kernels: Path = KERNELS) -> dict[st
     """Return the source of every kernel file by its op, in the order of the notebooks.
 
     Raises ValueError if two strings claim to be the same file, or one continues a file that its
-    notebook has not begun. A file that is in no notebook's strings and has no tour is left out.
+    notebook has not begun, or has nothing below its first line. A file that is in no notebook's
+    strings and has no tour is left out.
     """
     sources: dict[str, KernelSource] = {}
     for notebook in notebook_paths(folder):
@@ -140,6 +141,10 @@ def _kernel_strings(notebook: Path):
         for node in sorted(strings, key=lambda node: (node.lineno, node.col_offset)):
             first, _, rest = node.value.partition("\n")
             match = FIRST_LINE.fullmatch(first)
+            if match and not rest.strip():  # a word of some call: no file is lost to it
+                raise ValueError(
+                    f"{notebook.name}, cell {number}: expected code below {first!r}, got none"
+                )
             if match and match["continued"]:
                 yield number, match["op"], True, rest.strip("\n") + "\n"
             elif match:

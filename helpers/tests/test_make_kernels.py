@@ -56,6 +56,12 @@ def test_two_strings_for_one_file_are_refused(notebook, tmp_path):
         kernel_sources(tmp_path)
 
 
+def test_a_first_line_alone_is_no_file(notebook, tmp_path):
+    notebook("01_a", 'show("// kernels/square.cu")')
+    with pytest.raises(ValueError, match="01_a.ipynb, cell 1: expected code below '// kernels/"):
+        kernel_sources(tmp_path)
+
+
 def test_a_continuation_needs_a_beginning_in_its_notebook(notebook, tmp_path):
     notebook("01_a", f'src = r"""{SQUARE}"""')
     notebook("02_b", 'src = r"""// kernels/square.cu (continued)\nint x;\n"""')
