@@ -170,7 +170,8 @@ def roundings(
         assert error.isfinite() and one.isfinite()
         most = max(most, (error / one).item())
         if slope:
-            check_slope(value, wanted, 4 * (one / wanted.norm()).item())
+            rounded = 2**-24 * largest  # what float32 may lose where large numbers cancel
+            check_slope(value, wanted, 4 * ((one + rounded) / wanted.norm()).item())
     return most
 
 
