@@ -152,7 +152,7 @@ def test_one_kernel_of_a_string_with_several():
     )
     found = repr(show_change(src, src, kernels=("ones", "twos"))).split("\n")
     assert found[0] == "+2 −2" and found[1].startswith("− __global__ void ones")
-    with pytest.raises(ValueError, match="expected a kernel threes .* found ones, twos"):
+    with pytest.raises(ValueError, match="expected one function threes .* kernels: ones, twos"):
         show_change(src, src, kernels=("ones", "threes"))
 
 
