@@ -28,8 +28,8 @@ class Case:
 class Task:
     """A function of a kernel file: what tests it, what it has to return, what marks it.
 
-    `ref` gets the arguments and returns what is right, of the dtype of `ref_dtype(arguments)`.
-    `marked` gets whether there is a GPU; without one its numbers are few, since they are counted.
+    `ref` gets the arguments and returns what is right. `marked` gets whether there is a GPU;
+    without one its numbers are few, since they are counted.
     """
 
     file: str  # of kernels/, whose kernel is the one to beat

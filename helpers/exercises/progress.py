@@ -23,11 +23,10 @@ TASKS = ("exercise", "predict", "capstone")  # functions whose first argument is
 
 @dataclass(frozen=True)
 class Chapter:
-    """One notebook: its file's name without .ipynb, its tasks, and how many of them are solved."""
+    """One notebook: its file's name without .ipynb, and its tasks."""
 
     notebook: str
     tasks: list[str]
-    solved: int
 
 
 def entry(name: str) -> dict:
@@ -58,12 +57,8 @@ def _change(name, function):
 
 def chapters() -> list[Chapter]:
     """Return the notebooks in their order, with the tasks that their cells name."""
-    facts, found = known(), []
-    for path in sorted(NOTEBOOKS.glob("[0-9][0-9]*_*.ipynb")):
-        tasks = tasks_of(path)
-        solved = sum(bool(facts.get(name, {}).get("solved")) for name in tasks)
-        found.append(Chapter(path.stem, tasks, solved))
-    return found
+    paths = sorted(NOTEBOOKS.glob("[0-9][0-9]*_*.ipynb"))
+    return [Chapter(path.stem, tasks_of(path)) for path in paths]
 
 
 def tasks_of(notebook: Path) -> list[str]:

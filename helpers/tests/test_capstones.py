@@ -2,8 +2,6 @@
 
 import json
 import random
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -14,6 +12,7 @@ from helpers.exercises import ExerciseError, capstone, capstones, progress
 from helpers.exercises.capstones import BY_COUNT, PASSED, best
 from helpers.exercises.hidden import TASKS
 from helpers.exercises.ticks import ticks_of
+from helpers.tests.at_once import run_two
 from helpers.tests.capstone_attempts import BODIES, GOOD, HEAD, NAIVE
 from helpers.trace.record import Access, Launch, Line
 
@@ -208,15 +207,7 @@ for i in range(50):
 
 
 def test_two_kernels_that_save_marks_at_once_lose_nothing():
-    command = [sys.executable, "-c", APPEND, str(progress.FILE)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": ROOT}
-    kernels = [subprocess.Popen([*command, name], **pipes) for name in ("one", "other")]
-    assert [kernel.stdout.readline() for kernel in kernels] == ["ready\n", "ready\n"]
-    for kernel in kernels:
-        kernel.stdin.write("go\n")
-        kernel.stdin.flush()
-    for kernel in kernels:
-        kernel.communicate()
+    run_two(APPEND, progress.FILE)
     marks = json.loads(progress.FILE.read_text())["it"]["marks"]
     assert len(set(marks)) == 100
 

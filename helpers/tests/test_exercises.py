@@ -34,6 +34,7 @@ from helpers.exercises.card import Card
 from helpers.exercises.pictures import draw_scale, draw_thread, log_scale, thread_picture
 from helpers.exercises.solutions import solution_of
 from helpers.simulator import blockDim, blockIdx, launch, threadIdx
+from helpers.tests.at_once import run_two
 from helpers.tests.legible import illegible
 
 
@@ -446,15 +447,7 @@ for i in range(100):
 
 
 def test_two_kernels_at_once_lose_nothing():
-    command = [sys.executable, "-c", UPDATE, str(progress.FILE)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": ROOT}
-    kernels = [subprocess.Popen([*command, name], **pipes) for name in ("one", "other")]
-    assert [kernel.stdout.readline() for kernel in kernels] == ["ready\n", "ready\n"]
-    for kernel in kernels:
-        kernel.stdin.write("go\n")
-        kernel.stdin.flush()
-    for kernel in kernels:
-        kernel.communicate()
+    run_two(UPDATE, progress.FILE)
     assert len(json.loads(progress.FILE.read_text())) == 200
 
 
