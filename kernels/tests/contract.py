@@ -85,11 +85,11 @@ def check_right(
     tolerance: dict | None = None,
     unit: float | None = None,
     slope: bool = True,
-) -> float:
+) -> dict[float, float]:
     """Call the function, compare its results and what it writes with the reference.
 
     tolerance: check_close's arguments in place of the case's; unit, slope: see `roundings`, where
-    the arguments do not say it. Returns the most roundings that a result as a whole is off by.
+    the arguments do not say it. Returns what `roundings` does.
     """
     exact, before = in_float64(arguments), {n: clone(value) for n, value in arguments.items()}
     with poisoned():
@@ -113,7 +113,7 @@ def check_right(
             assert equal_bits(value, before[name]), f"{name} was changed"
     got = [in_double(value) for value in result if is_float(value)]
     if not got and not case.writes:
-        return 0.0  # integers, which are right
+        return {}  # integers, which are right
     unit = unit or unit_of(arguments)
     got += [in_double(arguments[n]) - in_double(before[n]) for n in written(case, before)]
     last = [unit_of_type(value.dtype) for value in result if is_float(value)]
@@ -138,8 +138,10 @@ def roundings(
     want: Sequence[torch.Tensor],
     unit: float,
     slope: bool,
-) -> float:
-    """Return by how many roundings a result, or what was written, is off as a whole: the most.
+) -> dict[float, float]:
+    """Return by how many roundings a result, or what was written, is off as a whole.
+
+    The most among those of one type, by the unit of its last rounding: see `unit_of_type`.
 
     The error's norm, in units of the norm that one rounding has: of the result itself, by `last`,
     and of all inputs at once, each by up to `unit` of its size, which is what a sum that cancels
@@ -161,14 +163,14 @@ def roundings(
     kept = [torch.zeros(())] * (len(got) - len(written(case, before)))
     kept += [in_double(before[name]) for name in written(case, before)]
     largest = max((in_double(v).norm() for v in before.values() if is_float(v)), default=0)
-    most = 0.0
+    most: dict[float, float] = {}
     for value, size, wanted, move, stays in zip(got, last, want, moves, kept, strict=True):
         error = (value - wanted).norm()
         if not error or wanted.norm() < 1e-14 * largest:  # float64's own errors: zero
             continue
         one = size * (wanted.norm() + stays.to(value.device).norm()) + move.sqrt()
         assert error.isfinite() and one.isfinite()
-        most = max(most, (error / one).item())
+        most[size] = max(most.get(size, 0.0), (error / one).item())
         if slope:
             rounded = 2**-24 * largest  # what float32 may lose where large numbers cancel
             check_slope(value, wanted, 4 * ((one + rounded) / wanted.norm()).item())
@@ -176,12 +178,20 @@ def roundings(
 
 
 def check_slope(got: torch.Tensor, want: torch.Tensor, noise: float) -> None:
-    """Check that `got` is 1.000 times `want`, as far as errors of `noise` let one see it."""
+    """Check that `got` is 1.000 times `want`, as far as errors of `noise` let one see it.
+
+    Numbers with the same digits are rounded alike: their errors add up, those of others by chance.
+    """
     got, want = (torch.view_as_real(x.resolve_conj()) if x.is_complex() else x for x in (got, want))
     squares = want.square()
     total = squares.sum()
     slope = ((got * want).sum() / total).item()
-    allowed = max(STEEP, noise * (squares.norm() / total).item())
+    if abs(slope - 1) <= STEEP:
+        return
+    digits, same = want.float().frexp().mantissa.abs().flatten().unique(return_inverse=True)
+    squares_of = torch.zeros_like(digits, dtype=squares.dtype)
+    squares_of.index_add_(0, same, squares.flatten())
+    allowed = noise * (squares_of.norm() / total).item()
     assert abs(slope - 1) <= allowed, f"{slope:.6f} times too large, allowed {allowed:.2g}"
 
 

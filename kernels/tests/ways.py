@@ -247,15 +247,18 @@ def limit_of(op: str, function: str) -> float:
     return OFF.get((op, function), OFF.get(function, USUAL))
 
 
-def allowed(way: Way) -> float:
-    """Return how many roundings the way's result may be off by."""
+def allowed(way: Way, unit: float = 2**-24) -> float:
+    """Return how many roundings a result of the way may be off by, the last one being of `unit`.
+
+    What a function of halves returns in float32, as a norm's mean, is a sum as any other.
+    """
     most = limit_of(way.op, way.function)
     if way.function == "mnist_cnn_step" and not way.size[-1]:
         return OFF_BY_KIND  # a maximum may fall on another pixel: 20 were seen
     one_column = way.function in OF_ROWS and way.size[-1] == 1
     if one_column or (way.op in ABSOLUTE and elements(way.size) < FEW):
         return float("inf")
-    return min(most, OFF_IN_HALVES) if way.dtype in (F16, BF16) else most
+    return min(most, OFF_IN_HALVES) if unit in map(unit_of_type, (F16, BF16)) else most
 
 
 def of_kind(kind: str, way: Way) -> Arguments:
