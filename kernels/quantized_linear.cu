@@ -9,7 +9,7 @@
 // tensor cores multiply them (w8a16, w4a16); products are exact, added up in float32,
 // rounded once. Reads the weights once per 8 rows of x; scratch memory for a copy of
 // what does not start at a multiple of 16 bytes. sm_75: float16 only. NaN and infinity
-// as in a product with W. Notebook: 15b_quantization. Own code; 4 bits to floats by
+// as in a product with W. Notebook: 15c_four_bits. Own code; 4 bits to floats by
 // setting an exponent: Kim et al., "Who Says Elephants Can't Run" (2022).
 //
 // from pathlib import Path

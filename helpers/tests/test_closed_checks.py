@@ -184,6 +184,35 @@ def test_a_row_without_width_has_a_scale():
     assert "scales above 0" in refused(check, zero_by_zero)
 
 
+def test_four_bits_come_four_bytes_at_a_time_side_by_side():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(NOTEBOOKS)
+        cells = "15c-setup 15c-groups 15c-q-pack 15c-fourl"
+        check = names_of("15c_four_bits.ipynb", cells, {})["check_four"]
+    ours = solution("15c_four_bits.ipynb", "15c four bits the plain way")
+    accepted(check, ours)
+    word = "unsigned word = *reinterpret_cast<const unsigned*>(packed + k / 2);"
+    byte = "word |= unsigned(packed[k / 2 + j]) << 8 * j;"
+    bytes_ = f"unsigned word = 0; for (int j = 0; j < 4; j++) {byte}"
+    loop = "int k = lane_id * 8; k < K; k += 256"
+    part = "int n = (K / 8 + 31) / 32 * 8, k = lane_id * n; k < min(K, (lane_id + 1) * n); k += 8"
+    assert word in ours and loop in ours
+    assert "takes [1] bytes" in refused(check, ours.replace(word, bytes_))
+    assert "sectors of packed" in refused(check, ours.replace(loop, part))
+    assert "expected" in refused(check, ours.replace("k / 128 * N + row", "row"))
+
+
+def test_floats_of_four_bits_take_no_table_and_no_branch():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(NOTEBOOKS)
+        check = names_of("15c_four_bits.ipynb", "15c-setup 15c-e2m1l", {})["check_e2m1"]
+    ours = solution("15c_four_bits.ipynb", "15c floats of four bits")
+    accepted(check, ours)
+    assert "without '{1, 2, 3}'" in refused(check, ours + "const int table[] = {1, 2, 3};")
+    assert "without 'if'" in refused(check, ours.replace("pairs[i] =", "if (four) pairs[i] ="))
+    assert "0.25, expected 0.5" in refused(check, ours.replace("16384", "8192"))
+
+
 def test_the_planted_slowness_is_to_be_found():
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(NOTEBOOKS)
