@@ -11,7 +11,7 @@ import torch
 
 from helpers.base.machine import ROOT
 from helpers.checks import silent
-from helpers.device import BACKEND
+from helpers.device import BACKEND, DEVICE
 from helpers.exercises.solutions import folded_solution, solution_of
 
 NOTEBOOKS = ROOT / "notebooks"
@@ -229,3 +229,49 @@ def test_the_planted_slowness_is_to_be_found():
     one_warp = one_warp.replace("[32][32]", "[32][33]")
     one_warp = one_warp.replace("for (int row", "if (!warp_id) for (int row")
     assert "one warp does the work" in refused(check, one_warp)
+
+
+@pytest.fixture(scope="module")
+def network():
+    """What the exercises of 17 use, of its sections 4, 5 and 8."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(NOTEBOOKS)
+        cells = "e849dac4 11f1ea5e 17ontop0 17slow1 17slowl 17bwt1 17lin3 17lin0 17lin4 17lin1 "
+        cells += "17lind 17lin2 17line 17linl 86b97ce4 354c0f71 354c0f71-launch 17ordl"
+        names = {"random": lambda *shape: torch.randn(shape, device=DEVICE)}
+        with silent():
+            names_of("17_mnist_cnn.ipynb", cells, names)
+        parts = ("linear_head", "linear_forward_src", "linear_forward_launch")
+        names["linear"] = names["compile_cuda"]("".join(names[part] for part in parts))
+        yield names
+
+
+def test_lanes_that_share_out_images_are_found(network):
+    check, planted = network["check_dbias"], network["dbias_src"]
+    right = solution("17_mnist_cnn.ipynb", "17 right but slow")
+    accepted(check, right)
+    assert "51,200 sectors" in refused(check, planted)
+    turn = "int i = threadIdx.x; i < P; i += 32"
+    assert turn in right
+    piece = "int i = threadIdx.x * ((P + 31) / 32), k = 0; k++ < (P + 31) / 32 && i < P; i++"
+    assert "right; but" in refused(check, right.replace(turn, piece))
+    one_lane = right.replace(turn, "int i = 0; threadIdx.x == 0 && i < P; i++")
+    assert "right; but" in refused(check, one_lane)
+
+
+def test_what_a_request_moves_is_counted(network):
+    check = network["check_products"]
+    accepted(check, ((1, 32), (1, 4), (1, 4)))
+    assert "out: not 4 for weight" in refused(check, ((1, 4), (1, 4), (1, 4)))
+    assert "dweight: not 32 for dout" in refused(check, ((1, 32), (1, 4), (32, 4)))
+
+
+def test_a_product_in_order_moves_a_third(network):
+    check = network["check_ordered"]
+    right = solution("17_mnist_cnn.ipynb", "17 in the right order")
+    accepted(check, right)
+    shared = "int k = lane_id; k < K; k += 32"
+    assert shared in right
+    one_lane = right.replace(shared, "int k = 0; lane_id == 0 && k < K; k++")
+    assert "right; but" in refused(check, one_lane)
+    assert "expected" in refused(check, right.replace(" + bias[m]", ""))
