@@ -55,30 +55,51 @@ def sass(
 
 
 def main_loop(
-    src: str | Path, kernel: str | None = None, arch: str | None = None, key: str | None = None
+    src: str | Path,
+    kernel: str | None = None,
+    arch: str | None = None,
+    key: str | None = None,
+    by: str = "FFMA",
 ) -> Counter[str]:
     """Count the instructions, by their names, of the loop in which a kernel does most FMAs.
 
-    Of loops in each other it is the innermost; empty if no loop has FMAs. All that stands in the
-    loop counts, also what a jump inside it leaves out in this turn or that; "BRA" says how many
-    jumps there are, the one back to its head among them. `kernel` is needed only for a string of
-    several kernels; the rest is as for `sass`.
+    `by` names another instruction to tell it by, "HMMA" say where tensor cores multiply. Of loops
+    in each other it is the innermost; empty if no loop has such an instruction. All that stands in
+    the loop counts, also what a jump inside it leaves out in this turn or that; "BRA" says how
+    many jumps there are, the one back to its head among them. `kernel` is needed only for a string
+    of several kernels; the rest is as for `sass`.
     """
+    return Counter(map(_name, main_loop_code(src, kernel, arch, key, by)))
+
+
+def main_loop_code(
+    src: str | Path,
+    kernel: str | None = None,
+    arch: str | None = None,
+    key: str | None = None,
+    by: str = "FFMA",
+) -> list[str]:
+    """Return the instructions that `main_loop` counts, in their order, with their operands."""
     code = [
         (int(address, 16), instruction)
         for address, instruction in re.findall(
             r"^  ([0-9a-f]+)  (?:@!?U?P[T\d]+ )?(.*)$", sass(src, kernel, arch, key), re.MULTILINE
         )
     ]
-    loops = []
+    most, most_often = [], 0
     for end, instruction in code:
         jump = re.match(r"BRA.* 0x([0-9a-f]+)", instruction)
         start = int(jump[1], 16) if jump else end
-        body = (text for address, text in code if start <= address <= end)
         if start < end:
-            loops.append(Counter(re.match(r"\w+", text)[0] for text in body))
-    most = max(loops, key=lambda loop: loop["FFMA"], default=Counter())
-    return most if most["FFMA"] else Counter()
+            body = [text for address, text in code if start <= address <= end]
+            often = sum(_name(text) == by for text in body)
+            if often > most_often:
+                most, most_often = body, often
+    return most
+
+
+def _name(instruction: str) -> str:
+    return re.match(r"\w+", instruction)[0]
 
 
 def sass_lines(src: str | Path, arch: str | None = None) -> dict[str, list[tuple[int, str]]]:

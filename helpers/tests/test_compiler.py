@@ -27,6 +27,7 @@ from helpers.compiler import (
     compile_cuda,
     device_code,
     main_loop,
+    main_loop_code,
     ptx,
     resource_usage,
     sass,
@@ -676,6 +677,9 @@ def test_the_main_loop_is_the_innermost_that_has_most_fmas(monkeypatch):
     assert loop == {"LDS": 2, "FFMA": 3, "BRA": 3}
     listing = listing.replace("FFMA R1, R2, R3, R1", "FADD R1, R2, R3")
     assert main_loop("src") == {"LDS": 1, "FADD": 1, "FFMA": 1, "BRA": 1}
+    assert main_loop("src", by="LDS") == {"LDS": 2, "FADD": 2, "FFMA": 1, "BRA": 3}
+    assert main_loop("src", by="HMMA") == {}
+    assert main_loop_code("src", by="LDS")[0] == "LDS.128 R4, [R6]"
     listing = "k_kernel\n  0000  FFMA R1, R2, R3, R4\n  0010  BRA 0x10"
     assert main_loop("src") == {}
 
