@@ -23,6 +23,7 @@ checker.cpp and shadow.h find out what is wrong, counter.cpp what a GPU would do
 from .build import ENGLISH, INCLUDE, INCLUDE_TORCH, RUNTIME, CpuBackend, standard_library
 from .cache import Cache, digest
 from .error import TranslateError
+from .integers import find_conversions, fit
 from .refused import find_remarks
 from .translate import translate
 
@@ -34,6 +35,8 @@ __all__ = [
     "Cache",
     "CpuBackend",
     "TranslateError",
+    "find_conversions",
+    "fit",
     "digest",
     "find_remarks",
     "standard_library",

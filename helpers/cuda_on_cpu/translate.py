@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from . import checked
 from .error import TranslateError
+from .integers import as_ptx
 from .launches import rewrite_kernel_addresses, rewrite_launch_calls, rewrite_launches
 from .locals import mark_unset
 from .ptx import rewrite_asm
@@ -30,6 +31,7 @@ def translate(src: str, check: bool = False, trace: bool = False) -> str:
         raise TranslateError(*fault)
     src = leave_out_headers(src)
     src = rewrite_asm(src)
+    src = as_ptx(src)
     src = _rewrite_noinline(src, check)
     src = _rewrite_words(src)
     src = _rewrite_clock(src)
