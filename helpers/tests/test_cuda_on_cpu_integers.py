@@ -279,9 +279,8 @@ def test_directed_rounding(check, prefix, dtype):
     floating = "float" if prefix == "f" else "double"
     rng = np.random.default_rng(random.getrandbits(32))
     sizes = rng.integers(-40, 40, (3, 300))
-    a = (rng.uniform(1, 2, sizes.shape) * 2.0**sizes * rng.choice([-1, 1], sizes.shape)).astype(
-        dtype
-    )
+    signed = rng.uniform(1, 2, sizes.shape) * rng.choice([-1, 1], sizes.shape)
+    a = (signed * 2.0**sizes).astype(dtype)
     a[:, :6] = [[1, 1, -1, 3, 1, 4], [1e-30, -1e-30, 1e-30, 1e-38, 3, 9], [1, 1e-30, 0, 5, 7, 0]]
     a[0, 10:] = abs(a[0, 10:])  # roots
     module = compile_cuda(rounding_source(prefix, floating), check=check)
