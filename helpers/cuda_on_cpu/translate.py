@@ -10,7 +10,12 @@ from functools import lru_cache
 from . import checked
 from .error import TranslateError
 from .integers import as_ptx
-from .launches import rewrite_kernel_addresses, rewrite_launch_calls, rewrite_launches
+from .launches import (
+    join_brackets,
+    rewrite_kernel_addresses,
+    rewrite_launch_calls,
+    rewrite_launches,
+)
 from .locals import mark_unset
 from .ptx import rewrite_asm
 from .refused import find_refused
@@ -26,6 +31,7 @@ def translate(src: str, check: bool = False, trace: bool = False) -> str:
     With `check`, arrays tell the runtime about themselves; with `trace`, loops do so as well (see
     checked.py).
     """
+    src = join_brackets(src)
     source = Source(src)
     if fault := find_unsupported(source) or find_refused(source):
         raise TranslateError(*fault)

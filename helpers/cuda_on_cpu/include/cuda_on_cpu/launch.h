@@ -1,6 +1,6 @@
 // kernel<<<grid, block, shared, stream>>>(arguments), which the translator turns into
 //     ::cuda_on_cpu::configure("kernel", line, grid, block, shared, stream)(
-//         [=](auto&... a) CUDA_ON_CPU_UNCHECKED { kernel(a...); }, arguments)
+//         [=](auto&... cuda_on_cpu_a) CUDA_ON_CPU_UNCHECKED { kernel(cuda_on_cpu_a...); }, arguments)
 // The lambda stands for the kernel because a template's name alone is not an object to pass. A
 // kernel that is a variable (a function pointer) is captured by value: a graph may keep the launch.
 #pragma once
