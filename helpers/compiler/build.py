@@ -414,11 +414,11 @@ def _cpu_operators(flags, numbered, label, bound):
 
 
 def _cpu_module(flags, numbered, label, bound):
-    unit = f"{CUDA_MEANS_CPU}\n#include <cuda_runtime.h>\n{_ANY_CONVERSION}{numbered}"
+    unit = f"{CUDA_MEANS_CPU}\n#include <cuda_runtime.h>\n{ANY_CONVERSION}{numbered}"
     return {"cpp_sources": unit, **flags}
 
 
-_ANY_CONVERSION = "#undef CUDA_ON_CPU_CONVERSIONS\n#define CUDA_ON_CPU_CONVERSIONS\n"
+ANY_CONVERSION = "#undef CUDA_ON_CPU_CONVERSIONS\n#define CUDA_ON_CPU_CONVERSIONS\n"
 
 
 def _with_fitted(build: Build, places: list[tuple[int, int]]) -> Build:
@@ -429,7 +429,7 @@ def _with_fitted(build: Build, places: list[tuple[int, int]]) -> Build:
     numbered = build.arguments["cpp_sources"]
     compiled = cuda_on_cpu.fit(build.compiled, places)
     first = f'#line 1 "{build.label}"\n'
-    unit = numbered.replace(f"{first}{build.compiled}", f"{_ANY_CONVERSION}{first}{compiled}")
+    unit = numbered.replace(f"{first}{build.compiled}", f"{ANY_CONVERSION}{first}{compiled}")
     return replace(build, compiled=compiled, arguments=build.arguments | {"cpp_sources": unit})
 
 

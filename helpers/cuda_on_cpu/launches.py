@@ -24,7 +24,7 @@ def rewrite_launches(src: str) -> str:
     source = Source(src)
     code = source.code
     declaration = _declarations(source)
-    types = _parameter_types(source)
+    types, bounds = _parameter_types(source), _bounds(source)
     for start in reversed(find_launches(code)):
         line = source.line_of(start)
         name_start = kernel_start(code, start, line)
@@ -50,7 +50,7 @@ def rewrite_launches(src: str) -> str:
         at = "__LINE__" if source.in_macro(start) else line
         new = (
             f"::cuda_on_cpu::configure(CUDA_ON_CPU_TEXT({flat}), {at}, {configuration})"
-            f"{declaration(flat)}"
+            f"{declaration(flat)}{bounds.get(function, '')}"
             f"{_line_breaks(kernel)}{src[close + 3 : arguments]}"
             "([=](auto&... cuda_on_cpu_a) CUDA_ON_CPU_UNCHECKED "
             f"{{ {flat}(cuda_on_cpu_a...); }}"
@@ -84,6 +84,26 @@ def _parameter_types(source: Source) -> dict[str, list[str]]:
             pairs = zip(earlier, own, strict=True) if same else ()
             found[kernel.name] = [a if a == b else "" for a, b in pairs]
     return found
+
+
+def _bounds(source: Source) -> dict[str, str]:
+    """Return what a launch tells of each kernel's __launch_bounds__, where its number is plain.
+
+    That is digits, or names that are macros or constants of the file; kernels of one name agree.
+    """
+    macros = {macro.name for macro in source.macros}
+    constants = re.findall(
+        r"^(?:static\s+)?(?:constexpr|const)\s+\w+\s+(\w+)\s*=", source.bare, re.M
+    )
+    found: dict[str, set[str]] = {}
+    for kernel in source.functions:
+        if kernel.is_kernel:
+            said = re.search(r"__launch_bounds__\s*\(\s*([^,()]+)", kernel.header)
+            names = set(re.findall(r"[A-Za-z_]\w*", said[1])) if said else set()
+            is_plain = bool(said) and names <= {*macros, *constants}
+            threads = f".bound({' '.join(said[1].split())})" if is_plain else ""
+            found.setdefault(kernel.name, set()).add(threads)
+    return {name: said.pop() for name, said in found.items() if len(said) == 1}
 
 
 def _type_of(parameter: str) -> str:

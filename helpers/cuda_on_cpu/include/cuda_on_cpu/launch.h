@@ -104,9 +104,17 @@ public:
         return *this;
     }
 
+    // What __launch_bounds__ says.
+    Configuration& bound(unsigned threads) {
+        launch_.most_threads = threads;
+        return *this;
+    }
+
     // Arguments are copied at the launch, as CUDA does; each thread gets its own copy of the copy.
     template <class Kernel, class... Arguments>
     cudaError_t operator()(Kernel kernel, const Arguments&... arguments) {
+        static_assert((0 + ... + sizeof(std::decay_t<const Arguments&>)) <= ARGUMENT_BYTES,
+                      "a launch has 32,764 bytes of arguments at most: give the kernel a pointer");
         using ThisCall = Call<Kernel, std::decay_t<const Arguments&>...>;
         ThisCall call{kernel, {arguments...}};
         launch_.run_threads = &run_threads<ThisCall>;

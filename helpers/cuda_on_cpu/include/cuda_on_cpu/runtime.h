@@ -83,6 +83,7 @@ struct Launch {
     const Parameter* parameters = nullptr;
     unsigned parameter_count = 0;
     bool in_program = false;  // with a main(), which expects error codes
+    unsigned most_threads = 0;  // of a block, as __launch_bounds__ says; 0: any
 };
 
 // Runs a grid to its end, and all that it launches; or keeps it for later (streams.h). Throws
