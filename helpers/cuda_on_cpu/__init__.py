@@ -24,6 +24,7 @@ from .build import ENGLISH, INCLUDE, INCLUDE_TORCH, RUNTIME, CpuBackend, standar
 from .cache import Cache, digest
 from .error import TranslateError
 from .integers import find_conversions, fit
+from .names import is_of_cuda
 from .refused import find_remarks
 from .translate import translate
 
@@ -39,6 +40,7 @@ __all__ = [
     "fit",
     "digest",
     "find_remarks",
+    "is_of_cuda",
     "standard_library",
     "translate",
 ]

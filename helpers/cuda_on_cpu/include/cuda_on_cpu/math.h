@@ -8,6 +8,7 @@
 #include "atomics.h"  // reinterpret_bits
 #include "integers.h"
 #include "rounding.h"
+#include "words.h"
 
 // ---------------------------------------------------------------- min, max
 
@@ -38,6 +39,10 @@ CUDA_ON_CPU_MIN_MAX(double, float)
 #undef CUDA_ON_CPU_MIN_MAX
 inline unsigned umin(unsigned a, unsigned b) { return min(a, b); }
 inline unsigned umax(unsigned a, unsigned b) { return max(a, b); }
+inline long long llmin(long long a, long long b) { return min(a, b); }
+inline long long llmax(long long a, long long b) { return max(a, b); }
+inline unsigned long long ullmin(unsigned long long a, unsigned long long b) { return min(a, b); }
+inline unsigned long long ullmax(unsigned long long a, unsigned long long b) { return max(a, b); }
 
 // ---------------------------------------------------------------- functions of one real number
 
@@ -78,6 +83,19 @@ inline double inverse_erf(double y) {
     for (int i = 0; i < 3; i++) x -= (erf(x) - y) / (2 / sqrt(PI) * exp(-x * x));
     return x;
 }
+inline double inverse_erfc(double y) {  // 1 - y is 1 where y is small
+    if (!(y > 0 && y < 0.1)) return y == 0 ? HUGE_VAL : inverse_erf(1 - y);
+    double x = sqrt(-log(y));
+    for (int i = 0; i < 8; i++)  // Newton's method, for the logarithm
+        x += log(erfc(x) / y) * erfc(x) * (sqrt(PI) / 2) * exp(x * x);
+    return x;
+}
+inline double bessel_i(int order, double x) {  // the series: all its terms have the same sign
+    double term = order ? x / 2 : 1, sum = term;
+    for (int k = 1; k < 1000 && term != 0 && fabs(term) > 1e-17 * fabs(sum); k++)
+        sum += term *= x * x / 4 / k / (k + order);
+    return sum;
+}
 }  // namespace cuda_on_cpu
 CUDA_ON_CPU_REAL(rsqrt, 1 / sqrt(x))
 CUDA_ON_CPU_FLOAT(rsqrtf, 1 / sqrtf(x))
@@ -93,6 +111,14 @@ CUDA_ON_CPU_REAL(normcdf, 0.5 * erfc(-x * sqrt(0.5)))
 CUDA_ON_CPU_FLOAT(normcdff, float(0.5 * erfc(-x * sqrt(0.5))))
 CUDA_ON_CPU_REAL(erfinv, cuda_on_cpu::inverse_erf(x))
 CUDA_ON_CPU_FLOAT(erfinvf, float(cuda_on_cpu::inverse_erf(x)))
+CUDA_ON_CPU_REAL(erfcinv, cuda_on_cpu::inverse_erfc(x))
+CUDA_ON_CPU_FLOAT(erfcinvf, float(cuda_on_cpu::inverse_erfc(x)))
+CUDA_ON_CPU_REAL(normcdfinv, -sqrt(2.0) * cuda_on_cpu::inverse_erfc(2 * x))
+CUDA_ON_CPU_FLOAT(normcdfinvf, float(-sqrt(2.0) * cuda_on_cpu::inverse_erfc(2.0 * x)))
+CUDA_ON_CPU_REAL(cyl_bessel_i0, cuda_on_cpu::bessel_i(0, x))
+CUDA_ON_CPU_FLOAT(cyl_bessel_i0f, float(cuda_on_cpu::bessel_i(0, x)))
+CUDA_ON_CPU_REAL(cyl_bessel_i1, cuda_on_cpu::bessel_i(1, x))
+CUDA_ON_CPU_FLOAT(cyl_bessel_i1f, float(cuda_on_cpu::bessel_i(1, x)))
 CUDA_ON_CPU_REAL(erfcx, exp(double(x) * x) * erfc(x))
 CUDA_ON_CPU_FLOAT(erfcxf, float(exp(double(x) * x) * erfc(x)))
 CUDA_ON_CPU_FLOAT(__saturatef, x > 0 ? (x < 1 ? x : 1) : 0)  // a NaN becomes 0
@@ -119,6 +145,18 @@ inline double norm3d(double a, double b, double c) { return sqrt(a * a + b * b +
 inline double norm4d(double a, double b, double c, double d) {
     return sqrt(a * a + b * b + c * c + d * d);
 }
+inline double norm(int count, const double* x) {
+    double squares = 0;
+    for (int i = 0; i < count; i++) squares += x[i] * x[i];
+    return sqrt(squares);
+}
+inline float normf(int count, const float* x) {
+    double squares = 0;
+    for (int i = 0; i < count; i++) squares += double(x[i]) * x[i];
+    return float(sqrt(squares));
+}
+inline double rnorm(int count, const double* x) { return 1 / norm(count, x); }
+inline float rnormf(int count, const float* x) { return 1 / normf(count, x); }
 
 // The fast, less exact versions are exact here. Macros, because the C library has functions of
 // its own by these names.
@@ -250,6 +288,17 @@ inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
     for (int i = 0; i < 32; i += 8) c += (a >> i & 0xff) * (b >> i & 0xff);
     return c;
 }
+
+// c plus two products of 16 bits of a with a byte of b, of its lower or its upper two.
+inline int __dp2a_lo(int a, int b, int c) {
+    return int(unsigned(c) + unsigned(short(a) * (signed char)b) +
+               unsigned((a >> 16) * (signed char)(b >> 8)));
+}
+inline int __dp2a_hi(int a, int b, int c) { return __dp2a_lo(a, b >> 16, c); }
+inline unsigned __dp2a_lo(unsigned a, unsigned b, unsigned c) {
+    return c + (a & 0xffff) * (b & 0xff) + (a >> 16) * (b >> 8 & 0xff);
+}
+inline unsigned __dp2a_hi(unsigned a, unsigned b, unsigned c) { return __dp2a_lo(a, b >> 16, c); }
 
 // ---------------------------------------------------------------- loads and stores, hints
 

@@ -82,6 +82,7 @@ inline double __dsqrt_rn(double a) { return sqrt(a); }
 inline float __frsqrt_rn(float a) { return float(1 / sqrt(double(a))); }
 inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
+inline float __fmaf_ieee_rn(float a, float b, float c) { return fmaf(a, b, c); }
 inline float __int2float_rn(int x) { return float(x); }
 inline float __uint2float_rn(unsigned x) { return float(x); }
 inline float __ll2float_rn(long long x) { return float(x); }
