@@ -25,7 +25,7 @@ from .cache import Cache, digest
 from .error import TranslateError
 from .integers import find_conversions, fit
 from .names import is_of_cuda
-from .refused import find_remarks
+from .remarks import find_remarks
 from .translate import translate
 
 __all__ = [

@@ -6,7 +6,7 @@ What needs overloads or types to be decided is left to the compiler (see spaces.
 import re
 
 from .launches import find_launches, kernel_start
-from .scanner import Function, Source, blank, closing, closing_angle, split
+from .scanner import Function, Source, blank, closing, closing_angle
 from .unsupported import without_other_architectures
 
 # Of the standard library, what has no constexpr functions that nvcc would take for device code.
@@ -281,24 +281,3 @@ def _dynamic_shared(source, live):
                 f"{found['name']} is one array for the whole file, of {earlier} in line "
                 f"{source.line_of(at)} and of {kind} here: give it another name.",
             )
-
-
-def find_remarks(src: str) -> list[tuple[int, str]]:
-    """Return (line, sentence) of what nvcc takes, but not in the sense it was probably meant."""
-    source = Source(src)
-    code = without_other_architectures(source.bare)
-    remarks = []
-    for found in re.finditer(r"(?<![\w.])(\w+)\s*\[(?!\[)", code):
-        inside = code[found.end() : closing(code, found.end() - 1)]
-        indices = [part.strip() for part in split(inside)]
-        name = found[1]
-        if len(indices) > 1 and all(indices) and name not in _BEFORE_LAMBDAS:
-            sentence = (
-                f"{name}[{', '.join(indices)}] is {name}[{indices[-1]}] in C++: write "
-                f"{name}{''.join(f'[{index}]' for index in indices)}, or compute one index."
-            )
-            remarks.append((source.line_of(found.start()), sentence))
-    return remarks
-
-
-_BEFORE_LAMBDAS = {"return", "auto", "case", "else", "do", "delete", "operator"}
