@@ -108,6 +108,7 @@ CUDA_ON_CPU_API void catch_faults();
 CUDA_ON_CPU_API void* allocate(std::size_t bytes, const char* owner);
 CUDA_ON_CPU_API void release(void*);
 CUDA_ON_CPU_API std::size_t memory_bytes(bool free_only);  // of this machine
+CUDA_ON_CPU_API std::size_t available_bytes();  // that this process may still take
 // Throws std::runtime_error if a library's stand-in does not stay inside the array that it was given.
 CUDA_ON_CPU_API void check_library_access(const char* library, const void* start, std::size_t bytes);
 
