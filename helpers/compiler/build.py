@@ -414,8 +414,23 @@ def _cpu_operators(flags, numbered, label, bound):
 
 
 def _cpu_module(flags, numbered, label, bound):
-    unit = f"{CUDA_MEANS_CPU}\n#include <cuda_runtime.h>\n{numbered}"
+    unit = f"{CUDA_MEANS_CPU}\n#include <cuda_runtime.h>\n{ANY_CONVERSION}{numbered}"
     return {"cpp_sources": unit, **flags}
+
+
+ANY_CONVERSION = "#undef CUDA_ON_CPU_CONVERSIONS\n#define CUDA_ON_CPU_CONVERSIONS\n"
+
+
+def _with_fitted(build: Build, places: list[tuple[int, int]]) -> Build:
+    """Return the build with conversions to integers as PTX has them, where the compiler saw one.
+
+    With all of PyTorch's headers it is not asked: that would take a second minute.
+    """
+    numbered = build.arguments["cpp_sources"]
+    compiled = cuda_on_cpu.fit(build.compiled, places)
+    first = f'#line 1 "{build.label}"\n'
+    unit = numbered.replace(f"{first}{build.compiled}", f"{ANY_CONVERSION}{first}{compiled}")
+    return replace(build, compiled=compiled, arguments=build.arguments | {"cpp_sources": unit})
 
 
 def _cpu_flags(source, check, trace):
@@ -579,6 +594,9 @@ def _call_load_inline(library: str, build: Build, directory: Path, precompiled: 
             if first and _NAMES_PRECOMPILED.search(output):  # cut short, or of headers that changed
                 tools.BUILDS.remove(Path(first[-1]).parent.name)
                 return _call_load_inline(library, build, directory, precompiled=False)
+            if places := cuda_on_cpu.find_conversions(output):
+                fitted = _with_fitted(build, places)
+                return _call_load_inline(library, fitted, directory, precompiled)
             tools.raise_if_known(output)
             raise explain(output, build.source, build.compiled, build.label) from None
     return module if build.is_module else getattr(torch.ops, library)

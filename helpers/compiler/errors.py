@@ -6,6 +6,7 @@ import subprocess
 from dataclasses import dataclass
 
 from helpers.compiler.source import mask
+from helpers.cuda_on_cpu import is_of_cuda
 
 SHOWN = 3  # errors; later ones are mostly consequences of the first
 
@@ -19,6 +20,11 @@ END = re.compile(r"At end of source: error(?: #\S+)?: (?P<what>.*)")
 ASSEMBLER = re.compile(r"(?:ptxas|nvlink)(?: .*?;)? *(?:error|fatal) *: (?P<what>.*)")
 LINKER = re.compile(r"undefined (?:symbol: |reference to [`'])(?P<symbol>[^'\s]+)")
 MANGLED = re.compile(r"_Z\w+")
+UNKNOWN = re.compile(
+    r"'(\w+)' (?:was not declared in this scope|does not name a type|has not been declared)"
+    r"|use of undeclared identifier '(\w+)'|unknown type name '(\w+)'"
+)
+OLD = re.compile(r"__shfl(?:_up|_down|_xor)?|__any|__all|__ballot|cudaThread(?:Synchronize|Exit)")
 
 # What a sentence does not say, although it helps to know it.
 HINTS = {
@@ -31,6 +37,10 @@ HINTS = {
     "one for the whole file: declare it as char[] and cast, or give it a name for each type",
     r"returning non-void|end of non-void": "a function with a result returns it on every path",
     r"Not a name of any known instruction": "the fault is in the text of an asm statement",
+    r"^'__(shfl(_up|_down|_xor)?|any|all|ballot)' is not": "since CUDA 9 one names the lanes that "
+    "take part: __shfl_down_sync(mask, value, by), __any_sync(mask, is_so)",
+    r"^'cudaThread(Synchronize|Exit)' is not": "since CUDA 4 it is cudaDeviceSynchronize and "
+    "cudaDeviceReset",
     r"'(cublas|cudnn|cufft|curand)\w+'( was not declared|$)|(member of|namespace) '(cub|thrust)'"
     r"|'CU(BLAS|DNN|FFT|RAND)\w+'( was not declared|$)": "the CPU backend has stand-ins for parts "
     "of NVIDIA's libraries (helpers/cuda_on_cpu/stand_ins.py); the rest runs on a GPU only",
@@ -214,4 +224,10 @@ def _plain(what):
     what = MANGLED.sub(lambda symbol: demangle(symbol[0]), what)
     what = re.sub(r" \[-W[^\]]*\]$", "", what)  # the option that makes it an error
     what = re.sub(r"^.* is deprecated: ", "", what)  # a sentence of ours: see cuda_on_cpu/spaces.py
+    if found := UNKNOWN.match(what):
+        name = found[1] or found[2] or found[3]
+        if is_of_cuda(name):
+            return f"CUDA has '{name}', the CPU backend does not yet: it runs on a GPU only"
+        if OLD.fullmatch(name):
+            return f"'{name}' is not in CUDA any more"
     return re.sub(r"\b0x[0-9a-f]+\b", lambda number: str(int(number[0], 16)), what).strip()

@@ -23,7 +23,9 @@ checker.cpp and shadow.h find out what is wrong, counter.cpp what a GPU would do
 from .build import ENGLISH, INCLUDE, INCLUDE_TORCH, RUNTIME, CpuBackend, standard_library
 from .cache import Cache, digest
 from .error import TranslateError
-from .refused import find_remarks
+from .integers import find_conversions, fit
+from .names import is_of_cuda
+from .remarks import find_remarks
 from .translate import translate
 
 __all__ = [
@@ -34,8 +36,11 @@ __all__ = [
     "Cache",
     "CpuBackend",
     "TranslateError",
+    "find_conversions",
+    "fit",
     "digest",
     "find_remarks",
+    "is_of_cuda",
     "standard_library",
     "translate",
 ]

@@ -64,6 +64,8 @@ class CpuBackend:
             # nvcc turns a * b + c into one instruction and knows no errno either.
             "-ffp-contract=fast",
             "-fno-math-errno",
+            # Integers wrap around.
+            "-fwrapv",
             # A null pointer is an error to report, not a promise that the code is never reached,
             "-fno-delete-null-pointer-checks",
             # and a loop that never ends an error as well, not one to leave out.

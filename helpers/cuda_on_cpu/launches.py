@@ -24,6 +24,7 @@ def rewrite_launches(src: str) -> str:
     source = Source(src)
     code = source.code
     declaration = _declarations(source)
+    types, bounds = _parameter_types(source), _bounds(source)
     for start in reversed(find_launches(code)):
         line = source.line_of(start)
         name_start = kernel_start(code, start, line)
@@ -43,19 +44,94 @@ def rewrite_launches(src: str) -> str:
         )
         if not configuration.strip() or (len(split(configuration)) == 1 and not is_macro):
             raise TranslateError(line, "a launch needs grid and block: kernel<<<grid, block>>>.")
-        given = re.sub(r"\bNULL\b", "nullptr", src[arguments + 1 : end])
+        function = re.sub(r"<.*", "", flat).split("::")[-1].strip()
+        given = _typed(src[arguments + 1 : end], types.get(function, []))
         # In a macro the line is the one that uses it.
         at = "__LINE__" if source.in_macro(start) else line
         new = (
             f"::cuda_on_cpu::configure(CUDA_ON_CPU_TEXT({flat}), {at}, {configuration})"
-            f"{declaration(flat)}"
+            f"{declaration(flat)}{bounds.get(function, '')}"
             f"{_line_breaks(kernel)}{src[close + 3 : arguments]}"
-            f"([=](auto&... a) CUDA_ON_CPU_UNCHECKED {{ {flat}(a...); }}"
+            "([=](auto&... cuda_on_cpu_a) CUDA_ON_CPU_UNCHECKED "
+            f"{{ {flat}(cuda_on_cpu_a...); }}"
             f"{', ' if given.strip() else ''}{given})"
         )
         src = src[:name_start] + new + src[end + 1 :]
         code = code[:name_start] + mask(new) + code[end + 1 :]
     return src
+
+
+def join_brackets(src: str) -> str:
+    """k << <g, b >> >(x), as formatters write it, becomes k <<<g, b >>>(x), letter by letter."""
+    code = mask(src)
+    for opened in re.finditer(r"(?<!<)<<(\s+)<(?!<)", code):
+        closed = re.compile(r">(>?)(\s*)>(>?)(?=\s*\()").search(code, opened.end())
+        if closed and len(closed[1] + closed[3]) == 1:
+            src = src[: opened.start()] + opened[1] + "<<<" + src[opened.end() :]
+            src = src[: closed.start()] + closed[2] + ">>>" + src[closed.end() :]
+    return src
+
+
+def _parameter_types(source: Source) -> dict[str, list[str]]:
+    """Return the types of each kernel's parameters; "" where kernels of one name differ."""
+    found: dict[str, list[str]] = {}
+    for kernel in source.functions:
+        if kernel.is_kernel:
+            first, last = kernel.parameters
+            own = [_type_of(parameter) for parameter in split(source.bare[first + 1 : last])]
+            earlier = found.get(kernel.name, own)
+            same = len(earlier) == len(own)
+            pairs = zip(earlier, own, strict=True) if same else ()
+            found[kernel.name] = [a if a == b else "" for a, b in pairs]
+    return found
+
+
+def _bounds(source: Source) -> dict[str, str]:
+    """Return what a launch tells of each kernel's __launch_bounds__, where its number is plain.
+
+    That is digits, or names that are macros or constants of the file; kernels of one name agree.
+    """
+    macros = {macro.name for macro in source.macros}
+    constants = re.findall(
+        r"^(?:static\s+)?(?:constexpr|const)\s+\w+\s+(\w+)\s*=", source.bare, re.M
+    )
+    found: dict[str, set[str]] = {}
+    for kernel in source.functions:
+        if kernel.is_kernel:
+            said = re.search(r"__launch_bounds__\s*\(\s*([^,()]+)", kernel.header)
+            names = set(re.findall(r"[A-Za-z_]\w*", said[1])) if said else set()
+            is_plain = bool(said) and names <= {*macros, *constants}
+            threads = f".bound({' '.join(said[1].split())})" if is_plain else ""
+            found.setdefault(kernel.name, set()).add(threads)
+    return {name: said.pop() for name, said in found.items() if len(said) == 1}
+
+
+def _type_of(parameter: str) -> str:
+    """Return what stands before a parameter's name: "float*" of const float* __restrict__ x = 0."""
+    words = re.sub(
+        r"\b(?:const|volatile|__restrict__|__restrict|__grid_constant__)\b", " ", parameter
+    )
+    words = re.sub(r"\[[^\]]*\]", "*", words.partition("=")[0]).strip()
+    named = re.fullmatch(r"(.*[\s*&>])\w+(\s*\**)", words, re.DOTALL)
+    return " ".join("".join(named.groups()).split()) if named else words
+
+
+def _typed(given: str, types: list[str]) -> str:
+    """Return a launch's arguments with the types that they get from the kernel's parameters alone.
+
+    NULL and 0 for a pointer, { } for a structure: a template's argument has no such type.
+    """
+    given = re.sub(r"\bNULL\b", "nullptr", given)
+    arguments = split(given)
+    if len(arguments) != len(types):
+        return given
+    for i, (argument, kind) in enumerate(zip(arguments, types, strict=True)):
+        text = argument.strip()
+        if text == "0" and kind.endswith("*"):
+            arguments[i] = argument.replace("0", "nullptr")
+        elif text.startswith("{") and re.fullmatch(r"[\w:]+(?:<.*>)?", kind):
+            arguments[i] = argument.replace("{", f"{kind}{{", 1)
+    return ",".join(arguments)
 
 
 def find_launches(code: str) -> list[int]:

@@ -29,17 +29,24 @@ _FLOAT_OPERANDS = {"f": "float", "d": "double"}
 
 # Values of one lane: the first operand becomes what the expression says of the others. {a}, {b},
 # {c} are those as the type {T} of the instruction's end, {A}, {B}, {C} as their registers' bits.
-# .ftz and .approx are passed over: subnormal numbers stay, and results are exact.
+# What is .approx is exact. .ftz and .sat of float arithmetic are `result`'s: see _FLOAT_RESULTS.
 _VALUES = [
-    (r"(add|sub)(?:\.rn)?(?:\.ftz)?\.{T}", "{1}<{T}>({a}, {b})"),
-    (r"mul(?:\.rn)?(?:\.ftz)?\.{F}", "mul_lo<{T}>({a}, {b})"),
+    (r"(add|sub)(?:\.rn)?(?:\.ftz)?(?:\.sat)?\.{F}", "{1}<{T}>({a}, {b})"),
+    (r"mul(?:\.rn)?(?:\.ftz)?(?:\.sat)?\.{F}", "mul_lo<{T}>({a}, {b})"),
+    (r"(add|sub|mul|div)\.(rz|rm|rp)(?:\.ftz)?(?:\.sat)?\.(?P<T>f32|f64)",
+     "{1}_rounded<{T}>({2}, {a}, {b})"),
+    (r"(add|sub)\.{I}", "{1}<{T}>({a}, {b})"),
+    (r"(add|sub)\.sat\.s32", "{1}_saturated({a:int}, {b:int})"),
     (r"mul\.(lo|hi|wide)\.{T}", "mul_{1}<{T}>({a}, {b})"),
     (r"mul24\.lo\.{T}", "mul_lo<{T}>({a} << 8 >> 8, {b} << 8 >> 8)"),
     (r"mad\.(lo|hi)\.{T}", "add<{T}>(mul_{1}<{T}>({a}, {b}), {c})"),
     (r"mad\.wide\.{T}", "mad_wide<{T}>({a}, {b}, {C})"),
-    (r"(?:fma|mad)\.rn(?:\.ftz)?\.{F}", "fma({a}, {b}, {c})"),
+    (r"(?:fma|mad)\.rn(?:\.ftz)?(?:\.sat)?\.{F}", "fma({a}, {b}, {c})"),
+    (r"(?:fma|mad)\.(rz|rm|rp)(?:\.ftz)?(?:\.sat)?\.(?P<T>f32|f64)",
+     "fma_rounded<{T}>({1}, {a}, {b}, {c})"),
     (r"div(?:\.(?:full|approx|rn))?(?:\.ftz)?\.{T}", "div<{T}>({a}, {b})"),
     (r"rem\.{T}", "rem<{T}>({a}, {b})"),
+    (r"(min|max)(?:\.ftz)?\.NaN\.{F}", "{1}_or_nan<{T}>({a}, {b})"),
     (r"(min|max|abs|neg)(?:\.ftz)?\.{T}", "{1}<{T}>({operands})"),
     (r"sad\.{T}", "sad<{T}>({a}, {b}, {c})"),
     (r"ex2\.approx(?:\.ftz)?\.{F}", "ex2({a})"),
@@ -47,6 +54,7 @@ _VALUES = [
     (r"(sin|cos)\.approx(?:\.ftz)?\.f32", "{1}({a:float})"),
     (r"tanh\.approx\.{F}", "tanh({a})"),
     (r"(rcp|sqrt|rsqrt)(?:\.approx|\.rn)(?:\.ftz)?\.(?P<T>f32|f64)", "{1}<{T}>({a})"),
+    (r"(rcp|sqrt)\.(rz|rm|rp)(?:\.ftz)?\.(?P<T>f32|f64)", "{1}_rounded<{T}>({2}, {a})"),
     (r"and\.{I}", "{T}({a} & {b})"),
     (r"or\.{I}", "{T}({a} | {b})"),
     (r"xor\.{I}", "{T}({a} ^ {b})"),
@@ -74,8 +82,11 @@ _VALUES = [
     (r"mov\.{T}", "{a}"),
     # Of the type behind: the operand; of the type before: the result.
     (r"cvt(?:\.(?:rn|ftz))*\.{To}\.{T}", "convert<{To}>({a})"),
-    (r"cvt\.(rni|rzi|rmi|rpi)(?:\.ftz)?\.{To}\.{T}", "convert<{To}>({1}(double({a})))"),
-    (r"cvt(?:\.(?:rn|rzi|rni))?\.sat\.{To}\.{T}", "convert_saturated<{To}>({a})"),
+    (r"cvt\.(rni|rzi|rmi|rpi)(?:\.ftz)?\.{To}\.{T}", "convert<{To}>({T}({1}(double({a}))))"),
+    (r"cvt\.(rni|rzi|rmi|rpi)(?:\.ftz)?\.sat\.{To}\.{T}",
+     "convert_saturated<{To}>({T}({1}(double({a}))))"),
+    (r"cvt(?:\.rn)?(?:\.ftz)?\.sat\.{To}\.{T}", "convert_saturated<{To}>({a})"),
+    (r"cvt\.(rz|rm|rp)(?:\.ftz)?\.(?P<To>f32|f64)\.{T}", "convert_rounded<{To}>({1}, {a})"),
     (r"cvt\.rz\.(?P<To>f16|bf16)\.{T}", "towards_zero<{To}>(double({a}))"),
     (r"cvt\.rna\.tf32\.f32", "tf32({a:float})"),
     (r"cvt\.rn\.f16x2\.f32", "pair<Half>({a:float}, {b:float})"),
@@ -93,6 +104,23 @@ _VALUES = [
     (r"redux\.sync\.(add|min|max|and|or|xor)\.{I}",
      "__reduce_{1}_sync(B32({B}), {redux}, __LINE__)"),
 ]  # fmt: skip
+
+# What gives a NaN has one NaN: but of double, whose own goes on.
+_FLOAT_RESULTS = {
+    "add",
+    "sub",
+    "mul",
+    "fma",
+    "mad",
+    "div",
+    "min",
+    "max",
+    "ex2",
+    "lg2",
+    "sin",
+    "cos",
+}
+_FLOAT_RESULTS |= {"tanh", "rcp", "sqrt", "rsqrt", "cvt"}
 
 # Instructions without a result.
 _ACTIONS = [
@@ -355,9 +383,12 @@ class _Statement:
             if found and operands:
                 kinds = {name: _TYPES[value] for name, value in found.groupdict().items()}
                 numbered = {str(i): value for i, value in enumerate(found.groups(), 1)}
-                return self.assigned(
-                    operands[0], self.filled(types, opcode, {**numbered, **kinds}, operands)
-                )
+                value = self.filled(types, opcode, {**numbered, **kinds}, operands)
+                name, *modifiers = opcode.split(".")
+                if name in _FLOAT_RESULTS:
+                    how = ("true" if word in modifiers else "false" for word in ("ftz", "sat"))
+                    value = f"result<{', '.join(how)}>({value})"
+                return self.assigned(operands[0], value)
         raise _unknown(opcode)
 
     def filled(self, expression, opcode, words, operands):
@@ -372,7 +403,8 @@ class _Statement:
                 values = operands[1:]
                 if not values:
                     raise PtxError(f"inline PTX '{opcode}' lacks an operand.")
-                return ", ".join(self.typed(value, words.get("T", "B32")) for value in values)
+                typed = (self.typed(value, kind) for value in values)
+                return ", ".join(f"flushed({v})" if ".ftz" in opcode else v for v in typed)
             if name == "clamp":
                 return "true" if "clamp" in opcode else "false"
             number = {"at": 0, "redux": 0}.get(name, "abcd".find(name.lower())) + 1
@@ -387,7 +419,8 @@ class _Statement:
             if operand.startswith("{"):  # a vector as one register
                 return f"pack({', '.join(self.registers(operand))})"
             if name.islower():
-                return self.typed(operand, given or kind)
+                value = self.typed(operand, given or kind)
+                return f"flushed({value})" if ".ftz" in opcode else value
             if operand.startswith("!"):
                 return f"!{self.register(operand[1:].strip())}"
             value = self.register(operand)

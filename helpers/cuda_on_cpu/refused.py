@@ -6,7 +6,7 @@ What needs overloads or types to be decided is left to the compiler (see spaces.
 import re
 
 from .launches import find_launches, kernel_start
-from .scanner import Function, Source, blank, closing, closing_angle, split
+from .scanner import Function, Source, blank, closing, closing_angle
 from .unsupported import without_other_architectures
 
 # Of the standard library, what has no constexpr functions that nvcc would take for device code.
@@ -14,7 +14,7 @@ _STD_TYPES = (
     "vector|string|map|unordered_map|set|unordered_set|multimap|list|deque|queue|priority_queue"
     "|stack|function|ostringstream|stringstream|ofstream|ifstream|thread|mutex|atomic|future"
     "|unique_ptr|shared_ptr|make_unique|make_shared|mt19937|random_device|uniform_real_distribution"
-    "|normal_distribution|default_random_engine|valarray|cout|cerr|cin|endl"
+    "|normal_distribution|default_random_engine|valarray|complex|cout|cerr|cin|endl"
 )
 _STD_FUNCTIONS = (
     "sort|stable_sort|swap|to_string|stoi|stof|accumulate|reduce|fill|fill_n|copy|copy_n|iota|reverse"
@@ -70,6 +70,23 @@ def _kernels(source, live):
             yield at, f"a kernel is no method: declare {name} outside of {kernel.owner}."
         if re.search(r"(?:^|,)\s*\.\.\.\s*$", live[first + 1 : last]):
             yield at, f"a kernel takes a fixed number of arguments, and {name} ends with '...'."
+        for found in re.finditer(_HOST_PARAMETER, live[first:last]):
+            yield first + found.start(), _as_parameter(name, " ".join(found[1].split()))
+
+
+_HOST_PARAMETER = (
+    rf"(?:(?<=[(,\s])(?:const\s+)?)((?:torch|at)\s*::\s*Tensor|std\s*::\s*(?:{_STD_TYPES}))\b"
+)
+
+
+def _as_parameter(name, kind):
+    if kind.endswith("Tensor"):
+        return (
+            f"{name} cannot take a {kind}: give it x.data_ptr<float>() and what it needs of sizes."
+        )
+    return (
+        f"{name} cannot take a {kind}, which lives on the host: give it a pointer to device memory."
+    )
 
 
 def _device_code(source, live):
@@ -82,6 +99,9 @@ def _device_code(source, live):
         (rf"(?<![\w.>:])(?:std\s*::\s*)?(?:{_C_FUNCTIONS})\s*(?=\()", _of_the_host_library),
         (rf"\b(?!(?:{_API_OF_KERNELS})\b)cuda[A-Z]\w*\s*(?=\()", _of_the_api),
         (r"\b(?:throw|try)\b", _of_exceptions),
+        (r"(?:\.|->)\s*(?:data_ptr|mutable_data_ptr|const_data_ptr)\s*(?=[<(])", _of_tensors),
+        (r"\b(?:dynamic_cast|typeid)\b", _of_types_at_run_time),
+        (_WRITTEN_BUILT_IN, _of_built_ins),
     ]
     for function in source.functions:
         if not function.body or not function.is_for_device or function.is_for_host:
@@ -91,6 +111,29 @@ def _device_code(source, live):
                 name = re.sub(r"\s", "", found[0])
                 if name not in own and not _is_declared(name, function, live):
                     yield function.body[0] + found.start(), sentence(name)
+
+
+_BUILT_IN = r"(?:threadIdx|blockIdx|blockDim|gridDim)\s*\.\s*[xyz]"
+_WRITTEN_BUILT_IN = (
+    rf"(?:\+\+|--)\s*{_BUILT_IN}\b|\b{_BUILT_IN}\s*(?:=(?!=)|(?:[-+*/%&|^]|<<|>>)=|\+\+|--)"
+)
+
+
+def _of_tensors(name):
+    called = name.lstrip(".->")
+    return (
+        f"{called} is a function of the host: call it there, and pass the pointer to the kernel: "
+        "k<<<grid, block>>>(x.data_ptr<float>())."
+    )
+
+
+def _of_types_at_run_time(name):
+    return f"device code knows no types at run time, and here stands '{name}'."
+
+
+def _of_built_ins(name):
+    variable = re.search(_BUILT_IN, name)[0]
+    return f"{variable} says where a thread is; nobody can change it: use a variable of your own."
 
 
 def _of_the_host_library(name):
@@ -238,24 +281,3 @@ def _dynamic_shared(source, live):
                 f"{found['name']} is one array for the whole file, of {earlier} in line "
                 f"{source.line_of(at)} and of {kind} here: give it another name.",
             )
-
-
-def find_remarks(src: str) -> list[tuple[int, str]]:
-    """Return (line, sentence) of what nvcc takes, but not in the sense it was probably meant."""
-    source = Source(src)
-    code = without_other_architectures(source.bare)
-    remarks = []
-    for found in re.finditer(r"(?<![\w.])(\w+)\s*\[(?!\[)", code):
-        inside = code[found.end() : closing(code, found.end() - 1)]
-        indices = [part.strip() for part in split(inside)]
-        name = found[1]
-        if len(indices) > 1 and all(indices) and name not in _BEFORE_LAMBDAS:
-            sentence = (
-                f"{name}[{', '.join(indices)}] is {name}[{indices[-1]}] in C++: write "
-                f"{name}{''.join(f'[{index}]' for index in indices)}, or compute one index."
-            )
-            remarks.append((source.line_of(found.start()), sentence))
-    return remarks
-
-
-_BEFORE_LAMBDAS = {"return", "auto", "case", "else", "do", "delete", "operator"}

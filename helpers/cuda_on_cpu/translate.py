@@ -9,7 +9,13 @@ from functools import lru_cache
 
 from . import checked
 from .error import TranslateError
-from .launches import rewrite_kernel_addresses, rewrite_launch_calls, rewrite_launches
+from .integers import as_ptx
+from .launches import (
+    join_brackets,
+    rewrite_kernel_addresses,
+    rewrite_launch_calls,
+    rewrite_launches,
+)
 from .locals import mark_unset
 from .ptx import rewrite_asm
 from .refused import find_refused
@@ -25,17 +31,20 @@ def translate(src: str, check: bool = False, trace: bool = False) -> str:
     With `check`, arrays tell the runtime about themselves; with `trace`, loops do so as well (see
     checked.py).
     """
+    src = join_brackets(src)
     source = Source(src)
     if fault := find_unsupported(source) or find_refused(source):
         raise TranslateError(*fault)
     src = leave_out_headers(src)
     src = rewrite_asm(src)
+    src = as_ptx(src)
     src = _rewrite_noinline(src, check)
     src = _rewrite_words(src)
     src = _rewrite_clock(src)
     src = _rewrite_volatile(src)
     src = _number_barriers(src)
     src = _limit_static_shared(src)
+    src = _limit_constants(src)
     if check:
         src = _name_static_shared(src)
         src = _name_variables(src)
@@ -182,6 +191,35 @@ def _limit_static_shared(src: str) -> str:
 _TOO_MUCH_SHARED = (
     ' static_assert({} <= ::cuda_on_cpu::SHARED_WITHOUT_REQUEST, "a block has 48 KB of shared '
     'memory; for more, use extern __shared__ and cudaFuncSetAttribute");'
+)
+
+
+def _limit_constants(src: str) -> str:
+    """Let the compiler count the bytes of the __constant__ variables of a file."""
+    if "__constant__" not in src:
+        return src
+    source = Source(src)
+    names: list[str] = []
+
+    def counted(found, own):
+        at = found.start()
+        is_variable = source.at_file_scope(at) and not re.search(r"\bextern\b", found[0])
+        if not is_variable or source.in_macro(at) or _in_namespace(source, at):
+            return own
+        names.extend(checked.declared_variables(found[0]))
+        sizes = " + ".join(f"sizeof({name})" for name in names)
+        return own + _TOO_MUCH_CONSTANT.format(sizes) if names else own
+
+    return _replace(src, r"(?:\bextern\s+)?\b__constant__\b[^;(]*;", counted)
+
+
+def _in_namespace(source: Source, at: int) -> bool:
+    return source.code.count("{", 0, at) != source.code.count("}", 0, at)
+
+
+_TOO_MUCH_CONSTANT = (
+    ' static_assert({} <= ::cuda_on_cpu::CONSTANT_BYTES, "a file has 64 KB of constant memory; '
+    'give the kernel a pointer to the rest");'
 )
 
 

@@ -119,14 +119,20 @@ def _bfloat16_word(value):
 
 
 def as_integer(value, element):
-    """Convert to an integer type as a GPU does: cut off the fraction, clamp, keep the low bits."""
+    """Convert to an integer type as a GPU does: cut off the fraction, clamp, keep the low bits.
+
+    A NaN becomes 0, or of 64 bits the highest alone.
+    """
     signed, bits = element.is_signed, 8 * element.bytes
     if not hasattr(value, "__index__"):
         value = float(value)
         wide = max(bits, 32)
         low, high = (-(1 << wide - 1), (1 << wide - 1) - 1) if signed else (0, (1 << wide) - 1)
-        value = 0 if math.isnan(value) else int(min(max(value, low), high))
-        value = min(max(value, low), high)  # a float cannot hold 2**63 - 1
+        if math.isnan(value):
+            value = 1 << 63 if wide == 64 else 0
+        else:
+            value = int(min(max(value, low), high))
+            value = min(max(value, low), high)  # a float cannot hold 2**63 - 1
     value = int(value) & (1 << bits) - 1
     return value - (1 << bits) if signed and value >> bits - 1 else value
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from helpers.compiler import compile_cuda
+from helpers.compiler.tools import cpu_backend
 from helpers.device import BACKEND
 
 pytestmark = pytest.mark.skipif(BACKEND != "cpu", reason="a GPU's memory is not filled")
@@ -99,3 +100,11 @@ def test_a_sum_of_what_lies_beside_an_array_is_an_error(cu, first, last):
     x = torch.ones(last - first)
     with pytest.raises(RuntimeError, match=r"^sum returns a tensor whose element \[0\] was comp"):
         cu.sum(x, first, last)
+
+
+def test_a_tensor_larger_than_the_machine_is_refused():
+    """As PyTorch does it: asked for its pages one by one, the system would end the process."""
+    cpu_backend().install_allocator()
+    with pytest.raises(RuntimeError, match=r"a tensor of 17592186044416 bytes, and \d+ are free"):
+        torch.empty(1 << 44, dtype=torch.uint8)
+    assert torch.empty(1000).shape == (1000,)

@@ -93,6 +93,103 @@ def _word_kernel():
     )
 
 
+# --- special numbers: PTX's words on NaN, infinities, zeros and subnormal numbers
+
+_ONE_NAN = 0x7FFFFFFF
+_SPECIAL = [0.0, -0.0, 1.0, -1.5, 0.5, 2.5, np.inf, -np.inf, np.nan, -np.nan, 1e-40, -1e-40]
+_SPECIAL += [1.1754944e-38, 3.4e38, -3.4e38, 2147483648.0, 2.2e9, -3e9, 4.3e9, 127.5, 300.0, -129.0]
+_EDGES = [0, 1, -1, 31, 32, 33, 64, 2**31 - 1, -(2**31), 12345]
+
+
+def _flushed(x):
+    return np.copysign(np.float32(0), x) if abs(x) < np.float32(2**-126) else x
+
+
+def _one_nan(x):
+    return _ONE_NAN if x != x else _bits(x)
+
+
+def _below(x, y):
+    return x < y or (x == y and np.signbit(x) and not np.signbit(y))
+
+
+def _lesser(x, y):
+    return y if x != x or _below(y, x) else x
+
+
+def _greater(x, y):
+    return y if x != x or _below(x, y) else x
+
+
+def _from_0_to_1(x):
+    return _bits(0 if not x > 0 else min(x, 1))
+
+
+def _to_integer(how, low, high):
+    def result(x, _):
+        if not np.isfinite(x):
+            return 0 if x != x else low if x < 0 else high
+        return int(min(max(how(float(x)), low), high))
+
+    return result
+
+
+_INT, _UINT = (-(2**31), 2**31 - 1), (0, 2**32 - 1)
+_OF_FLOATS = {  # what the instruction makes of two floats, or of the first
+    "add.f32": lambda x, y: _one_nan(x + y),
+    "add.ftz.f32": lambda x, y: _one_nan(_flushed(_flushed(x) + _flushed(y))),
+    "sub.sat.f32": lambda x, y: _from_0_to_1(x - y),
+    "mul.rn.f32": lambda x, y: _one_nan(x * y),
+    "mul.ftz.sat.f32": lambda x, y: _from_0_to_1(_flushed(x) * _flushed(y)),
+    "div.rn.f32": lambda x, y: _one_nan(x / y),
+    "min.f32": lambda x, y: _one_nan(_lesser(x, y)),
+    "max.f32": lambda x, y: _one_nan(_greater(x, y)),
+    "max.ftz.f32": lambda x, y: _one_nan(_greater(_flushed(x), _flushed(y))),
+    "min.NaN.f32": lambda x, y: _ONE_NAN if x != x or y != y else _bits(_lesser(x, y)),
+    "max.NaN.f32": lambda x, y: _ONE_NAN if x != x or y != y else _bits(_greater(x, y)),
+    "cvt.rzi.s32.f32": _to_integer(np.trunc, *_INT),
+    "cvt.rni.s32.f32": _to_integer(np.rint, *_INT),
+    "cvt.rmi.u32.f32": _to_integer(np.floor, *_UINT),
+    "cvt.rpi.u32.f32": _to_integer(np.ceil, *_UINT),
+    "cvt.rni.sat.s8.f32": _to_integer(np.rint, -128, 127),
+    "cvt.rzi.u16.f32": _to_integer(np.trunc, 0, 65535),
+}
+_OF_INTEGERS = {
+    "add.s32": lambda x, y: x + y,
+    "add.sat.s32": lambda x, y: min(max(x + y, _INT[0]), _INT[1]),
+    "sub.sat.s32": lambda x, y: min(max(x - y, _INT[0]), _INT[1]),
+    "shl.b32": lambda x, y: x << y if 0 <= y < 32 else 0,
+    "shr.s32": lambda x, y: x >> y if 0 <= y < 32 else -(x < 0),
+    "shr.u32": lambda x, y: (x & 0xFFFFFFFF) >> y if 0 <= y < 32 else 0,
+}
+_SPECIAL_TABLES = {
+    "floats": (_OF_FLOATS, _SPECIAL, "float", "f"),
+    "integers": (_OF_INTEGERS, _EDGES, "int", "r"),
+}
+
+
+def _special_kernel(kind):
+    table, _, cpp, register = _SPECIAL_TABLES[kind]
+    lines = []
+    for i, name in enumerate(table):
+        is_cvt = name.startswith("cvt")
+        out, text = ("f", "r") if register == "f" and not is_cvt else ("r", "d")
+        code = f"{name} %0, %1;" if is_cvt else f"{name} %0, %1, %2;"
+        if narrow := re.search(r"\.([su])(8|16)\.f32", name):  # in a register of 16 bits
+            wide = f"cvt.{narrow[1]}32.{narrow[1]}{narrow[2]} %0, q;"
+            code = f"{{ .reg .{narrow[1]}16 q; {name} q, %1; {wide} }}"
+        given = f'"{register}"(x)' + ("" if is_cvt else f', "{register}"(y)')
+        result = "__float_as_uint(r)" if text == "r" else "d"
+        lines.append(
+            f'{{ unsigned d = 0; float r = 0; asm("{code}" : "={out}"({text}) : {given});'
+            f" o[{i} * blockDim.x + t] = {result}; }}"
+        )
+    return (
+        f"__global__ void special_{kind}(const {cpp}* xs, const {cpp}* ys, unsigned* o) {{\n"
+        f"int t = threadIdx.x; {cpp} x = xs[t], y = ys[t];\n" + "\n".join(lines) + "\n}\n"
+    )
+
+
 CUDA = r"""
 #include <cstdint>
 #include <cuda_fp16.h>
@@ -281,7 +378,8 @@ _SHAPES = {  # name: shape, types of D A B C, registers of A B C D
 
 
 def _source():
-    words = CUDA.replace("WORDS", _word_kernel())
+    special = map(_special_kernel, _SPECIAL_TABLES)
+    words = CUDA.replace("WORDS", "".join([_word_kernel(), *special]))
     return words + "".join(_mma_kernel(name, *shape) for name, shape in _SHAPES.items())
 
 
@@ -296,6 +394,8 @@ def lib(request, tmp_path_factory):
     u32, u64 = "unsigned", "unsigned long long"
     launches = [
         _launch("words", "1, 64", u32, u32, u32, "float", u32),
+        _launch("special_floats", f"1, {len(_SPECIAL) ** 2}", "float", "float", u32),
+        _launch("special_integers", f"1, {len(_EDGES) ** 2}", "int", "int", u32),
         _launch("lanes", "1, 64", u32),
         _launch("loads", "1, 32, 256", "float4", "float4", u64, "int"),
         _launch("named_barriers", "1, 64", "int"),
@@ -336,6 +436,21 @@ def test_instructions_of_one_lane(lib):
             values = {"a": int(a[t]), "b": int(b[t]), "c": int(c[t]), "f": f[t]}
             expected = result(*(values[name] for name in used)) & 0xFFFFFFFF
             assert out[t, i] == expected, (instruction, operands, values)
+
+
+@pytest.mark.parametrize("kind", _SPECIAL_TABLES)
+@np.errstate(all="ignore")
+def test_special_numbers(lib, kind):
+    table, values, *_ = _SPECIAL_TABLES[kind]
+    pairs = [(x, y) for x in values for y in values]
+    x, y = np.array(pairs, np.float32 if kind == "floats" else np.int32).T.copy()
+    out = np.zeros((len(table), len(pairs)), np.uint32)
+    lib.run(f"run_special_{kind}", x, y, out)
+    for (name, result), row in zip(table.items(), out, strict=True):
+        for a, b, got in zip(x, y, row, strict=True):
+            given = (a, b) if kind == "floats" else (int(a), int(b))
+            want = int(result(*given)) & 0xFFFFFFFF
+            assert got == want, (name, a, b, hex(got), hex(want))
 
 
 def test_lanes(lib):

@@ -5,11 +5,14 @@ import shutil
 import subprocess
 
 import pytest
+import torch
 
-from helpers.compiler.build import NVCC_DEFINES, STANDARD
+from helpers.compiler import CompileError, compile_cuda
+from helpers.compiler.build import ANY_CONVERSION, NVCC_DEFINES, STANDARD
 from helpers.compiler.errors import diagnostics
 from helpers.compiler.tools import cpu_backend
 from helpers.cuda_on_cpu import TranslateError, translate
+from helpers.device import BACKEND, DEVICE
 
 # --- what the translator says ---------------------------------------------------------------------
 
@@ -32,6 +35,13 @@ K = "__global__ void k(float* a, int n) {{ {} }}"
         (K.format("a[0] = rand();"), "rand is a part of the host's library"),
         (K.format("cudaDeviceSynchronize();"), "wait for each other with __syncthreads()"),
         (K.format("cudaMemcpy(a, a, 4, k);"), "cudaMemcpy is for the host"),
+        ("__global__ void k(const torch::Tensor t) {}", "k cannot take a torch::Tensor: give it"),
+        ("__global__ void k(int n, std::vector<int> v) {}", "k cannot take a std::vector, which"),
+        (K.format("std::complex<float> z(1, 2);"), "std::complex is a part of the host's library"),
+        ("__device__ float f(P p) { return p.x.data_ptr<float>()[0]; }", "data_ptr is a function"),
+        (K.format("threadIdx.x = 3;"), "threadIdx.x says where a thread is; nobody can change it"),
+        (K.format("++ blockIdx . y;"), "blockIdx.y says where"),
+        (K.format("a[0] = dynamic_cast<B*>(a) != 0;"), "device code knows no types at run time"),
         (K.format("if (n) throw 1;"), "a kernel has no exceptions, and here stands 'throw'"),
         (K.format("") + "void run(float* a) { k(a, 3); }", "k<<<grid, block>>>(...)"),
         ("template <class T>" + K.format("") + "void f(float* a) { k<int>(a, 3); }", "k is a k"),
@@ -51,6 +61,55 @@ def test_refused_in_a_sentence(src, sentence):
         translate(f"\n\n{src}\n")
     assert raised.value.line == 3 and sentence in raised.value.message
     assert raised.value.message.endswith(".")
+
+
+TAKEN = [
+    "__global__ void k(torch::PackedTensorAccessor32<float, 2> t, const int n) {}",
+    K.format("if (threadIdx.x == 3 || blockIdx.x <= 2) a[0] = threadIdx.x - 1;"),
+    "void run(torch::Tensor t, std::vector<int> v) { t.data_ptr<float>(); }",
+]
+
+
+@pytest.mark.parametrize("src", TAKEN)
+def test_taken(src):
+    translate(src)
+
+
+LIMITS = r"""
+__constant__ float table[CONSTANTS], rest[4];
+constexpr int MOST = 64;
+struct Many { float of[ARGUMENTS]; };
+__global__ void __launch_bounds__(MOST, 2) bounded(float* out) { out[threadIdx.x] = rest[0]; }
+template <int N> __global__ void __launch_bounds__(N) of_template(float* out) { out[0] = N; }
+__global__ void takes(Many many, float* out) { out[0] = many.of[0] + table[0]; }
+torch::Tensor run(torch::Tensor out, int64_t threads) {
+    bounded<<<1, threads>>>(out.data_ptr<float>());
+    of_template<32><<<1, 64>>>(out.data_ptr<float>());
+    return out;
+}
+"""
+
+
+def limits(constants=16380, arguments=8191):
+    src = LIMITS.replace("CONSTANTS", str(constants)).replace("ARGUMENTS", str(arguments))
+    many = (
+        "torch::Tensor give(torch::Tensor out) {\n    takes<<<1, 1>>>(Many{}, GIVEN); return out; }"
+    )
+    given = "out.data_ptr<float>()" if arguments < 8191 else "nullptr"
+    return compile_cuda(src + many.replace("GIVEN", given))
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="the CPU backend's sentences")
+def test_constants_arguments_and_threads_have_limits():
+    run = limits(arguments=8189).run
+    out = torch.zeros(64, device=DEVICE)
+    run(out, 64)
+    with pytest.raises(RuntimeError, match="65 threads, and its __launch_bounds__ says 64 at most"):
+        run(out, 65)
+    with pytest.raises(CompileError, match="line 2: .*64 KB of constant memory"):
+        limits(constants=16381)
+    with pytest.raises(CompileError, match="line 14: .*32,764 bytes of arguments at most"):
+        limits(arguments=8192)
 
 
 # --- what the compiler finds out ------------------------------------------------------------------
@@ -217,7 +276,7 @@ def errors(src: str) -> dict[int, str]:
     """Return the lines that the compiler refuses, and what it says."""
     command = [cpu_backend().compiler, STANDARD, "-x", "c++", *cpu_backend().flags(), *NVCC_DEFINES]
     command += ["-ferror-limit=0"] if cpu_backend().is_clang else []  # or clang ends at the 20th
-    unit = f'#include <cuda_runtime.h>\n#line 1 "cell"\n{translate(src)}'
+    unit = f'#include <cuda_runtime.h>\n{ANY_CONVERSION}#line 1 "cell"\n{translate(src)}'
     done = subprocess.run(
         [*command, "-S", "-O0", "-", "-o", "/dev/null"], input=unit, capture_output=True, text=True
     )

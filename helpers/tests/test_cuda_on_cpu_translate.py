@@ -29,7 +29,8 @@ def call(kernel: str, configuration: str, arguments: str) -> str:
     given = f", {arguments}" if arguments else ""
     return (
         f"::cuda_on_cpu::configure(CUDA_ON_CPU_TEXT({kernel}), @, {configuration})"
-        f"([=](auto&... a) CUDA_ON_CPU_UNCHECKED {{ {kernel}(a...); }}{given})"
+        "([=](auto&... cuda_on_cpu_a) CUDA_ON_CPU_UNCHECKED "
+        f"{{ {kernel}(cuda_on_cpu_a...); }}{given})"
     )
 
 
@@ -61,7 +62,7 @@ def test_kernels(kernel):
 @pytest.mark.parametrize("space", ["", " ", "\n  "])
 def test_blanks_around_the_brackets(space):
     new = launch(f"f();{space}k{space}<<<{space}g, b{space}>>>{space}(x);")
-    assert "CUDA_ON_CPU_TEXT(k)" in new and "{ k(a...); }, x);" in new
+    assert "CUDA_ON_CPU_TEXT(k)" in new and "{ k(cuda_on_cpu_a...); }, x);" in new
 
 
 @pytest.mark.parametrize(
@@ -107,6 +108,23 @@ def test_places(before, after):
 def test_a_launch_without_arguments_and_one_with_null():
     assert launch("k<<<1, 2>>>();") == call("k", "1, 2", "") + ";"
     assert launch("k<<<1, 2>>>(NULL, n);") == call("k", "1, 2", "nullptr, n") + ";"
+
+
+@pytest.mark.parametrize(
+    "apart", ["k << <1, 2> >> (x);", "k <<  <1, 2>> > (x);", "k<< <1, 2>> >(x);"]
+)
+def test_brackets_that_a_formatter_took_apart(apart):
+    new, expected = launch(apart), call("k", "1, 2", "x") + ";"
+    assert "".join(new.split()) == "".join(expected.split())
+
+
+def test_arguments_whose_type_the_parameter_alone_says():
+    kernel = "__global__ void k(const float* __restrict__ p, int n, float2 v, A<int> = {}) {}\n"
+    new = launch(f"{kernel}{{ k<<<1, 2>>>(0, 0, {{1, 2}}, {{}}); }}")
+    assert new.endswith(", nullptr, 0, float2{1, 2}, A<int>{}); }")
+    assert launch("k<<<1, 2>>>(0, {1});").endswith(", 0, {1});")  # of which nothing is known
+    two = "__global__ void k(int* p) {}\n__global__ void k(int n) {}\n"
+    assert launch(f"{two}{{ k<<<1, 2>>>(0); }}").endswith(", 0); }")
 
 
 def test_a_launch_in_an_argument_of_a_launch():

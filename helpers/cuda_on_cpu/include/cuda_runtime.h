@@ -40,7 +40,10 @@
 // mark_spaces in spaces.py).
 #define CUDA_ON_CPU_NOT_FOR_DEVICE(sentence) __attribute__((deprecated(sentence)))
 #define CUDA_ON_CPU_DEVICE_BEGIN \
-    _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic error \"-Wdeprecated-declarations\"")
+    _Pragma("GCC diagnostic push")                                           \
+        _Pragma("GCC diagnostic error \"-Wdeprecated-declarations\"") CUDA_ON_CPU_CONVERSIONS
+// Where a float becomes an integer without a word is for the compiler to find: see integers.py.
+#define CUDA_ON_CPU_CONVERSIONS _Pragma("GCC diagnostic error \"-Wfloat-conversion\"")
 #define CUDA_ON_CPU_DEVICE_END _Pragma("GCC diagnostic pop")
 // ... but one: a block is run by one operating-system thread, which therefore owns its memory.
 // Arrays are aligned for vectors, as nvcc does it. (GCC lowers what a type asks for to what is said

@@ -129,6 +129,9 @@ static void check(const Launch& launch, std::uint64_t threads) {
         refuse("a block of " + text(block) + " is " + std::to_string(threads) +
                " threads; it must be 1 to " + std::to_string(MAX_THREADS) +
                " (" + std::to_string(MAX_BLOCK_Z) + " at most in z).");
+    if (launch.most_threads && threads > launch.most_threads)
+        refuse("a block of " + std::to_string(threads) + " threads, and its __launch_bounds__ says " +
+               std::to_string(launch.most_threads) + " at most.", cudaErrorInvalidValue);
     if (!grid.x || !grid.y || !grid.z || grid.x > MAX_GRID_X || grid.y > MAX_GRID_YZ ||
         grid.z > MAX_GRID_YZ)
         refuse("the grid " + text(grid) +

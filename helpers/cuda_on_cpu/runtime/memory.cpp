@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <fstream>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -34,6 +35,9 @@ constexpr std::size_t LARGEST_KEPT = 32 << 20, KEPT_AT_MOST = 256 << 20;
 // Linux allows a process some 65,000 mappings; a guarded array takes two. Arrays beyond this
 // number go without a guard; where they lie is known all the same.
 constexpr std::size_t GUARDED_AT_MOST = 8 * 1024;
+
+// From here on an array is worth the question whether the machine has so much.
+constexpr std::size_t LARGE = 64 << 20;
 
 static std::size_t system_page() {
     static const std::size_t page = std::size_t(sysconf(_SC_PAGESIZE));
@@ -159,8 +163,34 @@ static void* allocate_unguarded(Memory& m, std::size_t bytes, const char* owner)
     return array;
 }
 
+static std::size_t number_in(const char* file, const char* name) {
+    std::ifstream text(file);
+    std::string word;
+    std::size_t number = 0;
+    while (text >> word)
+        if (word == name) return text >> number ? number : 0;
+    return 0;
+}
+
+// What a control group of processes, as a container is one, may still take.
+static std::size_t left_to_group() {
+    std::size_t limit = 0, used = 0;
+    std::ifstream("/sys/fs/cgroup/memory.max") >> limit;  // "max" where there is none
+    std::ifstream("/sys/fs/cgroup/memory.current") >> used;
+    std::size_t cached = number_in("/sys/fs/cgroup/memory.stat", "file");  // given back when asked
+    used -= std::min(used, cached);
+    return limit ? limit - std::min(limit, used) : std::size_t(-1);
+}
+
+std::size_t available_bytes() {
+    std::size_t kilobytes = number_in("/proc/meminfo", "MemAvailable:");
+    return std::min(kilobytes ? kilobytes * 1024 : memory_bytes(true), left_to_group());
+}
+
 void* allocate(std::size_t bytes, const char* owner) {
     if (bytes == 0) return nullptr;
+    // All of it is filled below: the system would give its pages, and then end the process.
+    if (bytes >= LARGE && bytes > available_bytes()) return nullptr;
     std::size_t room = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     std::size_t page_bytes = round_to_size_class(room);
     Memory& m = memory();

@@ -1,6 +1,6 @@
 // kernel<<<grid, block, shared, stream>>>(arguments), which the translator turns into
 //     ::cuda_on_cpu::configure("kernel", line, grid, block, shared, stream)(
-//         [=](auto&... a) CUDA_ON_CPU_UNCHECKED { kernel(a...); }, arguments)
+//         [=](auto&... cuda_on_cpu_a) CUDA_ON_CPU_UNCHECKED { kernel(cuda_on_cpu_a...); }, arguments)
 // The lambda stands for the kernel because a template's name alone is not an object to pass. A
 // kernel that is a variable (a function pointer) is captured by value: a graph may keep the launch.
 #pragma once
@@ -104,9 +104,17 @@ public:
         return *this;
     }
 
+    // What __launch_bounds__ says.
+    Configuration& bound(unsigned threads) {
+        launch_.most_threads = threads;
+        return *this;
+    }
+
     // Arguments are copied at the launch, as CUDA does; each thread gets its own copy of the copy.
     template <class Kernel, class... Arguments>
     cudaError_t operator()(Kernel kernel, const Arguments&... arguments) {
+        static_assert((0 + ... + sizeof(std::decay_t<const Arguments&>)) <= ARGUMENT_BYTES,
+                      "a launch has 32,764 bytes of arguments at most: give the kernel a pointer");
         using ThisCall = Call<Kernel, std::decay_t<const Arguments&>...>;
         ThisCall call{kernel, {arguments...}};
         launch_.run_threads = &run_threads<ThisCall>;

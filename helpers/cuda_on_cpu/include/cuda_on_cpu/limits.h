@@ -17,6 +17,7 @@ constexpr unsigned MAX_GRID_X = 0x7fffffff, MAX_GRID_YZ = 65535;
 constexpr std::size_t SHARED_WITHOUT_REQUEST = 48 * 1024;  // of a block
 constexpr int REGISTERS_PER_MULTIPROCESSOR = 64 * 1024;
 constexpr std::size_t CONSTANT_BYTES = 64 * 1024;
+constexpr std::size_t ARGUMENT_BYTES = 32764;  // of a launch, from CUDA 12.1 and Volta on
 
 // The device is the same on every machine, so that a kernel which sizes its grid by it computes
 // the same everywhere; the blocks run on the cores there are.

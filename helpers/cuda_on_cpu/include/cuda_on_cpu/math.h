@@ -6,6 +6,9 @@
 #include <type_traits>
 
 #include "atomics.h"  // reinterpret_bits
+#include "integers.h"
+#include "rounding.h"
+#include "words.h"
 
 // ---------------------------------------------------------------- min, max
 
@@ -36,6 +39,10 @@ CUDA_ON_CPU_MIN_MAX(double, float)
 #undef CUDA_ON_CPU_MIN_MAX
 inline unsigned umin(unsigned a, unsigned b) { return min(a, b); }
 inline unsigned umax(unsigned a, unsigned b) { return max(a, b); }
+inline long long llmin(long long a, long long b) { return min(a, b); }
+inline long long llmax(long long a, long long b) { return max(a, b); }
+inline unsigned long long ullmin(unsigned long long a, unsigned long long b) { return min(a, b); }
+inline unsigned long long ullmax(unsigned long long a, unsigned long long b) { return max(a, b); }
 
 // ---------------------------------------------------------------- functions of one real number
 
@@ -76,6 +83,19 @@ inline double inverse_erf(double y) {
     for (int i = 0; i < 3; i++) x -= (erf(x) - y) / (2 / sqrt(PI) * exp(-x * x));
     return x;
 }
+inline double inverse_erfc(double y) {  // 1 - y is 1 where y is small
+    if (!(y > 0 && y < 0.1)) return y == 0 ? HUGE_VAL : inverse_erf(1 - y);
+    double x = sqrt(-log(y));
+    for (int i = 0; i < 8; i++)  // Newton's method, for the logarithm
+        x += log(erfc(x) / y) * erfc(x) * (sqrt(PI) / 2) * exp(x * x);
+    return x;
+}
+inline double bessel_i(int order, double x) {  // the series: all its terms have the same sign
+    double term = order ? x / 2 : 1, sum = term;
+    for (int k = 1; k < 1000 && term != 0 && fabs(term) > 1e-17 * fabs(sum); k++)
+        sum += term *= x * x / 4 / k / (k + order);
+    return sum;
+}
 }  // namespace cuda_on_cpu
 CUDA_ON_CPU_REAL(rsqrt, 1 / sqrt(x))
 CUDA_ON_CPU_FLOAT(rsqrtf, 1 / sqrtf(x))
@@ -91,6 +111,14 @@ CUDA_ON_CPU_REAL(normcdf, 0.5 * erfc(-x * sqrt(0.5)))
 CUDA_ON_CPU_FLOAT(normcdff, float(0.5 * erfc(-x * sqrt(0.5))))
 CUDA_ON_CPU_REAL(erfinv, cuda_on_cpu::inverse_erf(x))
 CUDA_ON_CPU_FLOAT(erfinvf, float(cuda_on_cpu::inverse_erf(x)))
+CUDA_ON_CPU_REAL(erfcinv, cuda_on_cpu::inverse_erfc(x))
+CUDA_ON_CPU_FLOAT(erfcinvf, float(cuda_on_cpu::inverse_erfc(x)))
+CUDA_ON_CPU_REAL(normcdfinv, -sqrt(2.0) * cuda_on_cpu::inverse_erfc(2 * x))
+CUDA_ON_CPU_FLOAT(normcdfinvf, float(-sqrt(2.0) * cuda_on_cpu::inverse_erfc(2.0 * x)))
+CUDA_ON_CPU_REAL(cyl_bessel_i0, cuda_on_cpu::bessel_i(0, x))
+CUDA_ON_CPU_FLOAT(cyl_bessel_i0f, float(cuda_on_cpu::bessel_i(0, x)))
+CUDA_ON_CPU_REAL(cyl_bessel_i1, cuda_on_cpu::bessel_i(1, x))
+CUDA_ON_CPU_FLOAT(cyl_bessel_i1f, float(cuda_on_cpu::bessel_i(1, x)))
 CUDA_ON_CPU_REAL(erfcx, exp(double(x) * x) * erfc(x))
 CUDA_ON_CPU_FLOAT(erfcxf, float(exp(double(x) * x) * erfc(x)))
 CUDA_ON_CPU_FLOAT(__saturatef, x > 0 ? (x < 1 ? x : 1) : 0)  // a NaN becomes 0
@@ -117,6 +145,18 @@ inline double norm3d(double a, double b, double c) { return sqrt(a * a + b * b +
 inline double norm4d(double a, double b, double c, double d) {
     return sqrt(a * a + b * b + c * c + d * d);
 }
+inline double norm(int count, const double* x) {
+    double squares = 0;
+    for (int i = 0; i < count; i++) squares += x[i] * x[i];
+    return sqrt(squares);
+}
+inline float normf(int count, const float* x) {
+    double squares = 0;
+    for (int i = 0; i < count; i++) squares += double(x[i]) * x[i];
+    return float(sqrt(squares));
+}
+inline double rnorm(int count, const double* x) { return 1 / norm(count, x); }
+inline float rnormf(int count, const float* x) { return 1 / normf(count, x); }
 
 // The fast, less exact versions are exact here. Macros, because the C library has functions of
 // its own by these names.
@@ -131,102 +171,20 @@ inline double norm4d(double a, double b, double c, double d) {
 #define __tanf(x) tanf(x)
 #define __sincosf(x, sine, cosine) sincosf(x, sine, cosine)
 #define __tanhf(x) tanhf(x)
-inline float __fdividef(float a, float b) { return a / b; }
+// ... but where a division's own result is lost: it goes by the divisor's reciprocal.
+inline float __fdividef(float a, float b) {
+    return fabsf(b) > 0x1p126f && fabsf(b) < HUGE_VALF ? a * 0.0f : a / b;
+}
 inline float fdividef(float a, float b) { return a / b; }
-
-// ---------------------------------------------------------------- arithmetic with a rounding mode
-
-// _rn rounds to the nearest, which is what the CPU does. Results of the other three are computed
-// in double and then stepped to the neighbour where rounding went the wrong way.
-namespace cuda_on_cpu {
-enum class Round { nearest, zero, up, down };
-inline float round_to_float(double x, Round mode) {
-    float nearest = float(x);
-    bool too_high = nearest > x, too_low = nearest < x;
-    if (mode == Round::zero) mode = x > 0 ? Round::down : Round::up;
-    if (mode == Round::up && too_low) return nextafterf(nearest, HUGE_VALF);
-    if (mode == Round::down && too_high) return nextafterf(nearest, -HUGE_VALF);
-    return nearest;
-}
-}  // namespace cuda_on_cpu
-#define CUDA_ON_CPU_ROUNDED(SUFFIX, MODE)                                                         \
-    inline float __fadd_##SUFFIX(float a, float b) {                                              \
-        return cuda_on_cpu::round_to_float(double(a) + b, cuda_on_cpu::Round::MODE);              \
-    }                                                                                             \
-    inline float __fsub_##SUFFIX(float a, float b) { return __fadd_##SUFFIX(a, -b); }             \
-    inline float __fmul_##SUFFIX(float a, float b) {                                              \
-        return cuda_on_cpu::round_to_float(double(a) * b, cuda_on_cpu::Round::MODE);              \
-    }                                                                                             \
-    inline float __fdiv_##SUFFIX(float a, float b) {                                              \
-        return cuda_on_cpu::round_to_float(double(a) / b, cuda_on_cpu::Round::MODE);              \
-    }                                                                                             \
-    inline float __frcp_##SUFFIX(float a) { return __fdiv_##SUFFIX(1, a); }                       \
-    inline float __fsqrt_##SUFFIX(float a) {                                                      \
-        return cuda_on_cpu::round_to_float(sqrt(double(a)), cuda_on_cpu::Round::MODE);            \
-    }                                                                                             \
-    inline float __fmaf_##SUFFIX(float a, float b, float c) {                                     \
-        return cuda_on_cpu::round_to_float(fma(double(a), b, double(c)), cuda_on_cpu::Round::MODE); \
-    }                                                                                             \
-    inline float __double2float_##SUFFIX(double a) {                                              \
-        return cuda_on_cpu::round_to_float(a, cuda_on_cpu::Round::MODE);                          \
-    }                                                                                             \
-    inline float __int2float_##SUFFIX(int a) { return __double2float_##SUFFIX(a); }               \
-    inline float __uint2float_##SUFFIX(unsigned a) { return __double2float_##SUFFIX(a); }
-CUDA_ON_CPU_ROUNDED(rz, zero)
-CUDA_ON_CPU_ROUNDED(ru, up)
-CUDA_ON_CPU_ROUNDED(rd, down)
-#undef CUDA_ON_CPU_ROUNDED
-
-// Written so that the compiler cannot make a multiply and an add into one instruction.
-inline float __fmul_rn(float a, float b) {
-    float product = a * b;
-    __asm__("" : "+m"(product));
-    return product;
-}
-inline double __dmul_rn(double a, double b) {
-    double product = a * b;
-    __asm__("" : "+m"(product));
-    return product;
-}
-inline float __fadd_rn(float a, float b) {
-    __asm__("" : "+m"(a), "+m"(b));
-    return a + b;
-}
-inline double __dadd_rn(double a, double b) {
-    __asm__("" : "+m"(a), "+m"(b));
-    return a + b;
-}
-inline float __fsub_rn(float a, float b) { return __fadd_rn(a, -b); }
-inline double __dsub_rn(double a, double b) { return __dadd_rn(a, -b); }
-inline float __fdiv_rn(float a, float b) { return a / b; }
-inline double __ddiv_rn(double a, double b) { return a / b; }
-inline float __frcp_rn(float a) { return 1 / a; }
-inline double __drcp_rn(double a) { return 1 / a; }
-inline float __fsqrt_rn(float a) { return sqrtf(a); }
-inline double __dsqrt_rn(double a) { return sqrt(a); }
-inline float __frsqrt_rn(float a) { return float(1 / sqrt(double(a))); }
-inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
-inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
 
 // ---------------------------------------------------------------- conversions
 
-// To an integer: out of range gives the nearest that fits, a NaN gives 0 (or the least of int64).
-namespace cuda_on_cpu {
-template <class T>
-inline T saturate(double x) {
-    constexpr double LOW = double(std::is_signed<T>::value ? T(T(1) << (sizeof(T) * 8 - 1)) : 0);
-    constexpr double END = sizeof(T) == 8 ? (std::is_signed<T>::value ? 0x1p63 : 0x1p64)
-                                          : (std::is_signed<T>::value ? 0x1p31 : 0x1p32);
-    if (isnan(x)) return sizeof(T) == 8 ? T(T(1) << 63 % (sizeof(T) * 8)) : T(0);
-    if (x < LOW) return T(LOW);
-    return x >= END ? T(std::is_signed<T>::value ? ~(T(1) << (sizeof(T) * 8 - 1)) : ~T(0)) : T(x);
-}
-}  // namespace cuda_on_cpu
+// To an integer: what does not fit is as integers.h says.
 #define CUDA_ON_CPU_TO_INTEGER(FROM, F, TO, T)                                                   \
-    inline T __##FROM##2##TO##_rn(F x) { return cuda_on_cpu::saturate<T>(nearbyint(x)); }        \
-    inline T __##FROM##2##TO##_rz(F x) { return cuda_on_cpu::saturate<T>(trunc(x)); }            \
-    inline T __##FROM##2##TO##_ru(F x) { return cuda_on_cpu::saturate<T>(ceil(x)); }             \
-    inline T __##FROM##2##TO##_rd(F x) { return cuda_on_cpu::saturate<T>(floor(x)); }
+    inline T __##FROM##2##TO##_rn(F x) { return cuda_on_cpu::to_integer<T>(F(nearbyint(x))); }        \
+    inline T __##FROM##2##TO##_rz(F x) { return cuda_on_cpu::to_integer<T>(F(trunc(x))); }            \
+    inline T __##FROM##2##TO##_ru(F x) { return cuda_on_cpu::to_integer<T>(F(ceil(x))); }             \
+    inline T __##FROM##2##TO##_rd(F x) { return cuda_on_cpu::to_integer<T>(F(floor(x))); }
 CUDA_ON_CPU_TO_INTEGER(float, float, int, int)
 CUDA_ON_CPU_TO_INTEGER(float, float, uint, unsigned)
 CUDA_ON_CPU_TO_INTEGER(float, float, ll, long long)
@@ -236,15 +194,6 @@ CUDA_ON_CPU_TO_INTEGER(double, double, uint, unsigned)
 CUDA_ON_CPU_TO_INTEGER(double, double, ll, long long)
 CUDA_ON_CPU_TO_INTEGER(double, double, ull, unsigned long long)
 #undef CUDA_ON_CPU_TO_INTEGER
-inline float __int2float_rn(int x) { return float(x); }
-inline float __uint2float_rn(unsigned x) { return float(x); }
-inline float __ll2float_rn(long long x) { return float(x); }
-inline float __ull2float_rn(unsigned long long x) { return float(x); }
-inline double __int2double_rn(int x) { return x; }
-inline double __uint2double_rn(unsigned x) { return x; }
-inline double __ll2double_rn(long long x) { return double(x); }
-inline double __ull2double_rn(unsigned long long x) { return double(x); }
-inline float __double2float_rn(double x) { return float(x); }
 
 // The same bits under another type.
 inline int __float_as_int(float x) { return cuda_on_cpu::reinterpret_bits<int>(x); }
@@ -339,6 +288,17 @@ inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
     for (int i = 0; i < 32; i += 8) c += (a >> i & 0xff) * (b >> i & 0xff);
     return c;
 }
+
+// c plus two products of 16 bits of a with a byte of b, of its lower or its upper two.
+inline int __dp2a_lo(int a, int b, int c) {
+    return int(unsigned(c) + unsigned(short(a) * (signed char)b) +
+               unsigned((a >> 16) * (signed char)(b >> 8)));
+}
+inline int __dp2a_hi(int a, int b, int c) { return __dp2a_lo(a, b >> 16, c); }
+inline unsigned __dp2a_lo(unsigned a, unsigned b, unsigned c) {
+    return c + (a & 0xffff) * (b & 0xff) + (a >> 16) * (b >> 8 & 0xff);
+}
+inline unsigned __dp2a_hi(unsigned a, unsigned b, unsigned c) { return __dp2a_lo(a, b >> 16, c); }
 
 // ---------------------------------------------------------------- loads and stores, hints
 

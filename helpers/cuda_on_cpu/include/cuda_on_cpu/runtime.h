@@ -83,6 +83,7 @@ struct Launch {
     const Parameter* parameters = nullptr;
     unsigned parameter_count = 0;
     bool in_program = false;  // with a main(), which expects error codes
+    unsigned most_threads = 0;  // of a block, as __launch_bounds__ says; 0: any
 };
 
 // Runs a grid to its end, and all that it launches; or keeps it for later (streams.h). Throws
@@ -107,6 +108,7 @@ CUDA_ON_CPU_API void catch_faults();
 CUDA_ON_CPU_API void* allocate(std::size_t bytes, const char* owner);
 CUDA_ON_CPU_API void release(void*);
 CUDA_ON_CPU_API std::size_t memory_bytes(bool free_only);  // of this machine
+CUDA_ON_CPU_API std::size_t available_bytes();  // that this process may still take
 // Throws std::runtime_error if a library's stand-in does not stay inside the array that it was given.
 CUDA_ON_CPU_API void check_library_access(const char* library, const void* start, std::size_t bytes);
 

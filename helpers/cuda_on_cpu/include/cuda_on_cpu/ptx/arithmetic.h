@@ -1,5 +1,7 @@
 // Arithmetic and logic on one lane's registers.
 #pragma once
+#include <climits>
+#include <cmath>
 #include <limits>
 
 #include "../float8_bits.h"
@@ -43,6 +45,14 @@ CUDA_ON_CPU_PTX_OPERATOR(add, +)
 CUDA_ON_CPU_PTX_OPERATOR(sub, -)
 CUDA_ON_CPU_PTX_OPERATOR(mul_lo, *)
 #undef CUDA_ON_CPU_PTX_OPERATOR
+inline int add_saturated(int a, int b) {
+    int sum;
+    return __builtin_add_overflow(a, b, &sum) ? (a < 0 ? INT_MIN : INT_MAX) : sum;
+}
+inline int sub_saturated(int a, int b) {
+    int difference;
+    return __builtin_sub_overflow(a, b, &difference) ? (a < 0 ? INT_MIN : INT_MAX) : difference;
+}
 template <class T>
 inline T div(T a, T b) { return T(a / b); }
 template <class T>
@@ -54,20 +64,30 @@ inline T abs(T a) {
     if constexpr (std::is_integral_v<T>) return a < 0 ? neg(a) : a;
     else return T(fabs(a));
 }
+// Of a number and a NaN the number; -0 is below 0.
 template <class T>
-inline T min(T a, T b) {
-    if constexpr (std::is_integral_v<T>) return b < a ? b : a;
-    else return T(fmin(a, b));
+inline bool is_below(T a, T b) {
+    if constexpr (std::is_integral_v<T>) return a < b;
+    else return a < b || (a == b && std::signbit(double(a)) && !std::signbit(double(b)));
 }
 template <class T>
-inline T max(T a, T b) {
-    if constexpr (std::is_integral_v<T>) return a < b ? b : a;
-    else return T(fmax(a, b));
-}
+inline T min(T a, T b) { return is_below(b, a) || a != a ? b : a; }
 template <class T>
-inline Pair<T> min(Pair<T> a, Pair<T> b) { return {min(a.low, b.low), min(a.high, b.high)}; }
+inline T max(T a, T b) { return is_below(a, b) || a != a ? b : a; }
 template <class T>
-inline Pair<T> max(Pair<T> a, Pair<T> b) { return {max(a.low, b.low), max(a.high, b.high)}; }
+inline T min_or_nan(T a, T b) { return b != b ? b : a != a ? a : min(a, b); }
+template <class T>
+inline T max_or_nan(T a, T b) { return b != b ? b : a != a ? a : max(a, b); }
+#define CUDA_ON_CPU_PTX_OF_PAIRS(NAME)                        \
+    template <class T>                                        \
+    inline Pair<T> NAME(Pair<T> a, Pair<T> b) {               \
+        return {NAME(a.low, b.low), NAME(a.high, b.high)};    \
+    }
+CUDA_ON_CPU_PTX_OF_PAIRS(min)
+CUDA_ON_CPU_PTX_OF_PAIRS(max)
+CUDA_ON_CPU_PTX_OF_PAIRS(min_or_nan)
+CUDA_ON_CPU_PTX_OF_PAIRS(max_or_nan)
+#undef CUDA_ON_CPU_PTX_OF_PAIRS
 
 template <class T> struct Wider;
 template <> struct Wider<std::int16_t> { using Type = std::int32_t; };
@@ -97,6 +117,46 @@ inline Bfloat fma(Bfloat a, Bfloat b, Bfloat c) { return fma_small(a, b, c); }
 template <class T>
 inline Pair<T> fma(Pair<T> a, Pair<T> b, Pair<T> c) {
     return {fma(a.low, b.low, c.low), fma(a.high, b.high, c.high)};
+}
+
+// Rounded to zero, to minus infinity, to plus infinity.
+constexpr int rz = FE_TOWARDZERO, rm = FE_DOWNWARD, rp = FE_UPWARD;
+#define CUDA_ON_CPU_PTX_ROUNDED(NAME, OPERATION)                                 \
+    template <class T, class... S>                                               \
+    inline T NAME##_rounded(int mode, T a, S... b) {                             \
+        return rounded(mode, [](T a, S... b) -> T { return OPERATION; }, a, b...); \
+    }
+CUDA_ON_CPU_PTX_ROUNDED(add, (a + ... + b))
+CUDA_ON_CPU_PTX_ROUNDED(sub, (a - ... - b))
+CUDA_ON_CPU_PTX_ROUNDED(mul, (a * ... * b))
+CUDA_ON_CPU_PTX_ROUNDED(div, (a / ... / b))
+CUDA_ON_CPU_PTX_ROUNDED(fma, ::fma(a, b...))
+CUDA_ON_CPU_PTX_ROUNDED(rcp, 1 / a)
+CUDA_ON_CPU_PTX_ROUNDED(sqrt, ::sqrt(a))
+#undef CUDA_ON_CPU_PTX_ROUNDED
+
+// .ftz: a subnormal float is 0, with its sign.
+inline float flushed(float x) { return ::fabsf(x) < 0x1p-126f ? copysignf(0, x) : x; }
+template <class T>
+inline T flushed(T x) { return x; }
+
+// What float arithmetic hands back: flushed, from 0 to 1 with .sat, and the one NaN that there is.
+template <bool FTZ, bool SAT, class T>
+inline T result(T x) {
+    if constexpr (std::is_same_v<T, float>) {
+        if (SAT) return __saturatef(x);
+        return x == x ? (FTZ ? flushed(x) : x) : as<float>(B32(0x7fffffff));
+    } else if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, Bfloat>) {
+        if (SAT) return T(__saturatef(float(x)));
+        if (float(x) != float(x)) x.bits = 0x7fff;
+    } else if constexpr (std::is_same_v<T, double>) {
+        if (SAT) return x > 0 ? (x < 1 ? x : 1) : 0;
+    }
+    return x;
+}
+template <bool FTZ, bool SAT, class T>
+inline Pair<T> result(Pair<T> x) {
+    return {result<FTZ, SAT>(x.low), result<FTZ, SAT>(x.high)};
 }
 
 template <class T>

@@ -13,18 +13,21 @@ inline double rzi(double x) { return trunc(x); }
 inline double rmi(double x) { return floor(x); }
 inline double rpi(double x) { return ceil(x); }
 
-template <class To>
-inline To clamp_to(double x) {  // a NaN becomes 0
-    if (!(x == x)) return 0;
-    if constexpr (sizeof(To) >= 4) return saturate<To>(x);
-    else
-        return To(fmin(fmax(x, double(std::numeric_limits<To>::min())),
-                       double(std::numeric_limits<To>::max())));
+template <class To, class From>
+inline To clamp_to(From x) {
+    if constexpr (sizeof(To) >= 4) {
+        return to_integer<To>(x);
+    } else {
+        constexpr auto LOW = std::numeric_limits<To>::min(), HIGH = std::numeric_limits<To>::max();
+        if (x != x) return sizeof(From) == 8 ? To(1 << (sizeof(To) * 8 - 1)) : To(0);
+        return x < LOW ? LOW : x > HIGH ? HIGH : To(x);
+    }
 }
 
 template <class To, class From>
 inline To convert(From x) {
-    if constexpr (is_floating<From> && std::is_integral_v<To>) return clamp_to<To>(double(x));
+    if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) return clamp_to<To>(x);
+    else if constexpr (is_floating<From> && std::is_integral_v<To>) return clamp_to<To>(float(x));
     else if constexpr (sizeof(To) == 2 && is_floating<To> && sizeof(From) >= 4)
         return To(round_to_odd(double(x)));
     else return To(x);
@@ -38,10 +41,14 @@ inline To convert_saturated(From x) {  // .sat: integers clamp to the type, othe
         auto wide = (cuda_on_cpu_int128)x;
         return To(wide < LOW ? LOW : wide > HIGH ? HIGH : wide);
     } else if constexpr (std::is_integral_v<To>) {
-        return clamp_to<To>(double(x));
+        return convert<To>(x);
     } else {
         return To(x > 0 ? (x < 1 ? float(x) : 1.0f) : 0.0f);
     }
+}
+template <class To, class From>
+inline To convert_rounded(int mode, From x) {
+    return rounded(mode, [](From x) { return To(x); }, x);
 }
 template <class To>
 inline To towards_zero(double x) {  // .rz to a 16-bit number
