@@ -26,9 +26,9 @@ BY_COUNT = "ticks, counted"  # where there is no GPU, in place of its name
 def capstone(name: str, source: str, op: str, hint: str = "", ours: str = "") -> None:
     """Test a CUDA string, mark it against the course's own, and show one's best attempts.
 
-    The course's own is a kernel file, or `ours`, a CUDA string, where the task has none. `source`
-    has the kernel and the same host function (`TASKS[op].function`). It is to do, and wrong, as for
-    `exercise`; the tests, hidden.py, are drawn anew in each run. What is right is
+    The course's own is kernels/<TASKS[op].file>.cu or, where the task has no file, `ours`, a CUDA
+    string. `source` has the kernel and the same host function (`TASKS[op].function`). It is to do,
+    and wrong, as for `exercise`; the tests, hidden.py, are drawn anew in each run. What is right is
     marked by its speed on the same inputs, ours = 1: on a GPU by the clock, in turn; without one by
     the ticks that ticks.py counts. Solved is what reaches PASSED, or is right where nothing can be
     counted (binutils are missing). All marks are kept (progress.py).
