@@ -23,10 +23,11 @@ SHOWN = 5  # attempts in the table, the best first
 BY_COUNT = "ticks, counted"  # where there is no GPU, in place of its name
 
 
-def capstone(name: str, source: str, op: str, hint: str = "") -> None:
-    """Test a CUDA string, mark it against kernels/<op>.cu, and show one's best attempts.
+def capstone(name: str, source: str, op: str, hint: str = "", ours: str = "") -> None:
+    """Test a CUDA string, mark it against the course's own, and show one's best attempts.
 
-    `source` has the kernel and the host function of that file (`TASKS[op].function`). It is to do,
+    The course's own is kernels/<TASKS[op].file>.cu or, where the task has no file, `ours`, a CUDA
+    string. `source` has the kernel and the same host function (`TASKS[op].function`). It is to do,
     and wrong, as for `exercise`; the tests, hidden.py, are drawn anew in each run. What is right is
     marked by its speed on the same inputs, ours = 1: on a GPU by the clock, in turn; without one by
     the ticks that ticks.py counts. Solved is what reaches PASSED, or is right where nothing can be
@@ -38,7 +39,9 @@ def capstone(name: str, source: str, op: str, hint: str = "") -> None:
     if not passes(name, source, lambda attempt: run_hidden_tests(task, attempt), hint):
         return
     try:
-        mark, table = _clock(task, source) if BACKEND == "cuda" else _count(task, source)
+        ours = ours or (ROOT / "kernels" / f"{task.file}.cu").read_text()
+        measure = _clock if BACKEND == "cuda" else _count
+        mark, table = measure(task, source, ours)
     except AssertionError as error:
         show(Card(name, "wrong", f"the hidden tests pass, but {error}", hint=hint))
         raise ExerciseError(f"✗ {name}: not right yet") from None
@@ -52,7 +55,8 @@ def capstone(name: str, source: str, op: str, hint: str = "") -> None:
     is_fast = mark["speed"] >= PASSED
     if is_fast:
         update(name, solved=True)
-    text = f"all hidden tests pass, at {mark['speed']:.2f} of the speed of kernels/{task.file}.cu"
+    whose = f"kernels/{task.file}.cu" if task.file else "the course's own"
+    text = f"all hidden tests pass, at {mark['speed']:.2f} of the speed of {whose}"
     text += "" if is_fast else f"; from {PASSED:g} on it counts as solved"
     state, hint = ("right", "") if is_fast else ("right, but slow", hint)
     show(Card(name, state, text, hint=hint, tables=(table, best(name, mark["by"]))))
@@ -95,9 +99,8 @@ def best(name: str, by: str) -> Table:
 
 def _function(source: str, task: Task):
     compiled = compile_cuda(source)
-    assert hasattr(compiled, task.function), (
-        f"expected a host function {task.function}, as kernels/{task.file}.cu has it"
-    )
+    where = f", as kernels/{task.file}.cu has it" if task.file else ""
+    assert hasattr(compiled, task.function), f"expected a host function {task.function}{where}"
     return getattr(compiled, task.function)
 
 
@@ -149,21 +152,17 @@ def _marked(task: Task, is_gpu: bool) -> tuple:
 
 
 @cache
-def _ours(task: Task) -> Ticks:
-    return count_ticks(_our_function(task), *_marked(task, False))[1]
+def _ticks(task: Task, ours: str) -> Ticks:
+    return count_ticks(_function(ours, task), *_marked(task, False))[1]
 
 
-def _our_function(task: Task):
-    return _function((ROOT / "kernels" / f"{task.file}.cu").read_text(), task)
-
-
-def _count(task: Task, source: str) -> tuple[dict, Table]:
+def _count(task: Task, source: str, ours: str) -> tuple[dict, Table]:
     """Return the mark of a string by ticks, and a table of what they are made of."""
     arguments = _marked(task, False)
     result, yours = count_ticks(_function(source, task), *arguments)
     _check(result, task.ref(*arguments), arguments[0].dtype, None, "on the inputs of the mark")
     assert yours.launches, "on the inputs of the mark no kernel is launched"
-    ticks = {"yours": yours, "ours": _ours(task)}
+    ticks = {"yours": yours, "ours": _ticks(task, ours)}
     lines = [
         [whose, *(f"{n:,.0f}" for n in (t.door, t.schedulers, t.lanes, t.total)), f"{t.launches}"]
         for whose, t in ticks.items()
@@ -173,12 +172,12 @@ def _count(task: Task, source: str) -> tuple[dict, Table]:
     return _mark(yours.total, ticks["ours"].total, BY_COUNT), Table(header, lines, caption)
 
 
-def _clock(task: Task, source: str) -> tuple[dict, Table]:
+def _clock(task: Task, source: str, ours: str) -> tuple[dict, Table]:
     """Return the mark of a string by the clock of the GPU, and a table of the times."""
     from helpers.timing import measure_speeds
 
     arguments = _marked(task, True)
-    functions = {"ours": _our_function(task), "yours": _function(source, task)}
+    functions = {"ours": _function(ours, task), "yours": _function(source, task)}
     value = measure_speeds({who: lambda f=f: f(*arguments) for who, f in functions.items()})
     lines = [
         [row["name"], *(f"{1e3 * row[f'{which}_ms']:,.1f}" for which in ("median", "low", "high"))]

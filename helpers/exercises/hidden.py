@@ -26,13 +26,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Task:
-    """A function of a kernel file: what tests it, what it has to return, what marks it.
+    """A function of the course: what tests it, what it has to return, what marks it.
 
     `ref` gets the arguments and returns what is right. `marked` gets whether there is a GPU;
     without one its numbers are few, since they are counted.
     """
 
-    file: str  # of kernels/, whose kernel is the one to beat
+    file: str  # of kernels/, whose kernel is the one to beat; empty: a notebook's string is
     function: str
     cases: Callable[[random.Random], Iterator[Case]]
     ref: Callable
@@ -228,6 +228,56 @@ def _depthwise_marked(is_gpu: bool) -> tuple:
     return inp, weight, bias, 1, 3, 1
 
 
+# ---------------------------------------------------------------- the network's first block
+
+
+def _block_cases(draw: random.Random) -> Iterator[Case]:
+    def case(what, N, M, H, W, change=None):
+        images, weight = torch.randn(N + draw.randint(1, 5), H, W), torch.randn(M, 1, 3, 3)
+        rows, stats = torch.randint(len(images), (N,)), torch.randn(4, M)
+        if change:
+            change(images, weight, stats)
+        sizes = f"{N} of {len(images)} images of {H}×{W}, {M} channels"
+        return Case(f"{what}{sizes}", (images, rows, weight, stats))
+
+    def side(most):
+        return draw.randint(1, most)
+
+    def small(what, change):
+        M, H, W = draw.randint(2, 9), 2 * side(8), 4 * side(4)
+        return case(what, draw.randint(2, 4), M, H, W, change)
+
+    for size in ((1, 1, 2, 4), (0, 3, 4, 4), (1, 1, 28, 28), (draw.randint(2, 4), 32, 28, 28)):
+        yield case("", *size)
+    yield case("", draw.randint(2, 3), draw.randint(33, 70), 2 * side(8), 4 * side(4))
+    yield case("", 1, draw.randint(2, 4), 2 * draw.randint(18, 24), 28)  # many windows
+    yield case("", 2, 2 * side(3) + 1, 2, 4 * draw.randint(8, 16))
+    yield case("", 2, 2 * side(3) + 1, 2 * draw.randint(15, 32), 4)
+    yield small("scales below 0: ", lambda images, weight, stats: stats[0].abs_().neg_())
+    yield small("a scale of 0: ", lambda images, weight, stats: stats[0, :1].zero_())
+    yield small("images that are all equal, so ties: ", lambda images, *_: images.fill_(2.0))
+    yield small("images that are all 0: ", lambda images, *_: images.zero_())
+    yield small("nothing above 0: ", lambda images, weight, stats: stats[1].fill_(-1e4))
+    yield small("shifts far above 0: ", lambda images, weight, stats: stats[1].add_(100.0))
+    yield small("images near 1e15: ", lambda images, *_: images.mul_(1e15))
+    N, M, begin = draw.randint(2, 4), draw.randint(2, 9), draw.randint(1, 3)
+    images = torch.randn(6 * 32 + begin)[begin:].view(6, 4, 8)
+    what = f"{N} of 6 images of 4×8, {M} channels, {begin} behind a multiple of 16 bytes"
+    yield Case(what, (images, torch.randperm(6)[:N], torch.randn(M, 1, 3, 3), torch.randn(4, M)))
+
+
+def _block_ref(images, rows, weight, stats):
+    y = F.conv2d(images[rows, None].double(), weight.double(), padding=1)
+    scale, shift = stats[:2, :, None, None].double()
+    return F.max_pool2d(F.relu(scale * y + shift), 2)
+
+
+def _block_marked(is_gpu: bool) -> tuple:
+    images = torch.randn(4096 if is_gpu else 4, 28, 28)
+    rows = torch.randperm(len(images))[: 1024 if is_gpu else 2]
+    return images, rows, torch.randn(32, 1, 3, 3), torch.randn(4, 32)
+
+
 def _times(shape: Size) -> str:
     return "×".join(map(str, shape))
 
@@ -260,4 +310,5 @@ TASKS = {
         _depthwise_ref,
         _depthwise_marked,
     ),
+    "first_block": Task("", "first_block", _block_cases, _block_ref, _block_marked),
 }

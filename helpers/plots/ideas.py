@@ -482,6 +482,34 @@ def draw_gpu(name: str, sms: int, lanes: int, memory_gb: float, l2_mb: float) ->
     return ax
 
 
+def draw_gather(shape: tuple[int, int], tile: Mapping[str, Sequence[int]]) -> Axes:
+    """Draw an image, a number in each pixel, and beside it a tile that is gathered from it.
+
+    `shape`: (H, W) of the image; `tile`: {name: a row}, for each element the pixel that it is read
+    from, or -1 for a zero from outside. A colour for each row of the image, grey for zeros.
+    """
+    H, W = shape
+    rows, cols = len(tile), max(map(len, tile.values()))
+    colours, left = (BLUE, ORANGE, GREEN, PINK, YELLOW), W + 2.5
+    high, wide = max(H, rows), left + cols
+    ax = _canvas(0.45 * wide, 0.42 * high + 0.5, (-0.1, wide + 0.1), (-0.1, high + 1))
+    for pixel in range(H * W):
+        _cell(ax, pixel % W, high - 1 - pixel // W, f"{pixel}", colours[pixel // W % 5])
+    for y, (name, row) in enumerate(tile.items()):
+        _label(ax, left - 0.2, high - 0.55 - y, name)
+        for x, pixel in enumerate(row):
+            colour = colours[pixel // W % 5] if pixel >= 0 else GREY
+            _cell(ax, left + x, high - 1 - y, f"{pixel}" if pixel >= 0 else "", colour)
+    for x, words in ((W / 2, "the image"), (left + cols / 2, "the tile")):
+        ax.text(x, high + 0.5, words, ha="center", va="center", fontsize=10)
+    found = (
+        f"{name}: {', '.join('zero' if pixel < 0 else str(pixel) for pixel in row)}"
+        for name, row in tile.items()
+    )
+    ax.figure.set_label(f"pixels of a {H} × {W} image in a tile; {'; '.join(found)}")
+    return ax
+
+
 def draw_bank_tiles(tiles: Mapping[str, Sequence[Sequence[int]]]) -> Axes:
     """Draw tiles side by side, in each element's cell its bank of shared memory.
 

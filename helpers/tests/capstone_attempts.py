@@ -304,12 +304,82 @@ __global__ void seven_kernel(float* out, const float* inp, const float* weight,
 """
 )
 
+BLOCK_LAUNCH = """
+Tensor first_block(Tensor images, Tensor rows, Tensor weight, Tensor stats) {
+    int N = rows.size(0), M = weight.size(0), H = images.size(1), W = images.size(2);
+    auto out = torch::empty({N, M, H / 2, W / 2}, images.options());
+    int n = out.numel(), bytes = ((H + 2) * (W + 2) + M * 9) * sizeof(float);
+    if (n) block_kernel<<<BLOCKS, 224, bytes, stream()>>>(out.data_ptr<float>(),
+        images.data_ptr<float>(), rows.data_ptr<int64_t>(), weight.data_ptr<float>(),
+        stats.data_ptr<float>(), M, H, W, n);
+    return out;
+}
+"""
+BLOCK_NAIVE = """
+#define BLOCKS (n + 223) / 224
+__global__ void block_kernel(float* out, const float* images, const int64_t* rows,
+                             const float* weight, const float* stats, int M, int H, int W, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    int at = i % (H * W / 4), m = i / (H * W / 4) % M;
+    const float* image = images + rows[i / (H * W / 4) / M] * H * W;
+    float largest = 0;
+    for (int j = 0; j < 4; j++) {
+        int row = at / (W / 2) * 2 + j / 2, col = at % (W / 2) * 2 + j % 2;
+        float y = 0;
+        for (int k = 0; k < 9; k++) {
+            int h = row + k / 3 - 1, w = col + k % 3 - 1;
+            if (0 <= h && h < H && 0 <= w && w < W) y += image[h * W + w] * weight[m * 9 + k];
+        }
+        largest = fmaxf(largest, stats[m] * y + stats[M + m]);
+    }
+    out[i] = largest;
+}
+"""
+# a thread a window: what it sees in registers, and all channels from it
+BLOCK_BODY = """
+    extern __shared__ float image[];
+    float* filters = image + (H + 2) * (W + 2);
+    const float* from = images + rows[blockIdx.x] * H * W;
+    for (int i = threadIdx.x; i < (H + 2) * (W + 2); i += blockDim.x) {
+        int y = i / (W + 2) - 1, x = i % (W + 2) - 1;
+        image[i] = y >= 0 && y < H && x >= 0 && x < W ? from[y * W + x] : 0.0f;
+    }
+    for (int i = threadIdx.x; i < M * 9; i += blockDim.x) filters[i] = weight[i];
+    __syncthreads();  // image and filters are there
+    for (int i = threadIdx.x; i < H * W / 4; i += blockDim.x) {
+        float patch[16];
+        const float* corner = image + i / (W / 2) * 2 * (W + 2) + i % (W / 2) * 2;
+        for (int k = 0; k < 16; k++) patch[k] = corner[k / 4 * (W + 2) + k % 4];
+        for (int m = 0; m < M; m++) {
+            float y[4] = {}, largest = 0.0f, scale = stats[m], shift = stats[M + m];
+            for (int k = 0; k < 9; k++) {
+                float f = filters[m * 9 + k];
+                for (int j = 0; j < 4; j++)
+                    y[j] += f * patch[(j / 2 + k / 3) * 4 + j % 2 + k % 3];
+            }
+            for (int j = 0; j < 4; j++) largest = fmaxf(largest, scale * y[j] + shift);
+            out[(int64_t(blockIdx.x) * M + m) * (H * W / 4) + i] = largest;
+        }
+    }
+"""
+BLOCK_GOOD = (
+    """
+#define BLOCKS N
+__global__ void block_kernel(float* out, const float* images, const int64_t* rows,
+                             const float* weight, const float* stats, int M, int H, int W, int n) {
+"""
+    + BLOCK_BODY
+    + "}\n"
+)
+
 NAIVE = {
     "histogram": HEAD + HISTOGRAM_NAIVE + HISTOGRAM_LAUNCH,
     "softmax": HEAD + SOFTMAX_NAIVE + SOFTMAX_LAUNCH,
     "matmul": HEAD + MATMUL_NAIVE + MATMUL_LAUNCH,
     "attention": HEAD + ATTENTION_NAIVE,
     "depthwise_conv2d": HEAD + DEPTHWISE_NAIVE + DEPTHWISE_LAUNCH,
+    "first_block": HEAD + BLOCK_NAIVE + BLOCK_LAUNCH,
 }
 GOOD = {
     "histogram": HEAD + HISTOGRAM_GOOD + HISTOGRAM_LAUNCH,
@@ -317,6 +387,7 @@ GOOD = {
     "matmul": HEAD + MATMUL_GOOD + MATMUL_LAUNCH,
     "attention": HEAD + ATTENTION_GOOD,
     "depthwise_conv2d": HEAD + DEPTHWISE_GOOD + DEPTHWISE_LAUNCH,
+    "first_block": HEAD + BLOCK_GOOD + BLOCK_LAUNCH,
 }
 
 # what stands in the braces of each notebook's start: right, with the launcher as it is
@@ -361,4 +432,5 @@ BODIES = {
         }
     out[i] = acc;
 """,
+    "17b_faster_and_faster": BLOCK_BODY,
 }

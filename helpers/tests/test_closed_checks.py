@@ -275,3 +275,35 @@ def test_a_product_in_order_moves_a_third(network):
     one_lane = right.replace(shared, "int k = 0; lane_id == 0 && k < K; k++")
     assert "right; but" in refused(check, one_lane)
     assert "expected" in refused(check, right.replace(" + bias[m]", ""))
+
+
+LANES = """
+#include <cuda_fp16.h>
+constexpr int C = 16, SIDE = 8;  // instead of m16n8k16
+__global__ void conv_mma_kernel(float* out, const uint16_t* inp, const uint16_t* weight) {
+    auto x = reinterpret_cast<const half*>(inp), w = reinterpret_cast<const half*>(weight);
+    for (int i = threadIdx.x; i < C * SIDE; i += 32) {
+        float sum = 0;
+        for (int k = 0; k < 9 * C; k++) {
+            int y = blockIdx.x + k / C / 3 - 1, col = i % SIDE + k / C % 3 - 1;
+            if (y < 0 || y >= SIDE || col < 0 || col >= SIDE) continue;
+            sum += __half2float(x[(y * SIDE + col) * C + k % C]) *
+                   __half2float(w[(k / C * C + i / SIDE) * C + k % C]);
+        }
+        out[(i / SIDE * SIDE + blockIdx.x) * SIDE + i % SIDE] = sum;
+    }
+}
+"""
+
+
+def test_a_fragment_is_mended_and_stays_on_tensor_cores(monkeypatch):
+    monkeypatch.chdir(NOTEBOOKS)
+    notebook = "17b_faster_and_faster.ipynb"
+    names = names_of(notebook, "17b-setup 17b-tc-k 17b-tc-l", {})
+    check, right = names["check_tensor"], solution(notebook, "17b mend the fragment")
+    accepted(check, right)
+    assert "1 of 9 taps" in refused(check, names["tensor_src"])
+    for old, new in (("a2 = pair(a + g * C", "a2 = pair(a + (g + 8) * C"), ("b + t + 8", "b + t")):
+        assert old in right
+        refused(check, right.replace(old, new))
+    assert "leave them to the tensor cores" in refused(check, LANES)

@@ -108,6 +108,15 @@ def test_loads_show_every_thread_its_elements():
     assert any("12 bytes, or for 48" in text for text in texts(ax))
 
 
+def test_what_is_gathered_has_the_colour_of_its_row_in_the_image():
+    ax = plots.draw_gather((2, 2), {"up": [-1, 0], "down": [2, 3]})
+    drawn = cells(ax)  # image from x = 0 on, tile from 4.5
+    assert drawn[(5.5, 1)] == drawn[(0, 1)] == drawn[(1, 1)]
+    assert drawn[(4.5, 0)] == drawn[(5.5, 0)] == drawn[(0, 0)] != drawn[(0, 1)]
+    assert drawn[(4.5, 1)] not in (drawn[(0, 0)], drawn[(0, 1)])
+    assert [t for t in texts(ax) if t in "0123"] == ["0", "1", "2", "3", "", "0", "2", "3"]
+
+
 def test_tiles_show_the_bank_of_every_element():
     plain = [[4 * row + col for col in range(4)] for row in range(3)]
     shifted = [[5 * row + col for col in range(4)] for row in range(3)]
