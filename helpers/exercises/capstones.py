@@ -1,6 +1,5 @@
 """Capstones: a kernel of one's own, tested with what nobody shows, marked against the course's."""
 
-import datetime
 import random
 import secrets
 from functools import cache
@@ -15,11 +14,11 @@ from helpers.device import BACKEND, DEVICE
 from helpers.exercises.card import Card
 from helpers.exercises.gate import ExerciseError, passes, show
 from helpers.exercises.hidden import TASKS, Case, Task
-from helpers.exercises.progress import append, entry, update
+from helpers.exercises.marks import add_mark, best
+from helpers.exercises.progress import update
 from helpers.exercises.ticks import Ticks, count_ticks
 
 PASSED = 0.5  # of the speed of the course's own kernel
-SHOWN = 5  # attempts in the table, the best first
 BY_COUNT = "ticks, counted"  # where there is no GPU, in place of its name
 
 
@@ -38,7 +37,7 @@ def capstone(name: str, source: str, op: str, hint: str = "") -> None:
     if not passes(name, source, lambda attempt: run_hidden_tests(task, attempt), hint):
         return
     try:
-        mark, table = _clock(task, source) if BACKEND == "cuda" else _count(task, source)
+        took, ours, by, table = (_clock if BACKEND == "cuda" else _count)(task, source)
     except AssertionError as error:
         show(Card(name, "wrong", f"the hidden tests pass, but {error}", hint=hint))
         raise ExerciseError(f"✗ {name}: not right yet") from None
@@ -48,14 +47,14 @@ def capstone(name: str, source: str, op: str, hint: str = "") -> None:
         show(Card(name, "right", f"all hidden tests pass; without a mark, for {error}"))
         update(name, solved=True)
         return
-    append(name, "marks", mark)
+    mark = add_mark(name, took, ours, by)
     is_fast = mark["speed"] >= PASSED
     if is_fast:
         update(name, solved=True)
     text = f"all hidden tests pass, at {mark['speed']:.2f} of the speed of kernels/{task.file}.cu"
     text += "" if is_fast else f"; from {PASSED:g} on it counts as solved"
     state, hint = ("right", "") if is_fast else ("right, but slow", hint)
-    show(Card(name, state, text, hint=hint, tables=(table, best(name, mark["by"]))))
+    show(Card(name, state, text, hint=hint, tables=(table, best(name, by, "ticks" if by == BY_COUNT else "µs"))))
 
 
 def run_hidden_tests(task: Task, source: str) -> None:
@@ -72,25 +71,6 @@ def run_hidden_tests(task: Task, source: str) -> None:
             if not isinstance(error, AssertionError):
                 error.add_note(f"in {name}")
             raise
-
-
-def best(name: str, by: str) -> Table:
-    """Return the best attempts at a capstone by the clock of the GPU of this name, or BY_COUNT."""
-    marks = [mark for mark in entry(name).get("marks", []) if mark["by"] == by]
-    order = sorted(range(len(marks)), key=lambda i: -marks[i]["speed"])
-    lines = [
-        [
-            f"{place}",
-            f"{marks[i]['date']}" + " ←" * (i == len(marks) - 1),
-            f"{marks[i]['took']:,.0f}",
-            f"{marks[i]['ours']:,.0f}",
-            f"{marks[i]['speed']:.2f}",
-        ]
-        for place, i in enumerate(order[:SHOWN], 1)
-    ]
-    unit = "ticks" if by == BY_COUNT else "µs"
-    header = ["", "your best", unit, f"ours, {unit}", "of our speed"]
-    return Table(header, lines, f"{len(marks)} right so far ({by}); ← is the latest")
 
 
 def _function(source: str, task: Task):
@@ -157,8 +137,8 @@ def _our_function(task: Task):
     return _function((ROOT / "kernels" / f"{task.file}.cu").read_text(), task)
 
 
-def _count(task: Task, source: str) -> tuple[dict, Table]:
-    """Return the mark of a string by ticks, and a table of what they are made of."""
+def _count(task: Task, source: str) -> tuple[float, float, str, Table]:
+    """Return the ticks of a string, and ours, BY_COUNT, and a table of what they are made of."""
     arguments = _marked(task, False)
     result, yours = count_ticks(_function(source, task), *arguments)
     _check(result, task.ref(*arguments), arguments[0].dtype, None, "on the inputs of the mark")
@@ -170,11 +150,11 @@ def _count(task: Task, source: str) -> tuple[dict, Table]:
     ]
     header = ["", "door", "schedulers", "lanes", "ticks", "launches"]
     caption = "ticks of each limit, and of the largest one in each launch: see notebook 09"
-    return _mark(yours.total, ticks["ours"].total, BY_COUNT), Table(header, lines, caption)
+    return yours.total, ticks["ours"].total, BY_COUNT, Table(header, lines, caption)
 
 
-def _clock(task: Task, source: str) -> tuple[dict, Table]:
-    """Return the mark of a string by the clock of the GPU, and a table of the times."""
+def _clock(task: Task, source: str) -> tuple[float, float, str, Table]:
+    """Return the µs of a string, and ours, the GPU whose clock it was, and a table of the times."""
     from helpers.timing import measure_speeds
 
     arguments = _marked(task, True)
@@ -187,9 +167,4 @@ def _clock(task: Task, source: str) -> tuple[dict, Table]:
     times = {row["name"]: 1e3 * row["median_ms"] for row in value["rows"]}
     gpu = torch.cuda.get_device_name()
     table = Table([gpu, "median µs", "10 %", "90 %"], lines, value["method"])
-    return _mark(times["yours"], times["ours"], gpu), table
-
-
-def _mark(took: float, ours: float, by: str) -> dict:
-    date = datetime.datetime.now().isoformat(" ", "seconds")
-    return {"date": date, "took": took, "ours": ours, "speed": ours / took, "by": by}
+    return times["yours"], times["ours"], gpu, table

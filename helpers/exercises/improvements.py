@@ -1,0 +1,94 @@
+"""Open exercises: a kernel that works, to be made to do the same with less, counted."""
+
+import inspect
+import random
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from helpers.base.tables import Table
+from helpers.checks import check_close, silent
+from helpers.exercises.card import Card
+from helpers.exercises.gate import check_solution, passes, show
+from helpers.exercises.marks import add_mark, best
+from helpers.exercises.progress import update
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be done, and how what it takes is counted; the same on every machine.
+
+    `cases(draw)` yields the arguments of calls, drawn anew each time; their last is what counts, so
+    its sizes are to be always the same. `run(attempt, *arguments)` does them with an attempt and
+    returns the result and the count; `ref(*arguments)` returns what is right. `given` is the attempt
+    to improve on, `ours` what the course's solution takes. It counts as solved from `goal` on.
+    What takes less than `least` leaves work undone.
+    """
+
+    unit: str  # what is counted: "sectors"
+    cases: Callable[[random.Random], Iterator[tuple]]
+    run: Callable
+    ref: Callable
+    given: object
+    ours: int
+    goal: int
+    least: int = 1
+
+    def count(self, attempt) -> int:
+        """Return what an attempt takes; AssertionError where it is wrong, or takes too little."""
+        with torch.random.fork_rng(devices=[]):  # the notebook's numbers stay what they are
+            torch.manual_seed(seed := secrets.randbits(32))
+            cases = list(self.cases(random.Random(seed)))
+        for number, arguments in enumerate(cases, 1):
+            count = self._count_one(attempt, arguments, f"test {number} of {len(cases)}")
+        assert count >= self.least, (
+            f"right numbers, with {count:,} {self.unit}: a kernel that does all of the work takes"
+            f" {self.least:,} at least"
+        )
+        return count
+
+    def _count_one(self, attempt, arguments: tuple, name: str) -> int:
+        before = [a.clone() if isinstance(a, torch.Tensor) else a for a in arguments]
+        result, count = self.run(attempt, *arguments)
+        with silent():
+            check_close(result, self.ref(*before), name=name)
+        for place, (argument, was) in enumerate(zip(arguments, before, strict=True), 1):
+            is_same = not isinstance(was, torch.Tensor) or torch.equal(argument, was)
+            assert is_same, f"{name}: argument {place} is written to"
+        return count
+
+    def check_solution(self, solution) -> None:
+        """Raise AssertionError unless this takes `ours`, reaches the goal, and the given does not."""
+        count, given = self.count(solution), self.count(self.given)
+        assert count == self.ours <= self.goal < given, (
+            f"expected ours to take {self.ours:,} {self.unit}, at most the goal, {self.goal:,}, and"
+            f" the given more: ours takes {count:,}, the given {given:,}"
+        )
+
+
+def improve(name: str, attempt, work: Work, hint: str = "") -> None:
+    """Check an attempt, count what it takes, and show it beside the given one and one's best.
+
+    It is to do, and wrong, as for `exercise`. What is right counts as solved from `work.goal` on.
+    All counts are kept (progress.py).
+
+    Raises ExerciseError if the attempt is wrong.
+    """
+    counts: list[int] = []
+    if not passes(name, attempt, lambda attempt: counts.append(work.count(attempt)), hint):
+        frame = inspect.currentframe().f_back
+        check_solution(name, work.check_solution, frame.f_globals | frame.f_locals)
+        return
+    took = counts[-1]
+    add_mark(name, took, work.ours, by=work.unit)
+    is_solved = took <= work.goal
+    if is_solved:
+        update(name, solved=True)
+    text = f"right, with {took:,} {work.unit}"
+    text += "" if is_solved else f"; with {work.goal:,} or fewer it counts as solved"
+    state, hint = ("right", "") if is_solved else ("right, but too many", hint)
+    rows = [["given", work.count(work.given)], ["yours", took], ["ours", work.ours]]
+    table = Table(["", work.unit], [[who, f"{count:,}"] for who, count in rows], "")
+    show(Card(name, state, text, hint=hint, tables=(table, best(name, work.unit, work.unit))))
