@@ -24,7 +24,7 @@ class Work:
     its sizes are to be always the same. `run(attempt, *arguments)` does them with an attempt and
     returns the result and the count; `ref(*arguments)` returns what is right. `given` is the attempt
     to improve on, `ours` what the course's solution takes. It counts as solved from `goal` on.
-    What takes less than `least` leaves work undone.
+    What takes less than `least` leaves work undone. `atol` is check_close's.
     """
 
     unit: str  # what is counted: "sectors"
@@ -35,6 +35,7 @@ class Work:
     ours: int
     goal: int
     least: int = 1
+    atol: float | None = None
 
     def count(self, attempt) -> int:
         """Return what an attempt takes; AssertionError where it is wrong, or takes too little."""
@@ -53,7 +54,7 @@ class Work:
         before = [a.clone() if isinstance(a, torch.Tensor) else a for a in arguments]
         result, count = self.run(attempt, *arguments)
         with silent():
-            check_close(result, self.ref(*before), name=name)
+            check_close(result, self.ref(*before), atol=self.atol, name=name)
         for place, (argument, was) in enumerate(zip(arguments, before, strict=True), 1):
             is_same = not isinstance(was, torch.Tensor) or torch.equal(argument, was)
             assert is_same, f"{name}: argument {place} is written to"
