@@ -125,6 +125,21 @@ def test_right_numbers_that_no_kernel_made_are_refused(capsys):
     assert "with 0 requests: a kernel that does all of the work takes 12 at least" in said
 
 
+def test_inputs_may_hold_nan(capsys):
+    def holes(draw):
+        inp = torch.randn(64, COLUMNS)
+        inp[:, 1:] = math.nan
+        yield (inp,)
+
+    def first_of_rows(kernel, inp):
+        out, count = run(kernel, inp)
+        return inp[:, 0].clone(), count
+
+    work = Work("requests", holes, first_of_rows, lambda inp: inp[:, 0], given_kernel, 12, 15)
+    improve("it", better_kernel, work)
+    assert "● it: right" in capsys.readouterr().out
+
+
 def test_a_gap_is_to_do(capsys):
     improve("it", gap_kernel, WORK)
     assert capsys.readouterr().out == "○ it: to do\n"
