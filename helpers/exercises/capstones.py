@@ -15,7 +15,7 @@ from helpers.exercises.card import Card
 from helpers.exercises.gate import ExerciseError, passes, show
 from helpers.exercises.hidden import TASKS, Case, Task
 from helpers.exercises.improvements import check_kept
-from helpers.exercises.marks import add_mark, best
+from helpers.exercises.marks import add_mark, best, clock
 from helpers.exercises.progress import update
 from helpers.exercises.ticks import Ticks, count_ticks
 
@@ -150,16 +150,7 @@ def _count(task: Task, source: str) -> tuple[float, float, str, Table]:
 
 def _clock(task: Task, source: str) -> tuple[float, float, str, Table]:
     """Return the µs of a string, and ours, the GPU whose clock it was, and a table of the times."""
-    from helpers.timing import measure_speeds
-
     arguments = _marked(task, True)
     functions = {"ours": _our_function(task), "yours": _function(source, task)}
-    value = measure_speeds({who: lambda f=f: f(*arguments) for who, f in functions.items()})
-    lines = [
-        [row["name"], *(f"{1e3 * row[f'{which}_ms']:,.1f}" for which in ("median", "low", "high"))]
-        for row in value["rows"]
-    ]
-    times = {row["name"]: 1e3 * row["median_ms"] for row in value["rows"]}
-    gpu = torch.cuda.get_device_name()
-    table = Table([gpu, "median µs", "10 %", "90 %"], lines, value["method"])
-    return times["yours"], times["ours"], gpu, table
+    times, table = clock({who: lambda f=f: f(*arguments) for who, f in functions.items()})
+    return times["yours"], times["ours"], torch.cuda.get_device_name(), table

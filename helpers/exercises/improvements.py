@@ -10,9 +10,10 @@ import torch
 
 from helpers.base.tables import Table
 from helpers.checks import check_close, silent
+from helpers.device import BACKEND
 from helpers.exercises.card import Card
-from helpers.exercises.gate import check_solution, passes, show
-from helpers.exercises.marks import add_mark, best
+from helpers.exercises.gate import ExerciseError, check_solution, passes, show
+from helpers.exercises.marks import add_mark, best, clock
 from helpers.exercises.progress import update
 
 
@@ -24,7 +25,8 @@ class Work:
     its sizes are to be always the same. `run(attempt, *arguments)` does them with an attempt and
     returns the result and the count; `ref(*arguments)` returns what is right. `given` is the attempt
     to improve on, `ours` what the course's solution takes. It counts as solved from `goal` on.
-    What takes less than `least` leaves work undone. `atol` is check_close's.
+    What takes less than `least` leaves work undone. `atol` is check_close's. `timed(attempt)`
+    returns a call without arguments whose time is shown, too, where there is a GPU.
     """
 
     unit: str  # what is counted: "sectors"
@@ -36,6 +38,7 @@ class Work:
     goal: int
     least: int = 1
     atol: float | None = None
+    timed: Callable | None = None
 
     def count(self, attempt) -> int:
         """Return what an attempt takes; AssertionError where it is wrong, or takes too little."""
@@ -88,6 +91,13 @@ def improve(name: str, attempt, work: Work, hint: str = "") -> None:
         frame = inspect.currentframe().f_back
         check_solution(name, work.check_solution, frame.f_globals | frame.f_locals)
         return
+    tables = ()
+    if BACKEND == "cuda" and work.timed:
+        try:
+            tables = (clock({"given": work.timed(work.given), "yours": work.timed(attempt)})[1],)
+        except AssertionError as error:
+            show(Card(name, "wrong", f"the tests pass, but {error}", hint=hint))
+            raise ExerciseError(f"✗ {name}: not right yet") from None
     took = counts[-1]
     add_mark(name, took, work.ours, by=work.unit)
     is_solved = took <= work.goal
@@ -98,4 +108,4 @@ def improve(name: str, attempt, work: Work, hint: str = "") -> None:
     state, hint = ("right", "") if is_solved else ("right, but too many", hint)
     rows = [["given", work.count(work.given)], ["yours", took], ["ours", work.ours]]
     table = Table(["", work.unit], [[who, f"{count:,}"] for who, count in rows], "")
-    show(Card(name, state, text, hint=hint, tables=(table, best(name, work.unit, work.unit))))
+    show(Card(name, state, text, hint=hint, tables=(table, *tables, best(name, work.unit, work.unit))))

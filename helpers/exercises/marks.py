@@ -1,6 +1,9 @@
 """Marks: what one's attempts at a capstone or an open exercise took, and the best of them."""
 
 import datetime
+from collections.abc import Callable, Mapping
+
+import torch
 
 from helpers.base.tables import Table
 from helpers.exercises.progress import append, entry
@@ -32,3 +35,20 @@ def best(name: str, by: str, unit: str) -> Table:
     ]
     header = ["", "your best", unit, f"ours, {unit}", "ours / yours"]
     return Table(header, lines, f"{len(marks)} right so far ({by}); ← is the latest")
+
+
+def clock(calls: Mapping[str, Callable]) -> tuple[dict[str, float], Table]:
+    """Return the median µs of calls by the clock of the GPU, in turn, and a table of the times.
+
+    Raises AssertionError if they do not return the same.
+    """
+    from helpers.timing import measure_speeds
+
+    value = measure_speeds(calls)
+    lines = [
+        [row["name"], *(f"{1e3 * row[f'{which}_ms']:,.1f}" for which in ("median", "low", "high"))]
+        for row in value["rows"]
+    ]
+    times = {row["name"]: 1e3 * row["median_ms"] for row in value["rows"]}
+    header = [torch.cuda.get_device_name(), "median µs", "10 %", "90 %"]
+    return times, Table(header, lines, value["method"])

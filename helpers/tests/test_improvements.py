@@ -4,12 +4,13 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 
 from helpers.base.machine import ROOT
-from helpers.exercises import ExerciseError, Work, improve, progress
+from helpers.exercises import ExerciseError, Work, improve, improvements, progress
 from helpers.simulator import blockDim, blockIdx, threadIdx
 from helpers.trace import trace
 
@@ -138,6 +139,39 @@ def test_inputs_may_hold_nan(capsys):
     work = Work("requests", holes, first_of_rows, lambda inp: inp[:, 0], given_kernel, 12, 15)
     improve("it", better_kernel, work)
     assert "● it: right" in capsys.readouterr().out
+
+
+TIMED = replace(WORK, timed=lambda kernel: lambda: kernel.__name__)
+
+
+def row(name, us):
+    return {"name": name, "median_ms": us / 1e3, "low_ms": us / 1e3, "high_ms": us / 1e3}
+
+
+def test_a_gpu_shows_times_and_still_counts(monkeypatch, capsys):
+    def measure(calls):
+        assert [call() for call in calls.values()] == ["given_kernel", "better_kernel"]
+        return {"rows": [row("given", 90.0), row("yours", 60.0)], "method": "median of 5"}
+
+    monkeypatch.setattr("helpers.timing.measure_speeds", measure)
+    monkeypatch.setattr(improvements, "BACKEND", "cuda")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "some GPU")
+    improve("it", better_kernel, TIMED)
+    said = capsys.readouterr().out
+    assert said.startswith("● it: right, with 12 requests") and "some GPU" in said
+    assert "90.0" in said and [m["by"] for m in progress.entry("it")["marks"]] == ["requests"]
+
+
+def test_what_differs_at_full_size_is_wrong(monkeypatch, capsys):
+    def measure(calls):
+        raise AssertionError("'yours' disagrees with 'given': out[5]")
+
+    monkeypatch.setattr("helpers.timing.measure_speeds", measure)
+    monkeypatch.setattr(improvements, "BACKEND", "cuda")
+    with pytest.raises(ExerciseError):
+        improve("it", better_kernel, TIMED)
+    assert "the tests pass, but 'yours' disagrees" in capsys.readouterr().out
+    assert "marks" not in progress.entry("it")
 
 
 def test_a_gap_is_to_do(capsys):
