@@ -55,7 +55,8 @@ def capstone(name: str, source: str, op: str, hint: str = "") -> None:
     text = f"all hidden tests pass, at {mark['speed']:.2f} of the speed of kernels/{task.file}.cu"
     text += "" if is_fast else f"; from {PASSED:g} on it counts as solved"
     state, hint = ("right", "") if is_fast else ("right, but slow", hint)
-    show(Card(name, state, text, hint=hint, tables=(table, best(name, by, "ticks" if by == BY_COUNT else "µs"))))
+    tables = table, best(name, by, "ticks" if by == BY_COUNT else "µs")
+    show(Card(name, state, text, hint=hint, tables=tables))
 
 
 def run_hidden_tests(task: Task, source: str) -> None:
@@ -149,7 +150,7 @@ def _count(task: Task, source: str) -> tuple[float, float, str, Table]:
 
 
 def _clock(task: Task, source: str) -> tuple[float, float, str, Table]:
-    """Return the µs of a string, and ours, the GPU whose clock it was, and a table of the times."""
+    """Return the µs of a string, and ours, the GPU whose clock it was, and a table of times."""
     arguments = _marked(task, True)
     functions = {"ours": _our_function(task), "yours": _function(source, task)}
     times, table = clock({who: lambda f=f: f(*arguments) for who, f in functions.items()})

@@ -23,10 +23,11 @@ class Work:
 
     `cases(draw)` yields the arguments of calls, drawn anew each time; their last is what counts, so
     its sizes are to be always the same. `run(attempt, *arguments)` does them with an attempt and
-    returns the result and the count; `ref(*arguments)` returns what is right. `given` is the attempt
-    to improve on, `ours` what the course's solution takes. It counts as solved from `goal` on.
-    What takes less than `least` leaves work undone. `atol` is check_close's. `timed(attempt)`
-    returns a call without arguments whose time is shown, too, where there is a GPU.
+    returns the result and the count; `ref(*arguments)` returns what is right. `given` is the
+    attempt to improve on, `ours` what the course's solution takes. It counts as solved from
+    `goal` on. What takes less than `least` leaves work undone. `atol` is check_close's.
+    `timed(attempt)` returns a call without arguments whose time is shown, too, where there is a
+    GPU.
     """
 
     unit: str  # what is counted: "sectors"
@@ -62,7 +63,7 @@ class Work:
         return count
 
     def check_solution(self, solution) -> None:
-        """Raise AssertionError unless this takes `ours`, reaches the goal, and the given does not."""
+        """Raise AssertionError unless it takes `ours` and reaches the goal; the given does not."""
         count, given = self.count(solution), self.count(self.given)
         assert count == self.ours <= self.goal < given, (
             f"expected ours to take {self.ours:,} {self.unit}, at most the goal, {self.goal:,}, and"
@@ -108,4 +109,5 @@ def improve(name: str, attempt, work: Work, hint: str = "") -> None:
     state, hint = ("right", "") if is_solved else ("right, but too many", hint)
     rows = [["given", work.count(work.given)], ["yours", took], ["ours", work.ours]]
     table = Table(["", work.unit], [[who, f"{count:,}"] for who, count in rows], "")
-    show(Card(name, state, text, hint=hint, tables=(table, *tables, best(name, work.unit, work.unit))))
+    tables = table, *tables, best(name, work.unit, work.unit)
+    show(Card(name, state, text, hint=hint, tables=tables))

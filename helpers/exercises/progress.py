@@ -18,7 +18,8 @@ from helpers.compiler.tools import writing
 
 FILE = CACHE / "progress.json"
 NOTEBOOKS = ROOT / "notebooks"
-TASKS = ("exercise", "improve", "predict", "capstone")  # functions whose first argument is a task's name
+# functions whose first argument is a task's name
+TASKS = ("exercise", "improve", "predict", "capstone")
 
 
 @dataclass(frozen=True)

@@ -196,10 +196,13 @@ def test_the_inputs_are_drawn_anew_and_the_notebooks_numbers_stay(capsys):
     assert len({inp[0, 0].item() for inp in seen}) == len(seen) == 4
 
 
-@pytest.mark.parametrize(("ours", "goal", "right"), [(12, 15, True), (11, 15, False), (12, 32, False)])
+@pytest.mark.parametrize(
+    ("ours", "goal", "right"), [(12, 15, True), (11, 15, False), (12, 32, False)]
+)
 def test_the_solution_of_a_notebook_is_counted(ours, goal, right, tmp_path, monkeypatch):
     """It takes what the notebook says, reaches the goal, and the given kernel does not."""
-    solution = "<details><summary>Solution</summary>\n\n```python\nattempt = better_kernel\n```\n</details>"
+    solution = "```python\nattempt = better_kernel\n```\n"
+    solution = f"<details><summary>Solution</summary>\n\n{solution}</details>"
     cells = [
         {"cell_type": "code", "source": ["improve('it', attempt, work)"]},
         {"cell_type": "markdown", "source": [solution]},
@@ -216,5 +219,6 @@ def test_the_solution_of_a_notebook_is_counted(ours, goal, right, tmp_path, monk
 
 def test_helpers_exercises_alone_do_not_import_it():
     """The page in the browser has no PyTorch to draw inputs with."""
-    code = "import sys, helpers.exercises; assert 'helpers.exercises.improvements' not in sys.modules"
+    module = "helpers.exercises.improvements"
+    code = f"import sys, helpers.exercises; assert {module!r} not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
