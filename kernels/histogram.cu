@@ -60,6 +60,7 @@ histogram_kernel(unsigned long long* out, const uint8_t* inp, int64_t n) {
 #pragma unroll
         for (int k = 0; k < LOADS; k++) packs[k] = next[k];
     }
+
     if (blockIdx.x == 0) {  // the bytes outside of packs, at most 15 at each end
         if (threadIdx.x < head) atomicAdd(mine + inp[threadIdx.x] * LANES, 1);
         int64_t last = n - (n - head) % 16 + threadIdx.x;

@@ -1,6 +1,5 @@
 """Capstones: a kernel of one's own, tested with what nobody shows, marked against the course's."""
 
-import datetime
 import random
 import secrets
 from functools import cache
@@ -15,11 +14,12 @@ from helpers.device import BACKEND, DEVICE
 from helpers.exercises.card import Card
 from helpers.exercises.gate import ExerciseError, passes, show
 from helpers.exercises.hidden import TASKS, Case, Task
-from helpers.exercises.progress import append, entry, update
+from helpers.exercises.improvements import check_kept
+from helpers.exercises.marks import add_mark, best, clock
+from helpers.exercises.progress import update
 from helpers.exercises.ticks import Ticks, count_ticks
 
 PASSED = 0.5  # of the speed of the course's own kernel
-SHOWN = 5  # attempts in the table, the best first
 BY_COUNT = "ticks, counted"  # where there is no GPU, in place of its name
 
 
@@ -41,7 +41,7 @@ def capstone(name: str, source: str, op: str, hint: str = "", ours: str = "") ->
     try:
         ours = ours or (ROOT / "kernels" / f"{task.file}.cu").read_text()
         measure = _clock if BACKEND == "cuda" else _count
-        mark, table = measure(task, source, ours)
+        took, of_ours, by, table = measure(task, source, ours)
     except AssertionError as error:
         show(Card(name, "wrong", f"the hidden tests pass, but {error}", hint=hint))
         raise ExerciseError(f"✗ {name}: not right yet") from None
@@ -51,7 +51,7 @@ def capstone(name: str, source: str, op: str, hint: str = "", ours: str = "") ->
         show(Card(name, "right", f"all hidden tests pass; without a mark, for {error}"))
         update(name, solved=True)
         return
-    append(name, "marks", mark)
+    mark = add_mark(name, took, of_ours, by)
     is_fast = mark["speed"] >= PASSED
     if is_fast:
         update(name, solved=True)
@@ -59,7 +59,8 @@ def capstone(name: str, source: str, op: str, hint: str = "", ours: str = "") ->
     text = f"all hidden tests pass, at {mark['speed']:.2f} of the speed of {whose}"
     text += "" if is_fast else f"; from {PASSED:g} on it counts as solved"
     state, hint = ("right", "") if is_fast else ("right, but slow", hint)
-    show(Card(name, state, text, hint=hint, tables=(table, best(name, mark["by"]))))
+    tables = table, best(name, by, "ticks" if by == BY_COUNT else "µs")
+    show(Card(name, state, text, hint=hint, tables=tables))
 
 
 def run_hidden_tests(task: Task, source: str) -> None:
@@ -78,25 +79,6 @@ def run_hidden_tests(task: Task, source: str) -> None:
             raise
 
 
-def best(name: str, by: str) -> Table:
-    """Return the best attempts at a capstone by the clock of the GPU of this name, or BY_COUNT."""
-    marks = [mark for mark in entry(name).get("marks", []) if mark["by"] == by]
-    order = sorted(range(len(marks)), key=lambda i: -marks[i]["speed"])
-    lines = [
-        [
-            f"{place}",
-            f"{marks[i]['date']}" + " ←" * (i == len(marks) - 1),
-            f"{marks[i]['took']:,.0f}",
-            f"{marks[i]['ours']:,.0f}",
-            f"{marks[i]['speed']:.2f}",
-        ]
-        for place, i in enumerate(order[:SHOWN], 1)
-    ]
-    unit = "ticks" if by == BY_COUNT else "µs"
-    header = ["", "your best", unit, f"ours, {unit}", "of our speed"]
-    return Table(header, lines, f"{len(marks)} right so far ({by}); ← is the latest")
-
-
 def _function(source: str, task: Task):
     compiled = compile_cuda(source)
     where = f", as kernels/{task.file}.cu has it" if task.file else ""
@@ -109,9 +91,7 @@ def _run(task: Task, function, case: Case, name: str) -> None:
     before = [a.clone() if isinstance(a, torch.Tensor) else a for a in arguments]
     got = function(*arguments)
     want = task.ref(*before)
-    for place, (argument, was) in enumerate(zip(arguments, before, strict=True), 1):
-        is_same = not isinstance(was, torch.Tensor) or _same_bits(argument, was)
-        assert is_same, f"{name}: argument {place} is written to"
+    check_kept(arguments, before, name)
     _check(got, want, before[0].dtype, case.rtol, name)
 
 
@@ -121,10 +101,6 @@ def _there(argument):
         return argument
     whole = torch.empty(0, dtype=argument.dtype).set_(argument.untyped_storage()).to(DEVICE)
     return whole.as_strided(argument.shape, argument.stride(), argument.storage_offset())
-
-
-def _same_bits(one, other):
-    return torch.equal(one.nan_to_num(7.0), other.nan_to_num(7.0))
 
 
 def _check(got, want, dtype, rtol, name: str) -> None:
@@ -156,8 +132,8 @@ def _ticks(task: Task, ours: str) -> Ticks:
     return count_ticks(_function(ours, task), *_marked(task, False))[1]
 
 
-def _count(task: Task, source: str, ours: str) -> tuple[dict, Table]:
-    """Return the mark of a string by ticks, and a table of what they are made of."""
+def _count(task: Task, source: str, ours: str) -> tuple[float, float, str, Table]:
+    """Return the ticks of a string, and ours, BY_COUNT, and a table of what they are made of."""
     arguments = _marked(task, False)
     result, yours = count_ticks(_function(source, task), *arguments)
     _check(result, task.ref(*arguments), arguments[0].dtype, None, "on the inputs of the mark")
@@ -169,26 +145,12 @@ def _count(task: Task, source: str, ours: str) -> tuple[dict, Table]:
     ]
     header = ["", "door", "schedulers", "lanes", "ticks", "launches"]
     caption = "ticks of each limit, and of the largest one in each launch: see notebook 09"
-    return _mark(yours.total, ticks["ours"].total, BY_COUNT), Table(header, lines, caption)
+    return yours.total, ticks["ours"].total, BY_COUNT, Table(header, lines, caption)
 
 
-def _clock(task: Task, source: str, ours: str) -> tuple[dict, Table]:
-    """Return the mark of a string by the clock of the GPU, and a table of the times."""
-    from helpers.timing import measure_speeds
-
+def _clock(task: Task, source: str, ours: str) -> tuple[float, float, str, Table]:
+    """Return the µs of a string, and ours, the GPU whose clock it was, and a table of times."""
     arguments = _marked(task, True)
     functions = {"ours": _function(ours, task), "yours": _function(source, task)}
-    value = measure_speeds({who: lambda f=f: f(*arguments) for who, f in functions.items()})
-    lines = [
-        [row["name"], *(f"{1e3 * row[f'{which}_ms']:,.1f}" for which in ("median", "low", "high"))]
-        for row in value["rows"]
-    ]
-    times = {row["name"]: 1e3 * row["median_ms"] for row in value["rows"]}
-    gpu = torch.cuda.get_device_name()
-    table = Table([gpu, "median µs", "10 %", "90 %"], lines, value["method"])
-    return _mark(times["yours"], times["ours"], gpu), table
-
-
-def _mark(took: float, ours: float, by: str) -> dict:
-    date = datetime.datetime.now().isoformat(" ", "seconds")
-    return {"date": date, "took": took, "ours": ours, "speed": ours / took, "by": by}
+    times, table = clock({who: lambda f=f: f(*arguments) for who, f in functions.items()})
+    return times["yours"], times["ours"], torch.cuda.get_device_name(), table

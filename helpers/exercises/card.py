@@ -11,6 +11,7 @@ MARKS = {
     "wrong": "✗",
     "right": "●",
     "right, but slow": "◐",
+    "right, but too many": "◐",
     "guessed": "●",
     "revealed": "●",
 }

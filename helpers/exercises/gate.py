@@ -53,12 +53,9 @@ def exercise(name: str, attempt, check: Callable, hint: str = "") -> None:
     if passes(name, attempt, check, hint):
         update(name, solved=True)
         show(Card(name, "right"))
-    elif _is_to_do(attempt):
+    else:
         frame = inspect.currentframe().f_back
-        solution = solution_of_notebook(name, frame.f_globals | frame.f_locals)
-        if solution is not None:
-            with redirect_stdout(StringIO()):  # the learner sees an exercise that is to do
-                _try(check, solution)
+        check_solution(name, check, frame.f_globals | frame.f_locals)
 
 
 def passes(name: str, attempt, check: Callable, hint: str) -> bool:
@@ -85,6 +82,14 @@ def passes(name: str, attempt, check: Callable, hint: str) -> bool:
         show(Card(name, "wrong", text, picture, hint))
         raise ExerciseError(f"✗ {name}: not right yet") from None
     return True
+
+
+def check_solution(name: str, check: Callable, names: dict) -> None:
+    """Check the solution that a notebook of these names shows, under SOLUTIONS_OF."""
+    solution = solution_of_notebook(name, names)
+    if solution is not None:
+        with redirect_stdout(StringIO()):  # the learner sees an exercise that is to do
+            _try(check, solution)
 
 
 def _try(check, attempt):

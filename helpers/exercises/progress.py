@@ -1,8 +1,8 @@
 """What is solved, kept in .cache/progress.json.
 
 The file holds what the learner did: for each exercise by its name how often it was tried and
-whether it is solved, for each prediction the guess and what was measured, for each capstone the
-marks of all attempts that were right. `make clean` keeps it.
+whether it is solved, for each prediction the guess and what was measured, for each capstone and
+open exercise the marks of all attempts that were right. `make clean` keeps it.
 """
 
 import ast
@@ -18,7 +18,8 @@ from helpers.compiler.tools import writing
 
 FILE = CACHE / "progress.json"
 NOTEBOOKS = ROOT / "notebooks"
-TASKS = ("exercise", "predict", "capstone")  # functions whose first argument is a task's name
+# functions whose first argument is a task's name
+TASKS = ("exercise", "improve", "predict", "capstone")
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def update(name: str, **facts) -> None:
 
 
 def append(name: str, key: str, item) -> None:
-    """Add an item to the list that is known of a capstone under this key."""
+    """Add an item to the list that is known of a task under this key."""
     _change(name, lambda before: before | {key: [*before.get(key, []), item]})
 
 

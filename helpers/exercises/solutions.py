@@ -65,10 +65,10 @@ def folded_solution(notebook: Path, name: str) -> tuple[ast.Call, str, str]:
 def _call_of(name, cells, sources, notebook):
     for i, cell in enumerate(cells):
         if cell["cell_type"] == "code":
-            for call in calls(sources[i], ("exercise",)):
+            for call in calls(sources[i], ("exercise", "improve")):
                 if call.args[0].value == name:
                     return call, i
-    raise AssertionError(f"{notebook}: no cell calls exercise({name!r}, …)")
+    raise AssertionError(f"{notebook}: no cell asks for {name!r}")
 
 
 def _folded_after(number, cells, sources) -> str:

@@ -29,7 +29,7 @@ from helpers.exercises.progress import TASKS, calls
 
 NOTEBOOKS = ROOT / "notebooks"
 WORDS_A_MINUTE, LINES_A_MINUTE = 120, 5
-TASK_MINUTES = {"exercise": 6, "predict": 1, "capstone": 0}  # open-ended, the last of them
+TASK_MINUTES = {"exercise": 6, "improve": 6, "predict": 1, "capstone": 0}  # open, the last of them
 
 HEADING = re.compile(r"(#{1,3}) (.*)")
 SITTING = re.compile(
@@ -207,7 +207,7 @@ def _anchor(heading: str) -> str:
 def _add_code(part: Part, number: int, cell: dict, source: str) -> None:
     part.cells.append(number)
     named = [(call.func.id, call.args[0].value) for call in calls(source, TASKS)]
-    part.exercises += [name for function, name in named if function == "exercise"]
+    part.exercises += [name for function, name in named if function in ("exercise", "improve")]
     part.predictions += [name for function, name in named if function == "predict"]
     part.capstones += [name for function, name in named if function == "capstone"]
     part.minutes += sum(TASK_MINUTES[function] for function, _ in named)

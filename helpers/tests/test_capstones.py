@@ -9,8 +9,9 @@ import torch
 from helpers.base.machine import ROOT
 from helpers.device import BACKEND
 from helpers.exercises import ExerciseError, capstone, capstones, progress
-from helpers.exercises.capstones import BY_COUNT, PASSED, best
+from helpers.exercises.capstones import BY_COUNT, PASSED
 from helpers.exercises.hidden import TASKS
+from helpers.exercises.marks import best
 from helpers.exercises.ticks import ticks_of
 from helpers.tests.at_once import run_two
 from helpers.tests.capstone_attempts import BODIES, GOOD, HEAD, NAIVE
@@ -212,11 +213,11 @@ def test_the_table_has_the_best_first_and_one_machine_alone():
     for took in (400, 90, 1000, 200, 800, 125):
         progress.append("it", "marks", mark(took))
     progress.append("it", "marks", mark(50, by="a GPU"))
-    table = best("it", BY_COUNT)
+    table = best("it", BY_COUNT, "ticks")
     assert [line[-1] for line in table.lines] == ["1.11", "0.80", "0.50", "0.25", "0.12"]
     assert table.lines[1][1].endswith("←") and "6 right so far" in table.caption
-    assert [line[2] for line in best("it", "a GPU").lines] == ["50"]
-    assert best("other", BY_COUNT).lines == []
+    assert [line[2] for line in best("it", "a GPU", "µs").lines] == ["50"]
+    assert best("other", BY_COUNT, "ticks").lines == []
 
 
 APPEND = """

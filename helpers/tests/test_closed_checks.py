@@ -1,5 +1,6 @@
 """Checks of exercises that a wrong answer might pass: they refuse it, by what is run."""
 
+import ast
 import json
 import linecache
 import os
@@ -10,9 +11,11 @@ import pytest
 import torch
 
 from helpers.base.machine import ROOT
-from helpers.checks import silent
+from helpers.checks import poisoned, silent
 from helpers.device import BACKEND, DEVICE
 from helpers.exercises.solutions import folded_solution, solution_of
+from helpers.simulator.errors import SimulatorError
+from helpers.trace import trace
 
 NOTEBOOKS = ROOT / "notebooks"
 
@@ -307,3 +310,58 @@ def test_a_fragment_is_mended_and_stays_on_tensor_cores(monkeypatch):
         assert old in right
         refused(check, right.replace(old, new))
     assert "leave them to the tensor cores" in refused(check, LANES)
+
+
+# ---------------------------------------------------------------- open exercises: work left undone
+
+OPEN = [  # notebook, cells, Work, exercise, a part of its solution, and what is wrong in its place
+    ("00b_cpp_you_need", "00b-few1", "few_bytes", "00b fewest bytes",
+     "tenths.to(torch.int16)", "tenths.to(torch.int8)"),
+    ("00b_cpp_you_need", "00b-few1", "few_bytes", "00b fewest bytes",
+     "kilos.to(torch.float16)", "kilos.to(torch.uint8)"),
+    ("00b_cpp_you_need", "00b-lines1 00b-lines3", "few_lines", "00b fewest lines",
+     "min(left + 16, n)", "min(left + 15, n)"),
+    ("02_grids_blocks_threads", "02-idle1 02-idle3", "few_idle", "02 fewest idle threads",
+     "128 // x)", "max(64 // x, 1))"),
+    ("02b_images_and_memory", "02b-few1 02b-few3", "few_sectors", "02b fewest sectors",
+     "above, here = here, below", "here = below"),
+    ("02b_images_and_memory", "02b-few1 02b-few3", "few_sectors", "02b fewest sectors",
+     "if row + 1 < H else here", "if row + 1 < 63 else here"),
+    ("04b_fusion_and_roofline", "04b-ex1c 04b-few1 04b-few2", "few_bytes", "04b fewest bytes",
+     "torch.lerp(z, y,", "torch.lerp(y, z,"),
+    ("05_shared_memory", "05-few1", "few_ticks", "05 fewest ticks",
+     "row < M and k < K else 0.0", "row < M and k < 32 else 0.0"),
+    ("05_shared_memory", "05-nine1 05-nine3", "few_sectors", "05 sums of nine",
+     "shared_array(264)", "shared_array(256)"),
+    ("06_synchronization", "06-few1 06-few3", "few_atomics", "06 fewest atomics",
+     "if i < n else -1", "if i < n else 0"),
+    ("06b_streams_and_graphs", "06b-model-i 06b-model-a 06b-needless1 06b-needless2", "few_us",
+     "06b find the needless wait", "        cudaStreamWaitEvent(stream, arrived)\n", ""),
+    ("07c_normalization", "07c-py-sum 07c-py-bsum 07c-py-ln 07c-few1", "few_sectors",
+     "07c fewest sectors", "min((blockIdx.x + 1) * each, rows)", "(blockIdx.x + 1) * each"),
+    ("09_matmul", "09-ref 09-col-size 09-col-py 09-few1", "few_loads", "09 fewer loads",
+     "if k < K and c < N else 0.0", "if c < N else 0.0"),
+    ("11_fft_and_convolution", "11-few1 11-few3", "few_products", "11 fewest products",
+     "a[1] + a[3]", "a[1] - a[3]"),
+    ("14_autograd", "14-few1 14-few3", "few_kept", "14 fewest bytes kept",
+     "(1 + x * (1 - s))", "(1 + x * s)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("notebook", "cells", "work", "exercise", "part", "wrong"), OPEN)
+def test_open_exercises_refuse_what_is_wrong(
+    notebook, cells, work, exercise, part, wrong, monkeypatch
+):
+    monkeypatch.chdir(NOTEBOOKS)
+    path, names = NOTEBOOKS / f"{notebook}.ipynb", {"trace": trace}
+    for cell in notebook_cells(path.name)[:8]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "code" and "import " in source:
+            run(source.replace("set_up()", ""), f"<{notebook}>", names)
+    names_of(path.name, cells, names)
+    call, _, solved = folded_solution(path, exercise)
+    assert part in solved
+    run(solved.replace(part, wrong), f"<wrong {exercise}>", names)
+    attempt = eval(compile(ast.Expression(call.args[1]), "<attempt>", "eval"), names)
+    with poisoned(), silent(), pytest.raises((AssertionError, SimulatorError)):
+        names[work].count(attempt)

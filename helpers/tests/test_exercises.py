@@ -512,7 +512,7 @@ def test_solutions_are_found_and_checked(tmp_path, monkeypatch, capsys):
     assert solution_of(path, "both", {"k": 4}) == (8, "B")
     with pytest.raises(AssertionError, match="expected a Markdown cell"):
         solution_of(path, "none", {})
-    with pytest.raises(AssertionError, match="no cell calls"):
+    with pytest.raises(AssertionError, match="no cell asks"):
         solution_of(path, "other", {})
 
     monkeypatch.setenv("SOLUTIONS_OF", str(path))

@@ -69,7 +69,7 @@ def test_outputs_that_do_not_depend_on_the_machine_are_compared(path):
 def test_every_exercise_is_open_and_has_a_folded_solution(path):
     exercises = 0
     for number, cell in cells_of(path):
-        for call in calls(cell.source, ("exercise",)):
+        for call in calls(cell.source, ("exercise", "improve")):
             exercises += 1
             folded_solution(path, call.args[0].value)
             assert "○" in text_of(cell), f"cell {number}: {text_of(cell)}"

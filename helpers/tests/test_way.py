@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from helpers.exercises.progress import calls
 from helpers.exercises.way import read_way
 from helpers.make.kernels import NOTEBOOKS, notebook_paths
 from helpers.make.way import (
@@ -46,6 +47,16 @@ def test_a_sitting_is_short_and_something_is_done_in_it(sitting):
     assert sitting.minutes <= MOST_MINUTES, f"it takes {sitting.minutes:.0f} minutes"
     assert sitting.exercises, "nothing is written by the reader"
     assert sitting.predictions, "nothing is predicted"
+
+
+@pytest.mark.parametrize("sitting", WAY.sittings[1:18], ids=lambda sitting: sitting.number)
+def test_a_sitting_has_an_exercise_that_is_open_or_a_slowness_to_find(sitting):
+    """From the first kernel to the checklist; later ones lead up to capstones."""
+    texts = [path.read_text() for path in PATHS if path.stem in sitting.notebooks]
+    sources = ["".join(cell["source"]) for t in texts for cell in json.loads(t)["cells"]]
+    opened = {call.args[0].value for source in sources for call in calls(source, ("improve",))}
+    slow = {name for name in sitting.exercises if "slow" in name}
+    assert opened & set(sitting.exercises) | slow
 
 
 def test_the_core_is_short_and_in_the_order_of_the_notebooks():
