@@ -237,7 +237,7 @@ def _block_cases(draw: random.Random) -> Iterator[Case]:
         rows, stats = torch.randint(len(images), (N,)), torch.randn(4, M)
         if change:
             change(images, weight, stats)
-        sizes = f"{N} of {len(images)} images of {H}×{W}, {M} channels"
+        sizes = f"{N} of {len(images)} images of {H}×{W}, {M} channel{'s' * (M > 1)}"
         return Case(f"{what}{sizes}", (images, rows, weight, stats))
 
     def side(most):
