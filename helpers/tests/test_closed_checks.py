@@ -12,6 +12,7 @@ import torch
 
 from helpers.base.machine import ROOT
 from helpers.checks import poisoned, silent
+from helpers.compiler import CompileError
 from helpers.device import BACKEND, DEVICE
 from helpers.exercises.solutions import folded_solution, solution_of
 from helpers.simulator.errors import SimulatorError
@@ -339,12 +340,29 @@ OPEN = [  # notebook, cells, Work, exercise, a part of its solution, and what is
      "06b find the needless wait", "        cudaStreamWaitEvent(stream, arrived)\n", ""),
     ("07c_normalization", "07c-py-sum 07c-py-bsum 07c-py-ln 07c-few1", "few_sectors",
      "07c fewest sectors", "min((blockIdx.x + 1) * each, rows)", "(blockIdx.x + 1) * each"),
+    ("08b_flash_attention", "08b-ref 08b-py-a 08b-py-a3 08b-py-b 08b-py-k 08b-few1", "few_loads",
+     "08b fewest loads", "min(S_kv, rows[i] + 1) - first", "S_kv - first"),
+    ("08b_flash_attention", "08b-ref 08b-py-a 08b-py-a3 08b-py-b 08b-py-k 08b-few1", "few_loads",
+     "08b fewest loads", "= k_tile[j, d], v_tile[j, d]",
+     "= (k[first + j, d], v[first + j, d]) if first + j < S_kv else (0.0, 0.0)"),
     ("09_matmul", "09-ref 09-col-size 09-col-py 09-few1", "few_loads", "09 fewer loads",
      "if k < K and c < N else 0.0", "if c < N else 0.0"),
+    ("10_tensor_cores", "10-setup2 10-wmma-k 10-few1", "few_sectors", "10 fewest sectors",
+     "+ col + 16 * j, N);", "+ col, N);"),
+    ("10_tensor_cores", "10-setup2 10-wmma-k 10-few1", "few_sectors", "10 fewest sectors",
+     "ROWS = 4, COLS = 4", "ROWS = 4, COLS = 8"),
     ("11_fft_and_convolution", "11-few1 11-few3", "few_products", "11 fewest products",
      "a[1] + a[3]", "a[1] - a[3]"),
     ("14_autograd", "14-few1 14-few3", "few_kept", "14 fewest bytes kept",
      "(1 + x * (1 - s))", "(1 + x * s)"),
+    ("15_fusion", "15-few1 15-few2 15-few4", "few_sectors", "15 fewest sectors",
+     "range(2 * i - 1, 2 * i + 3)", "range(2 * i, 2 * i + 4)"),
+    ("15_fusion", "15-few1 15-few2 15-few4", "few_sectors", "15 fewest sectors",
+     "range(threadIdx.x, L // 2, 32)", "range(L if threadIdx.x else 0, L // 2)"),
+    ("17b_faster_and_faster", "17b-few1 17b-few3", "few_sectors", "17b fewest sectors",
+     "if inside and x > 0:", "if inside:"),
+    ("17b_faster_and_faster", "17b-few1 17b-few3", "few_sectors", "17b fewest sectors",
+     "    syncthreads()  # the middle tap is complete before it is read\n", ""),
 ]  # fmt: skip
 
 
@@ -359,9 +377,11 @@ def test_open_exercises_refuse_what_is_wrong(
         if cell["cell_type"] == "code" and "import " in source:
             run(source.replace("set_up()", ""), f"<{notebook}>", names)
     names_of(path.name, cells, names)
-    call, _, solved = folded_solution(path, exercise)
+    call, language, solved = folded_solution(path, exercise)
     assert part in solved
-    run(solved.replace(part, wrong), f"<wrong {exercise}>", names)
-    attempt = eval(compile(ast.Expression(call.args[1]), "<attempt>", "eval"), names)
-    with poisoned(), silent(), pytest.raises((AssertionError, SimulatorError)):
+    attempt = solved.replace(part, wrong)
+    if language == "python":
+        run(attempt, f"<wrong {exercise}>", names)
+        attempt = eval(compile(ast.Expression(call.args[1]), "<attempt>", "eval"), names)
+    with poisoned(), silent(), pytest.raises((AssertionError, CompileError, SimulatorError)):
         names[work].count(attempt)
