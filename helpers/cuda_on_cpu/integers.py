@@ -150,10 +150,10 @@ def fit(src: str, places: list[tuple[int, int]]) -> str:
 
 def _whole(code: str, at: int) -> tuple[int, int] | None:
     """Return where the value that is assigned, given or returned at a place begins and ends."""
-    end = at
+    end = at + (code[at] in ")]}")  # a[i] is named by its end
+    start = end
     while end < len(code) and code[end] not in ",;)]}":
         end = closing(code, end) + 1 if code[end] in CLOSING else end + 1
-    start = at
     while start > 0:
         c = code[start - 1]
         if c in ")]}":
