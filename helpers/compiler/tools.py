@@ -19,9 +19,9 @@ from pathlib import Path
 
 import torch
 
-from helpers.base.machine import CACHE, ROOT
+from helpers.base.machine import CACHE, CLEAN, INSTALL, ROOT, misplaced
 from helpers.base.oldest_torch import OLDEST_TORCH, is_too_old, torch_too_old
-from helpers.base.system import how_to_get, unfit_for_a_path, wrong_folder
+from helpers.base.system import how_to_get, unfit_for_a_path
 from helpers.cuda_on_cpu import ENGLISH, Cache, CpuBackend, digest
 
 TOOLKIT_PARTS = "cccl,crt,cudart,nvcc,nvvm"
@@ -102,7 +102,7 @@ def _full(folder: Path) -> ToolMissing:
     """Return what is wrong where a folder's disk has no room."""
     sentence = f"The disk of {folder} is full."
     if folder.is_relative_to(CACHE):
-        return ToolMissing(sentence, f"cd {ROOT} && make clean   # or make room on that disk")
+        return ToolMissing(sentence, f"{CLEAN}   # or make room on that disk")
     return ToolMissing(sentence, "export TMPDIR=/var/tmp   # or another folder with room")
 
 
@@ -126,14 +126,14 @@ BUILDS = Builds(CACHE / "builds")  # everything that a compiler made here
 
 
 def folder() -> Path:
-    """Return the course's folder, if compilers take its path, and that of PyTorch."""
+    """Return the folder of all this, if compilers take its path, and that of PyTorch."""
     if found := unfit_for_a_path(ROOT):
-        raise ToolMissing(*wrong_folder(ROOT, found))
+        raise ToolMissing(*misplaced(ROOT, found))
     torchs = Path(torch.__file__).parent
     if found := unfit_for_a_path(torchs):
         raise ToolMissing(
             f"PyTorch's folder has {found} in its path, which compilers do not take: {torchs}",
-            f"cd {ROOT} && make install   # into .venv there",
+            f"{INSTALL}   # into .venv there",
         )
     return ROOT
 
@@ -444,7 +444,7 @@ def _site_packages():
 def _toolkit():
     version = torch.version.cuda or "13.0"
     if int(version.split(".")[0]) < FIRST_CUDA_IN_PACKAGES:
-        return f"cd {ROOT} && make install   # PyTorch of CUDA 13 and its nvcc, into .venv"
+        return f"{INSTALL}   # PyTorch of CUDA 13 and its nvcc, into .venv"
     return _pip(f'"cuda-toolkit[{TOOLKIT_PARTS}]=={version}.*"')
 
 

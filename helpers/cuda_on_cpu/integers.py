@@ -30,6 +30,8 @@ _CALLED = re.compile(rf"(?<![\w.:<])({_INTEGER})\s*\((?=\s*[^\s)*&])")
 _KNOWN = re.compile(r"\s*(?:(?:thread|block)Idx\b|(?:block|grid)Dim\b|\d\w*\s*[;,)])")
 _TYPE_IN_PARENTHESES = re.compile(rf"\(\s*(?:{_INTEGER}|float|double|bool)\s*\)$")
 _BEFORE_VALUES = {"return", "case", "else", "and", "or", "not", "do", "co_yield"}
+# Before translated code that the compiler is not to ask about conversions any more.
+ANY_CONVERSION = "#undef CUDA_ON_CPU_CONVERSIONS\n#define CUDA_ON_CPU_CONVERSIONS\n"
 _CONVERSION = re.compile(r":(\d+):(\d+): error: .*\[-Werror[=,]-?W?float-conversion\b")
 
 
