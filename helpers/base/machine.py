@@ -1,9 +1,8 @@
-"""Where things lie on this machine, and what its terminal can show.
+"""Where things lie on this machine, and the lines that mend what is missing.
 
 The wheel of the CPU backend has another one: helpers/make/wheel/machine.py.
 """
 
-import sys
 from pathlib import Path
 
 from helpers.base.system import wrong_folder
@@ -16,11 +15,5 @@ CLEAN = f"cd {ROOT} && make clean"
 
 
 def misplaced(folder: Path, found: str) -> tuple:
-    """Return what is wrong where the path of `ROOT`, the folder, has that, and the mend."""
+    """Return what is wrong where the path of `ROOT` or `CACHE` has that, and the mend."""
     return wrong_folder(folder, found)
-
-
-def let_print() -> None:
-    """Let print show ? for what the terminal's character set lacks, where it would raise."""
-    if getattr(sys.stdout, "errors", "") == "strict" and hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")

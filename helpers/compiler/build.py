@@ -24,7 +24,7 @@ import torch
 
 from helpers import cuda_on_cpu
 from helpers.base.called_kernels import noting
-from helpers.base.machine import let_print
+from helpers.base.terminal import let_print
 from helpers.compiler import tools, torch_light
 from helpers.compiler.checked_call import checked_call
 from helpers.compiler.device_code import gpu_arch

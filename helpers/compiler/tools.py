@@ -127,9 +127,10 @@ BUILDS = Builds(CACHE / "builds")  # everything that a compiler made here
 
 
 def folder() -> Path:
-    """Return the folder of all this, if compilers take its path, and that of PyTorch."""
-    if found := unfit_for_a_path(ROOT):
-        raise ToolMissing(*misplaced(ROOT, found))
+    """Return the folder of all this, if compilers take its path, the cache's and PyTorch's."""
+    for place in (ROOT, CACHE):
+        if found := unfit_for_a_path(place):
+            raise ToolMissing(*misplaced(place, found))
     torchs = Path(torch.__file__).parent
     if found := unfit_for_a_path(torchs):
         raise ToolMissing(

@@ -33,9 +33,9 @@ def python(tmp_path_factory):
     return python
 
 
-def run(command, folder: Path) -> subprocess.CompletedProcess:
+def run(command, folder: Path, cache: Path = CACHE) -> subprocess.CompletedProcess:
     """Run a command of the environment; the runtime is taken from the cache of this one."""
-    environment = os.environ | {"CUDA_ON_CPU_CACHE": str(CACHE)}
+    environment = os.environ | {"CUDA_ON_CPU_CACHE": str(cache)}
     for name in ("PYTHONPATH", "PYTEST_DISABLE_PLUGIN_AUTOLOAD"):
         environment.pop(name, None)
     return subprocess.run(
@@ -51,6 +51,13 @@ def test_the_example(python):
     assert "PASSED" in said and "test_row_sums[right]" in said
     assert "racy_kernel" in said and "with no barrier between" in said, said
     assert "long_kernel" in said and "reads inp[600]" in said, said
+
+
+def test_a_path_that_compilers_do_not_take(python, tmp_path):
+    program = "from cuda_on_cpu.compiler import compile_cuda; compile_cuda('')"
+    done = run([python, "-c", program], tmp_path, tmp_path / "a b")
+    assert "The cache's folder has a space in its path" in done.stderr
+    assert "To mend it: export CUDA_ON_CPU_CACHE=" in done.stderr
 
 
 PROGRAM = r"""

@@ -1,6 +1,5 @@
 """Where things lie where the CPU backend is installed as a wheel: see base/machine.py."""
 
-import sys
 from pathlib import Path
 
 from helpers.cuda_on_cpu.cache import user_folder
@@ -12,14 +11,11 @@ CLEAN = f"rm -r {CACHE}"
 
 
 def misplaced(folder: Path, found: str) -> tuple:
-    """Return what is wrong where the path of `ROOT`, the folder, has that, and the mend."""
+    """Return what is wrong where the path of `ROOT` or `CACHE` has that, and the mend."""
+    name, mend = "package", f"{INSTALL}   # in a folder of letters and digits"
+    if folder == CACHE:
+        name, mend = "cache", "export CUDA_ON_CPU_CACHE=/var/tmp/cuda-on-cpu   # or another place"
     return (
-        f"The package's folder has {found} in its path, which compilers do not take: {folder}",
-        f"{INSTALL}   # in a folder of letters and digits",
+        f"The {name}'s folder has {found} in its path, which compilers do not take: {folder}",
+        mend,
     )
-
-
-def let_print() -> None:
-    """Let print show ? for what the terminal's character set lacks, where it would raise."""
-    if getattr(sys.stdout, "errors", "") == "strict" and hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")
