@@ -5,6 +5,7 @@
 
 With --check every access of the kernels is checked: what is wrong is said on stderr, the call that
 waits for the kernel returns an error, and the program ends with status 1 whatever it makes of that.
+It is for compiling and for linking. -use_fast_math, -O and a GPU's architecture change nothing.
 
 A .cu file is translated together with the headers of its own that it includes (beside it, or in a
 folder of -I). Other files go to the C++ compiler as they are: $CXX, -ccbin, or the first on PATH.
@@ -141,18 +142,8 @@ def _link(backend: CpuBackend, asked: Asked, objects: list[str]) -> None:
         raise Refused(str(problem)) from None
     more = [*asked.passed("L", "-L"), *others, *asked.listed("Xcompiler")]
     more += [f"-Wl,{flag}" for flag in asked.listed("Xlinker")]
-    _run(
-        [
-            *_words(backend),
-            "-pie",
-            "-pthread",
-            *objects,
-            *ours,
-            *more,
-            "-o",
-            asked.last("o", "a.out"),
-        ]
-    )
+    command = [*_words(backend), "-pie", "-pthread", *objects, *ours, *more]
+    _run([*command, "-o", asked.last("o", "a.out")])
 
 
 def _run(command: list[str]) -> None:
