@@ -37,7 +37,7 @@ _INCLUDE = re.compile(r"^([ \t]*#[ \t]*include[ \t]*)(?:\"([^\"\n]+)\"|<([^>\n]+
 _IN_CUDA = re.compile(
     r"__(?:global|device|host|shared|constant|managed)__|<<<|\basm\b|\bvolatile\b"
 )
-_TEXT = {"encoding": "utf-8", "errors": "surrogateescape"}  # whatever it is, it stays
+_BYTES = "surrogateescape"  # what is no UTF-8 stays as it is
 _RESERVED = re.compile(r"_|NDEBUG\b")
 _UNKNOWN = re.compile(
     r"[‘'](\w+)[’'] (?:was not declared|has not been declared|does not name a type)"
@@ -194,7 +194,7 @@ class _Unit:
         if key in self._copies:
             return self._copies[key]
         copy = self._copies[key] = self._folder / f"{len(self._copies)}_{file.name}"
-        text = own = file.read_text(**_TEXT)
+        text = own = file.read_text("utf-8-sig", _BYTES)
         if file == self._file or _IN_CUDA.search(text):
             try:
                 text = translate(text, self._check)
@@ -231,7 +231,9 @@ class _Unit:
         if file == self._file:
             first = f"#include <cuda_runtime.h>\n{first}"
         text = self._texts[str(file)]
-        self._copies[file.resolve()].write_text(f'{first}#line 1 "{file}"\n{text}\n', **_TEXT)
+        self._copies[file.resolve()].write_text(
+            f'{first}#line 1 "{file}"\n{text}\n', "utf-8", _BYTES
+        )
 
     def _fit(self, errors: str) -> bool:
         """Write again, as PTX has them, conversions to integers that the compiler names; if any."""
