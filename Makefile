@@ -11,7 +11,7 @@ $(error VENV may be current: the environment whose $(PYTHON) is on PATH; it is $
 endif
 ROOT_USER := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help install lab test test-versions run site progress kernels results address bench proof doctor clean
+.PHONY: help install lab test test-versions run site progress kernels results address bench proof wheel doctor clean
 .DEFAULT_GOAL := help
 
 # files are UTF-8, whatever the locale: PyTorch writes the CUDA strings as that has it
@@ -56,6 +56,9 @@ bench: install  ## time kernels/ against PyTorch and libraries, on a GPU (one fi
 
 proof: install  ## count the kernels of helpers/tests/proof again and write its README
 	@$(PY) -m helpers.tests.proof
+
+wheel: install  ## build the CPU backend as a wheel for other projects' tests, into dist/
+	@$(PY) -m helpers.make.wheel
 
 doctor: install  ## say what is missing for a run on the GPU, and the line that mends it
 	@$(PY) -m helpers.doctor

@@ -21,7 +21,8 @@ What a notebook imports
     trace       trace: what a kernel's lines ask of the memory; occupancy
 
 What `make` runs
-    make        install, tests, notebooks, kernels, readme and its picture; make/site: the website
+    make        install, tests, notebooks, kernels, readme and its picture; make/site: the website;
+                make/wheel: the CPU backend for other projects
     tests       the tests of all this; tests/proof compares it with an H200
 
 Machinery

@@ -24,7 +24,7 @@ import torch
 
 from helpers import cuda_on_cpu
 from helpers.base.called_kernels import noting
-from helpers.base.machine import let_print
+from helpers.base.terminal import let_print
 from helpers.compiler import tools, torch_light
 from helpers.compiler.checked_call import checked_call
 from helpers.compiler.device_code import gpu_arch
@@ -414,11 +414,8 @@ def _cpu_operators(flags, numbered, label, bound):
 
 
 def _cpu_module(flags, numbered, label, bound):
-    unit = f"{CUDA_MEANS_CPU}\n#include <cuda_runtime.h>\n{ANY_CONVERSION}{numbered}"
+    unit = f"{CUDA_MEANS_CPU}\n#include <cuda_runtime.h>\n{cuda_on_cpu.ANY_CONVERSION}{numbered}"
     return {"cpp_sources": unit, **flags}
-
-
-ANY_CONVERSION = "#undef CUDA_ON_CPU_CONVERSIONS\n#define CUDA_ON_CPU_CONVERSIONS\n"
 
 
 def _with_fitted(build: Build, places: list[tuple[int, int]]) -> Build:
@@ -429,7 +426,9 @@ def _with_fitted(build: Build, places: list[tuple[int, int]]) -> Build:
     numbered = build.arguments["cpp_sources"]
     compiled = cuda_on_cpu.fit(build.compiled, places)
     first = f'#line 1 "{build.label}"\n'
-    unit = numbered.replace(f"{first}{build.compiled}", f"{ANY_CONVERSION}{first}{compiled}")
+    unit = numbered.replace(
+        f"{first}{build.compiled}", f"{cuda_on_cpu.ANY_CONVERSION}{first}{compiled}"
+    )
     return replace(build, compiled=compiled, arguments=build.arguments | {"cpp_sources": unit})
 
 
@@ -437,7 +436,7 @@ def _cpu_flags(source, check, trace):
     return {
         "extra_include_paths": [str(path) for path in _CPU_INCLUDE],
         "extra_cflags": [*tools.cpu_backend().flags(check, trace), *NVCC_DEFINES],
-        "extra_ldflags": tools.cpu_backend().linked(source),
+        "extra_ldflags": tools.cpu_backend().linked(cuda_on_cpu.included(source)),
     }
 
 

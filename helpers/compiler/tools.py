@@ -15,13 +15,14 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
-from helpers.base.machine import CACHE, ROOT
+from helpers.base.machine import CACHE, CLEAN, INSTALL, ROOT, misplaced
 from helpers.base.oldest_torch import OLDEST_TORCH, is_too_old, torch_too_old
-from helpers.base.system import how_to_get, unfit_for_a_path, wrong_folder
+from helpers.base.system import how_to_get, unfit_for_a_path
 from helpers.cuda_on_cpu import ENGLISH, Cache, CpuBackend, digest
 
 TOOLKIT_PARTS = "cccl,crt,cudart,nvcc,nvvm"
@@ -102,7 +103,7 @@ def _full(folder: Path) -> ToolMissing:
     """Return what is wrong where a folder's disk has no room."""
     sentence = f"The disk of {folder} is full."
     if folder.is_relative_to(CACHE):
-        return ToolMissing(sentence, f"cd {ROOT} && make clean   # or make room on that disk")
+        return ToolMissing(sentence, f"{CLEAN}   # or make room on that disk")
     return ToolMissing(sentence, "export TMPDIR=/var/tmp   # or another folder with room")
 
 
@@ -126,14 +127,15 @@ BUILDS = Builds(CACHE / "builds")  # everything that a compiler made here
 
 
 def folder() -> Path:
-    """Return the course's folder, if compilers take its path, and that of PyTorch."""
-    if found := unfit_for_a_path(ROOT):
-        raise ToolMissing(*wrong_folder(ROOT, found))
+    """Return the folder of all this, if compilers take its path, the cache's and PyTorch's."""
+    for place in (ROOT, CACHE):
+        if found := unfit_for_a_path(place):
+            raise ToolMissing(*misplaced(place, found))
     torchs = Path(torch.__file__).parent
     if found := unfit_for_a_path(torchs):
         raise ToolMissing(
             f"PyTorch's folder has {found} in its path, which compilers do not take: {torchs}",
-            f"cd {ROOT} && make install   # into .venv there",
+            f"{INSTALL}   # into .venv there",
         )
     return ROOT
 
@@ -269,28 +271,48 @@ def library(name: str) -> tuple[Path, Path | None]:
     end of cuDNN come with wheels of their own, or lie where CUTLASS_PATH or CUDNN_FRONTEND_PATH
     says.
     """
-    header, package = (LIBRARIES | HEADERS_ONLY)[name]
-    homes = [*_cuda_homes(), *(p for d in _site_packages() for p in sorted(d.glob("nvidia/*")))]
-    homes += [Path("/usr"), Path("/usr/local"), *_site_packages()]
-    variable = f"{name.upper()}_PATH"
-    if path := os.environ.get(variable):
-        homes = [Path(path), *homes]
-    if name in ("cub", "thrust"):  # nvcc reads its own
-        homes = [cuda_home()]
+    header, _ = (LIBRARIES | HEADERS_ONLY)[name]
+    homes = [*_homes_of(name)]
     inside = ("", "include", "include/cccl", "cutlass_library/source/include", "include/*-linux*")
     places = (path for home in homes for pattern in inside for path in _glob(home, pattern))
     folder = next((path for path in places if (path / header).exists()), None)
-    if name in LIBRARIES:
-        folders = (p for home in homes for inner in ("lib64", "lib", "lib/*-linux*")
-                   for p in home.glob(inner))  # fmt: skip
-        file = next((file for path in folders for file in path.glob(f"lib{name}.so*")), None)
+    if name in HEADERS_ONLY:
+        file = None
+    else:
+        libraries = ("lib64", "lib", "lib/*-linux*")
+        places = (path for home in homes for inner in libraries for path in home.glob(inner))
+        file = next((file for path in places for file in path.glob(f"lib{name}.so*")), None)
     if folder and (name in HEADERS_ONLY or file):
-        return folder, None if name in HEADERS_ONLY else file
-    missing = f"lib{name}.so" if folder else f"{header}, the header of {name},"
+        return folder, file
+    raise _no_library(name, f"lib{name}.so" if folder else f"{header}, the header of {name},")
+
+
+def _homes_of(name: str) -> Iterator[Path]:
+    """Yield where a library may lie, what is asked for before what happens to be there."""
+    if name in ("cub", "thrust"):  # nvcc reads its own
+        yield cuda_home()
+        return
+    if path := os.environ.get(_variable_of(name)):
+        yield Path(path)
+    yield from _cuda_homes()
+    for packages in _site_packages():
+        yield from sorted(packages.glob("nvidia/*"))
+    yield from (Path("/usr"), Path("/usr/local"), *_site_packages())
+
+
+def _variable_of(library: str) -> str:
+    return f"{library.upper()}_PATH"
+
+
+def _no_library(name: str, missing: str) -> ToolMissing:
+    """Return what is wrong where a library, or its header, is not found."""
+    variable = _variable_of(name)
+    path = os.environ.get(variable)
     where = f"in {path}, as {variable} says, nor elsewhere" if path else ""
     sentence = " ".join(f"There is no {missing} {where} on this machine.".split())
+    _, package = (LIBRARIES | HEADERS_ONLY)[name]
     major = (torch.version.cuda or "13").split(".")[0]
-    raise ToolMissing(sentence, _pip(package.format(major)))
+    return ToolMissing(sentence, _pip(package.format(major)))
 
 
 def _glob(home: Path, pattern: str):
@@ -444,7 +466,7 @@ def _site_packages():
 def _toolkit():
     version = torch.version.cuda or "13.0"
     if int(version.split(".")[0]) < FIRST_CUDA_IN_PACKAGES:
-        return f"cd {ROOT} && make install   # PyTorch of CUDA 13 and its nvcc, into .venv"
+        return f"{INSTALL}   # PyTorch of CUDA 13 and its nvcc, into .venv"
     return _pip(f'"cuda-toolkit[{TOOLKIT_PARTS}]=={version}.*"')
 
 

@@ -13,6 +13,8 @@ Inline PTX becomes calls of include/cuda_on_cpu/ptx/ (ptx.py has the table of in
 whole warp does at once, such as a product of matrices, is together.h and tensor_core.h; barriers of
 some threads are runtime/block_barrier.cpp, asynchronous copies runtime/async_copies.cpp.
 
+command.py builds whole programs of .cu files, as nvcc would.
+
 Calls of NVIDIA's libraries go to libraries/, thin calls of PyTorch's operators: stand_ins.py.
 
 A checked build (`check=True` in `translate` and `flags`) tells the runtime about every access:
@@ -23,12 +25,14 @@ checker.cpp and shadow.h find out what is wrong, counter.cpp what a GPU would do
 from .build import ENGLISH, INCLUDE, INCLUDE_TORCH, RUNTIME, CpuBackend, standard_library
 from .cache import Cache, digest
 from .error import TranslateError
-from .integers import find_conversions, fit
+from .integers import ANY_CONVERSION, find_conversions, fit
 from .names import is_of_cuda
 from .remarks import find_remarks
+from .stand_ins import included
 from .translate import translate
 
 __all__ = [
+    "ANY_CONVERSION",
     "ENGLISH",
     "INCLUDE",
     "INCLUDE_TORCH",
@@ -40,6 +44,7 @@ __all__ = [
     "fit",
     "digest",
     "find_remarks",
+    "included",
     "is_of_cuda",
     "standard_library",
     "translate",

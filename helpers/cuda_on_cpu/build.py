@@ -8,16 +8,19 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from .cache import Cache, digest
-from .stand_ins import LIBRARIES, included
+from .stand_ins import LIBRARIES
+
+if TYPE_CHECKING:  # PyTorch takes seconds to import, and programs without it need none
+    import torch
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = HERE / "include"  # CUDA's headers
@@ -103,9 +106,12 @@ class CpuBackend:
             chosen.append("-Wno-error=return-type")
         return chosen
 
-    def linked(self, source: str = "") -> list[str]:
-        """Return what the linker must be told to make a library of translated CUDA."""
-        runtime = [*map(str, map(self._stand_in, included(source))), str(self.runtime_library())]
+    def linked(self, stand_ins: Iterable[str] = ()) -> list[str]:
+        """Return what the linker must be told to make a library, or a program, of translated CUDA.
+
+        stand_ins: the names of those that take the place of NVIDIA's libraries (stand_ins.py).
+        """
+        runtime = [*map(str, map(self._stand_in, stand_ins)), str(self.runtime_library())]
         if not sys.platform.startswith("linux"):
             return runtime
         heap = ("malloc", "free", "_Znwm", "_Znam", "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm")
@@ -128,7 +134,7 @@ class CpuBackend:
         """Return whether the backend knows where the array that begins at the address ends."""
         return _load(self.runtime_library()).cuda_on_cpu_knows(ctypes.c_void_p(address))
 
-    def find_unwritten(self, tensor: torch.Tensor) -> Unwritten:
+    def find_unwritten(self, tensor: "torch.Tensor") -> Unwritten:
         """Look for elements of a CPU tensor that hold what new memory holds, or lies beside it."""
         dense = tensor if tensor.is_contiguous() else tensor.contiguous()
         found = Unwritten()
@@ -189,6 +195,8 @@ class CpuBackend:
 
     def _over_torch(self, name: str, main: Path, sources: list[Path]) -> Path:
         """Build a library that needs PyTorch's headers."""
+        import torch
+
         runtime = self.runtime_library()
         home = Path(torch.__file__).resolve().parent
         abi = int(torch.compiled_with_cxx11_abi())

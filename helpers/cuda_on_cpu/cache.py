@@ -21,6 +21,13 @@ def digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 
+def user_folder() -> Path:
+    """Return where builds are kept that belong to no project: $CUDA_ON_CPU_CACHE says another."""
+    if chosen := os.environ.get("CUDA_ON_CPU_CACHE"):
+        return Path(chosen).absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "cuda-on-cpu")
+
+
 @dataclass(frozen=True)
 class Cache:
     """Directories by name in a folder; a name holds a digest of all that its content depends on."""

@@ -30,6 +30,8 @@ _CALLED = re.compile(rf"(?<![\w.:<])({_INTEGER})\s*\((?=\s*[^\s)*&])")
 _KNOWN = re.compile(r"\s*(?:(?:thread|block)Idx\b|(?:block|grid)Dim\b|\d\w*\s*[;,)])")
 _TYPE_IN_PARENTHESES = re.compile(rf"\(\s*(?:{_INTEGER}|float|double|bool)\s*\)$")
 _BEFORE_VALUES = {"return", "case", "else", "and", "or", "not", "do", "co_yield"}
+# Before translated code that the compiler is not to ask about conversions any more.
+ANY_CONVERSION = "#undef CUDA_ON_CPU_CONVERSIONS\n#define CUDA_ON_CPU_CONVERSIONS\n"
 _CONVERSION = re.compile(r":(\d+):(\d+): error: .*\[-Werror[=,]-?W?float-conversion\b")
 
 
@@ -150,10 +152,10 @@ def fit(src: str, places: list[tuple[int, int]]) -> str:
 
 def _whole(code: str, at: int) -> tuple[int, int] | None:
     """Return where the value that is assigned, given or returned at a place begins and ends."""
-    end = at
+    end = at + (code[at] in ")]}")  # a[i] is named by its end
+    start = end
     while end < len(code) and code[end] not in ",;)]}":
         end = closing(code, end) + 1 if code[end] in CLOSING else end + 1
-    start = at
     while start > 0:
         c = code[start - 1]
         if c in ")]}":

@@ -177,42 +177,65 @@ _LOOP = re.compile(
 )
 
 
+_JUMPED_TO = r"\b(?:case|default|goto)\b"
+
+
 def _is_set_first(code, variable, declaration, end, statements):
     """Whether the first thing done is to set it: x = ...; for (int i = 0; i < N; i++) x[i] = ...;
 
     All that follows has to be in the same block.
     """
-    start = declaration.end
     mention = re.compile(rf"(?<![\w.])(?<!->){variable.name}\b")
-    named = [found.start() for found in mention.finditer(code, start, end)]
+    named = [found.start() for found in mention.finditer(code, declaration.end, end)]
     if not named:
         return True
-    around = [each for each in statements if each.begin <= named[0] < each.end]
-    if not around or (len(named) > 1 and named[1] < around[0].end):
+    setting = next((each for each in statements if each.begin <= named[0] < each.end), None)
+    if not setting or (len(named) > 1 and named[1] < setting.end):
         return False
-    begin, blocks = skip_blanks(code, around[0].begin), [*around[0].blocks]
+    around = _loops_around(code, named[0], setting, len(variable.extents), declaration.end)
+    if not around:
+        return False
+    loops, begin, block = around
+    return (
+        [loop[2].split() for loop in loops] == [extent.split() for extent in variable.extents]
+        and _is_element_set(code[named[0] + len(variable.name) : end], loops)
+        and _holds_all(code, block, begin, named[-1])
+    )
+
+
+def _loops_around(code, named, statement, count, start):
+    """Return `count` loops around a mention, where the first begins, and in which block.
+
+    None if they are not there, or if something else may come before the mention.
+    """
+    begin, blocks = skip_blanks(code, statement.begin), [*statement.blocks]
     loops, at = [], begin
     while loop := _LOOP.match(code, at):
         loops.append(loop)
         at = loop.end()
-    if at != named[0]:
-        return False
-    while len(loops) < len(variable.extents):  # those whose bodies are in braces
+    if at != named:
+        return None
+    while len(loops) < count:  # those whose bodies are in braces
         block = blocks.pop()
         loop = next((each for each in _LOOP.finditer(code, start) if each.end() == block), None)
         if not loop or re.search(r"\b(?:break|continue)\b", code[block : closing(code, block)]):
-            return False
+            return None
         loops.insert(0, loop)
         begin = loop.start()
-    whole = [rf"\s*\[\s*{loop[1]}\s*\]" for loop in loops]
-    block_end = closing(code, blocks[-1])
-    return (
-        [loop[2].split() for loop in loops] == [extent.split() for extent in variable.extents]
-        and bool(re.match("".join(whole) + r"\s*=(?!=)", code[named[0] + len(variable.name) : end]))
-        and code[skip_blanks_back(code, begin) - 1] in ";{}"
-        and named[-1] < block_end
-        and not re.search(r"\b(?:case|default|goto)\b", code[blocks[-1] : block_end])
-    )
+    return loops, begin, blocks[-1]
+
+
+def _is_element_set(after, loops):
+    """Whether [i][j] = stands behind the name, for the variables of the loops."""
+    indices = "".join(rf"\s*\[\s*{loop[1]}\s*\]" for loop in loops)
+    return bool(re.match(indices + r"\s*=(?!=)", after))
+
+
+def _holds_all(code, block, begin, last):
+    """Whether the statement that begins there surely runs, and the last mention is in the block."""
+    end = closing(code, block)
+    is_statement = code[skip_blanks_back(code, begin) - 1] in ";{}"
+    return is_statement and last < end and not re.search(_JUMPED_TO, code[block:end])
 
 
 # --- what is handed on ----------------------------------------------------------------------------

@@ -31,6 +31,13 @@ _OF_HEADER = {
     "cufft.h": "cufft",
     "curand.h": "curand",
 }
+OF_LIBRARY = {  # as the linker's -l names it
+    "cublas": ["cublas"],
+    "cublasLt": ["cublas_lt", "cublas"],
+    "cudnn": ["cudnn"],
+    "cufft": ["cufft"],
+    "curand": ["curand"],
+}
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"](\w+\.h)[>\"]", re.MULTILINE)
 
 

@@ -1,7 +1,7 @@
 """The map of the course: which of its exercises and predictions are solved, and what comes next."""
 
-from helpers.base.machine import let_print
 from helpers.base.tables import Table
+from helpers.base.terminal import let_print
 from helpers.exercises import progress
 from helpers.exercises.way import Part, Way, read_way
 

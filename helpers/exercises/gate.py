@@ -11,7 +11,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 
 from helpers.base.called_kernels import called_kernels
-from helpers.base.machine import let_print
+from helpers.base.terminal import let_print
 from helpers.checks import poisoned, silent
 from helpers.compiler import CompileError
 from helpers.compiler.build import every_call_checked

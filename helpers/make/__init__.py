@@ -1,1 +1,1 @@
-"""What the Makefile calls: install, run tests and notebooks, write kernels/, README, the site."""
+"""What the Makefile calls: install, run tests and notebooks, write kernels/, README, the site, the wheel."""

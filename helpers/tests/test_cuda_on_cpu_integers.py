@@ -129,6 +129,8 @@ FORMS = {  # of a float x, what becomes the integer T
     "functional": "T y = T(x);",
     "template": "T y = by_template<T, F>(x);",
     "implicit": "T y = x;",
+    "element": "T y = a[i];",
+    "call": "T y = fmax(x, x);",
     "assigned": "T y; y = x * 1;",
     "argument": "T y = given<T, F>(x);",
     "member": "Holder<T> h{0}; h.value = x; T y = h.value;",
@@ -332,6 +334,7 @@ def test_a_conversion_keeps_its_line():
     fitted = fit(src, [(2, 3), (3, 9)])
     assert [line.count("Fitted") for line in fitted.split("\n")] == [1, 0, 1, 0, 0]
     assert fitted.count("\n") == src.count("\n")
+    assert fit("int i = x[0] ;", [(1, 12)]) == "int i =  ::cuda_on_cpu::Fitted{x[0] };"
 
 
 def test_an_error_beside_a_conversion_is_told():

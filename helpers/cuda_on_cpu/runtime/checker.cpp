@@ -221,7 +221,9 @@ bool Checker::passes(const Recent& recent, std::uintptr_t address, unsigned byte
 }
 
 void Checker::look_at(std::uintptr_t address, unsigned bytes, How how, const void* code) {
-    if (address % how.alignment) misaligned(address, bytes, how.kind, code);
+    // g++ tells of a structure of two doubles as of a float4, and lays local ones at multiples of 8.
+    bool is_aligned = address % how.alignment == 0 || (address % 8 == 0 && in_own_stack(address));
+    if (!is_aligned) misaligned(address, bytes, how.kind, code);
     settle(true);
     AccessKind kind = how.kind;
     if (how.orders) order(address, how);

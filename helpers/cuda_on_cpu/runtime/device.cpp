@@ -242,6 +242,11 @@ static void run_to_the_end(const Launch& launch) {
     if (!grid.later.empty()) run_later(grid.later);
 }
 
+static std::atomic<bool> told_of_fault{false};
+
+// Whether a kernel of a program was at fault, whatever the program made of its error codes.
+extern "C" CUDA_ON_CPU_API bool cuda_on_cpu_told_of_fault() { return told_of_fault; }
+
 // A fault in a kernel of a program ends the program, if that looks at its error codes.
 static cudaError_t run_or_tell(const Launch& launch) {
     if (fault != cudaSuccess) return result(fault);
@@ -251,6 +256,7 @@ static cudaError_t run_or_tell(const Launch& launch) {
     } catch (const std::runtime_error& error) {
         if (!launch.in_program) throw;
         std::fprintf(stderr, "%s\n", error.what());
+        told_of_fault = true;
         bool by_assert = std::strstr(error.what(), ": assertion failed: ");
         fault = by_assert ? cudaErrorAssert : cudaErrorLaunchFailure;
         return result(fault);

@@ -80,6 +80,12 @@ struct WarpRequest {
     std::uint64_t value, result;
 };
 
+// What the lanes of a group have laid down: which of them not 0, and all put together.
+struct Brought {
+    std::uint32_t ballot;
+    std::uint64_t combined;
+};
+
 struct alignas(64) Thread {  // a cache line
     Fiber* fiber;  // where a started thread that is not running stopped
     uint3 index;   // its threadIdx
@@ -174,6 +180,11 @@ private:
 
     void complete_warp_groups(unsigned warp);
     void complete_group(unsigned warp, std::uint32_t group);
+    bool lanes_agree(unsigned warp, std::uint32_t group, Brought* brought);
+    [[gnu::noinline]] void work_together(unsigned warp, std::uint32_t group);
+    std::uint32_t give_results(unsigned warp, std::uint32_t group, const Brought& brought);
+    std::uint32_t give_shuffled(unsigned warp, std::uint32_t group, unsigned lane);
+    std::uint32_t lanes_with_equal(unsigned warp, std::uint32_t group, std::uint64_t value) const;
     [[gnu::noinline]] bool complete_convergence(unsigned warp);
     [[gnu::noinline]] void follow_undefined(unsigned warp, std::uint32_t group,
                                             std::uint32_t undefined);

@@ -49,68 +49,98 @@ void Multiprocessor::complete_warp_groups(unsigned w) {
 
 // All lanes of the group wait. If they agree on what they wait for, they get their results.
 void Multiprocessor::complete_group(unsigned w, std::uint32_t group) {
+    Brought brought;
+    if (!lanes_agree(w, group, &brought)) return;
+    WarpOperation operation = thread_[w * WARP_SIZE + __builtin_ctz(group)].request.operation;
+    if (operation == WarpOperation::together) work_together(w, group);
+    if (grid_->checks) checker_->lanes_meet(w, group, operation == WarpOperation::sync);
+    if (operation != WarpOperation::together) {
+        std::uint32_t undefined = give_results(w, group, brought);
+        if (operation == WarpOperation::shuffle && grid_->checks) follow_undefined(w, group, undefined);
+    }
+    warp_[w].waiting &= ~group;
+    warp_[w].ready |= group;
+}
+
+// Takes what the lanes have laid down; false if one of them waits for __activemask() to end first.
+bool Multiprocessor::lanes_agree(unsigned w, std::uint32_t group, Brought* brought) {
     Thread* lanes = &thread_[w * WARP_SIZE];
     const WarpRequest& first = lanes[__builtin_ctz(group)].request;
-    std::uint32_t ballot = 0;
-    std::uint64_t combined = first.value;
+    *brought = {0, first.value};
     for (std::uint32_t rest = group; rest; rest &= rest - 1) {
         unsigned lane = __builtin_ctz(rest);
         const WarpRequest& request = lanes[lane].request;
-        if (request.operation == WarpOperation::converge) return;  // not until that is over
+        if (request.operation == WarpOperation::converge) return false;
         if (request.operation != first.operation || request.mask != first.mask ||
             (request.operation == WarpOperation::together &&
              together(request).work != together(first).work))
             report_disagreement(w * WARP_SIZE + __builtin_ctz(group), w * WARP_SIZE + lane);
-        if (request.value) ballot |= 1u << lane;
-        if (&request != &first) combined = combine(first.operation, combined, request.value);
+        if (request.value) brought->ballot |= 1u << lane;
+        if (&request != &first)
+            brought->combined = combine(first.operation, brought->combined, request.value);
     }
-    if (first.operation == WarpOperation::together) {
-        if (group != first.mask) report_short_warp(w * WARP_SIZE, __builtin_popcount(group));
-        Together* brought[WARP_SIZE];
-        for (unsigned lane = 0; lane < WARP_SIZE; lane++) brought[lane] = &together(lanes[lane].request);
-        // Its accesses are those of an instruction to registers, its lanes' own.
-        Checker* checker = std::exchange(checker_here, nullptr);
-        together(first).work(brought);
-        checker_here = checker;
-    }
-    if (grid_->checks) checker_->lanes_meet(w, group, first.operation == WarpOperation::sync);
-    std::uint32_t undefined = 0;  // lanes that read one outside the group
-    std::uint32_t asking = first.operation == WarpOperation::together ? 0 : group;  // for a result
-    for (std::uint32_t rest = asking; rest; rest &= rest - 1) {
+    return true;
+}
+
+// What a whole warp does at once: together.h.
+void Multiprocessor::work_together(unsigned w, std::uint32_t group) {
+    Thread* lanes = &thread_[w * WARP_SIZE];
+    const WarpRequest& first = lanes[__builtin_ctz(group)].request;
+    if (group != first.mask) report_short_warp(w * WARP_SIZE, __builtin_popcount(group));
+    Together* brought[WARP_SIZE];
+    for (unsigned lane = 0; lane < WARP_SIZE; lane++) brought[lane] = &together(lanes[lane].request);
+    // Its accesses are those of an instruction to registers, its lanes' own.
+    Checker* checker = std::exchange(checker_here, nullptr);
+    together(first).work(brought);
+    checker_here = checker;
+}
+
+// Returns the lanes that read one outside the group.
+std::uint32_t Multiprocessor::give_results(unsigned w, std::uint32_t group, const Brought& brought) {
+    std::uint32_t undefined = 0;
+    for (std::uint32_t rest = group; rest; rest &= rest - 1) {
         unsigned lane = __builtin_ctz(rest);
-        WarpRequest& request = lanes[lane].request;
+        WarpRequest& request = thread_[w * WARP_SIZE + lane].request;
         switch (request.operation) {
-            case WarpOperation::shuffle:
-                if (group >> request.source & 1) {
-                    request.result = lanes[request.source].request.value;
-                } else {
-                    if (request.mask & warp_[w].returned & 1u << request.source)
-                        report_left_lane(w * WARP_SIZE + lane);
-                    request.result = UNDEFINED;
-                    undefined |= 1u << lane;
-                }
-                break;
-            case WarpOperation::ballot: request.result = ballot; break;
-            case WarpOperation::any: request.result = ballot != 0; break;
-            case WarpOperation::all: request.result = ballot == group; break;
+            case WarpOperation::shuffle: undefined |= give_shuffled(w, group, lane); break;
+            case WarpOperation::ballot: request.result = brought.ballot; break;
+            case WarpOperation::any: request.result = brought.ballot != 0; break;
+            case WarpOperation::all: request.result = brought.ballot == group; break;
             case WarpOperation::match_any:
+                request.result = lanes_with_equal(w, group, request.value);
+                break;
             case WarpOperation::match_all: {
-                std::uint32_t same = 0;
-                for (std::uint32_t others = group; others; others &= others - 1) {
-                    unsigned other = __builtin_ctz(others);
-                    if (lanes[other].request.value == request.value) same |= 1u << other;
-                }
-                bool any = request.operation == WarpOperation::match_any;
-                request.result = any || same == group ? same : 0;
+                std::uint32_t same = lanes_with_equal(w, group, request.value);
+                request.result = same == group ? same : 0;
                 break;
             }
-            default: request.result = combined;
+            default: request.result = brought.combined;
         }
     }
-    if (first.operation == WarpOperation::shuffle && grid_->checks)
-        follow_undefined(w, group, undefined);
-    warp_[w].waiting &= ~group;
-    warp_[w].ready |= group;
+    return undefined;
+}
+
+// Returns the lane's bit, if it reads one outside the group.
+std::uint32_t Multiprocessor::give_shuffled(unsigned w, std::uint32_t group, unsigned lane) {
+    Thread* lanes = &thread_[w * WARP_SIZE];
+    WarpRequest& request = lanes[lane].request;
+    if (group >> request.source & 1) {
+        request.result = lanes[request.source].request.value;
+        return 0;
+    }
+    if (request.mask & warp_[w].returned & 1u << request.source) report_left_lane(w * WARP_SIZE + lane);
+    request.result = UNDEFINED;
+    return 1u << lane;
+}
+
+std::uint32_t Multiprocessor::lanes_with_equal(unsigned w, std::uint32_t group,
+                                               std::uint64_t value) const {
+    std::uint32_t same = 0;
+    for (std::uint32_t others = group; others; others &= others - 1) {
+        unsigned other = __builtin_ctz(others);
+        if (thread_[w * WARP_SIZE + other].request.value == value) same |= 1u << other;
+    }
+    return same;
 }
 
 // In a sum over a warp by __shfl_down_sync, lanes at the end read beyond it, and nobody uses what
