@@ -414,10 +414,17 @@ def _cpu_operators(flags, numbered, label, bound):
 
 
 def _cpu_module(flags, numbered, label, bound):
-    unit = f"{CUDA_MEANS_CPU}\n#include <cuda_runtime.h>\n{ANY_CONVERSION}{numbered}"
+    unit = (
+        f"{CUDA_MEANS_CPU}\n#include <cuda_runtime.h>\n{ANY_CONVERSION}{numbered}{_CALLED_BY_HOST}"
+    )
     return {"cpp_sources": unit, **flags}
 
 
+# For the bindings that load_inline puts behind the string: what would end Python ends the call.
+_CALLED_BY_HOST = """
+#define wrap_pybind_function(function) \
+    wrap_pybind_function(::cuda_on_cpu::called_by_host(&function))
+"""
 ANY_CONVERSION = "#undef CUDA_ON_CPU_CONVERSIONS\n#define CUDA_ON_CPU_CONVERSIONS\n"
 
 

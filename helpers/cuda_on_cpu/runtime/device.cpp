@@ -15,6 +15,7 @@
 #include "counter.h"
 #include "checker.h"
 #include "faults.h"
+#include "host_calls.h"
 #include "memory.h"
 #include "multiprocessor.h"
 #include "streams.h"
@@ -219,6 +220,7 @@ static void run_to_the_end(const Launch& launch) {
     std::lock_guard<std::recursive_mutex> lock(*one_launch_at_a_time);
     catch_faults();
     guard_ends_again();
+    std::size_t first_array = arrays_made();
     Grid grid(launch, std::uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z);
     std::unique_ptr<Checks> checks(launch.checked ? new Checks(launch) : nullptr);
     grid.checks = checks.get();
@@ -235,6 +237,8 @@ static void run_to_the_end(const Launch& launch) {
     std::fflush(stdout);  // what the kernel printed shows before the cell ends
     stopped_at.reset();
     if (grid.stopped) {
+        note_failed_kernel();
+        release_newer_of_kernels(first_array);
         const Fault& fault = grid.fault;
         if (fault.of_thread) stopped_at = {launch.grid, launch.block, fault.block, fault.thread};
         throw std::runtime_error(describe(fault));
