@@ -113,7 +113,7 @@ DEATHS = {
     "null_pointer": "first, line 17: reads through a null pointer.",
     "null_function": "null_function, line 29: calls a function through a null pointer.",
     "past_the_end": "past_the_end, line 33: writes byte 16 of a tensor of 16 bytes",
-    "recursion": "deeper, line 2",  # 0, 1 or 2
+    "recursion": "deeper, line ",  # its first, or one below
     "division": "division, line 38: integer division by zero.",
     "terminates": "throws, line 24: an exception cannot leave a noexcept function or a destructor: "
     "of mine",

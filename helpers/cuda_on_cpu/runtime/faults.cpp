@@ -245,7 +245,7 @@ struct Watchdog {
     Clock::time_point begun;          // the first of the two
     bool catches_interrupts = false;
     bool asleep = false;  // nothing to watch for a while
-    char why[160] = "";   // of a kernel that does not end
+    char why[320] = "";   // of a kernel that does not end
     std::atomic<void (*)()> errand{nullptr};
     std::condition_variable wake;
 };
@@ -258,6 +258,10 @@ static struct sigaction interrupt_before;
 extern "C" CUDA_ON_CPU_API void cuda_on_cpu_set_time_limit(double seconds) { time_limit = seconds; }
 
 static void handle_interrupt(int) { interrupted = 1; }
+
+static constexpr char TOO_MANY_BLOCKS[] =
+    " A GPU does not run so many blocks at once, and in any order: none can wait for one that has "
+    "not begun. A cooperative launch sees to that.";
 
 // Looks at the grid a few times a second; more often at a function that is to be left.
 static void watch(Watchdog& dog) {
@@ -301,8 +305,9 @@ static void watch(Watchdog& dog) {
             } else if (idle > time_limit) {
                 std::snprintf(dog.why, sizeof dog.why,
                               "no thread of the block has come to an end for %g s. Does this loop "
-                              "never end, or wait for a thread that cannot run?",
-                              time_limit.load());
+                              "never end, or wait for a thread that cannot run?%s",
+                              time_limit.load(),
+                              grid->blocks > blocks_at_once(grid->launch) ? TOO_MANY_BLOCKS : "");
                 multiprocessor->expel(dog.why);
             }
         }
