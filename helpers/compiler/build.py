@@ -415,7 +415,14 @@ def _cpu_operators(flags, numbered, label, bound):
 
 def _cpu_module(flags, numbered, label, bound):
     unit = f"{CUDA_MEANS_CPU}\n#include <cuda_runtime.h>\n{cuda_on_cpu.ANY_CONVERSION}{numbered}"
-    return {"cpp_sources": unit, **flags}
+    return {"cpp_sources": f"{unit}{_CALLED_BY_HOST}", **flags}
+
+
+# For the bindings that load_inline puts behind the string: what would end Python ends the call.
+_CALLED_BY_HOST = """
+#define wrap_pybind_function(function) \\
+    wrap_pybind_function(::cuda_on_cpu::called_by_host(&function))
+"""
 
 
 def _with_fitted(build: Build, places: list[tuple[int, int]]) -> Build:

@@ -9,6 +9,9 @@ To see how a kernel runs, read include/cuda_on_cpu/launch.h (what <<<...>>> beco
 runtime/: multiprocessor.cpp (a block and its threads), barrier.cpp, warp.cpp, fiber.cpp (how a
 thread waits), device.cpp (a grid and the cores), memory.cpp and faults.cpp (what goes wrong).
 
+What of the host's code would end Python ends the call: include/cuda_on_cpu/host_calls.h,
+runtime/host_calls.cpp.
+
 Inline PTX becomes calls of include/cuda_on_cpu/ptx/ (ptx.py has the table of instructions). What a
 whole warp does at once, such as a product of matrices, is together.h and tensor_core.h; barriers of
 some threads are runtime/block_barrier.cpp, asynchronous copies runtime/async_copies.cpp.

@@ -41,6 +41,7 @@ def translate(src: str, check: bool = False, trace: bool = False) -> str:
     src = _rewrite_noinline(src, check)
     src = _rewrite_words(src)
     src = _rewrite_clock(src)
+    src = _rewrite_exits(src)
     src = _rewrite_volatile(src)
     src = _number_barriers(src)
     src = _limit_static_shared(src)
@@ -123,6 +124,24 @@ def _rewrite_clock(src: str) -> str:
         return "::clock64()" + _newlines(own) if is_on_device(found.start()) else own
 
     return _replace(src, call, rewritten)
+
+
+def _rewrite_exits(src: str) -> str:
+    """exit(), abort() and their like, which would end the notebook: see end_of_process.h."""
+    names = {"exit", "_exit", "_Exit", "quick_exit", "abort"}
+    if not any(name in src for name in names):
+        return src
+    names -= {function.name for function in Source(src).functions}
+    called = rf"(?<![\w.>:])(?:std\s*::\s*|::\s*)?\b({'|'.join(sorted(names))})(?=\s*\()"
+
+    def rewritten(found, own):
+        before = re.search(r"(\w+)\s*$", found.string[: found.start()])
+        if before and before[1] not in ("return", "else", "do"):
+            return own  # a declaration
+        name = "CUDA_ON_CPU_ABORT" if found[1] == "abort" else f"CUDA_ON_CPU_EXIT({found[1]})"
+        return name + _newlines(own)
+
+    return _replace(src, called, rewritten) if names else src
 
 
 def _number_barriers(src: str) -> str:

@@ -3,8 +3,8 @@
 import linecache
 import types
 
-from helpers.simulator.current import current, place_of
-from helpers.simulator.errors import SimulatorError
+from helpers.simulator.current import current, fault_at, place_of
+from helpers.simulator.errors import HostOnlyError, SimulatorError
 from helpers.simulator.geometry import thread_name
 
 _GOES_ON = "CUDA's floats would go on with inf or nan here, Python's do not"
@@ -38,6 +38,13 @@ def explain(error):
         for advice in {_ADVICE[part] for part in _ADVICE if part in str(error)}:
             error.add_note(advice)
     error._render_traceback_ = types.MethodType(SimulatorError._render_traceback_, error)
+
+
+def exit_error(error):
+    """Return the error for a kernel that raised SystemExit, which would end Python."""
+    step = _steps_of_kernel(error)[-1]
+    what = f"SystemExit ends Python; a thread ends with return ({thread_name()})"
+    return fault_at(HostOnlyError, step.tb_frame.f_code, step.tb_lineno, what)
 
 
 def cut_to_kernel(error):

@@ -11,7 +11,7 @@ from helpers.simulator.arguments import Arguments
 from helpers.simulator.block import Block
 from helpers.simulator.current import current, returned_error
 from helpers.simulator.errors import LaunchError, SimulatorError
-from helpers.simulator.explain import cut_to_kernel, explain
+from helpers.simulator.explain import cut_to_kernel, exit_error, explain
 from helpers.simulator.geometry import (
     blockDim,
     blockIdx,
@@ -91,6 +91,8 @@ def observed_launch(observer, kernel, grid, block, *args):
         explain(error)
         error.stopped_at = running_thread()
         raise
+    except SystemExit as error:
+        raise exit_error(error) from None
     finally:
         current.kernel = current.shared = None
         current.observe(None)

@@ -7,6 +7,7 @@ import ast
 import inspect
 import linecache
 import os
+import sys
 import sysconfig
 import types
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ from helpers.simulator.negative import mark_negatives
 _INSTALLED = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "purelib", "platlib")})
 _HOST_MODULES = ("torch", "torch._tensor", "torch.functional", "torch.nn.functional")
 _HOST_FUNCTIONS = (np.zeros, np.ones, np.empty, np.full, np.array, np.arange)
+# They end Python at once, and with it the notebook. (IPython has an exit and a quit of its own.)
+_ENDS = (os._exit, os.abort, sys.exit)
+_NAMES_OF_ENDS = ("exit", "quit")
 _SIMULATOR = str(Path(__file__).parent) + os.sep
 
 
@@ -133,6 +137,12 @@ class Source(ast.NodeVisitor):
             raise LaunchError(
                 f"{ast.unparse(node)} in line {node.lineno} stands in a comprehension, where it is "
                 "the same array each time; write it once for each array"
+            )
+        is_own = isinstance(target, types.FunctionType | ast.FunctionDef)
+        is_end = isinstance(node.func, ast.Name) and node.func.id in _NAMES_OF_ENDS and not is_own
+        if is_end or any(target is end for end in _ENDS):
+            raise HostOnlyError(
+                f"{ast.unparse(node)} in line {node.lineno} ends Python; a thread ends with return"
             )
         is_host = getattr(target, "__module__", None) in _HOST_MODULES or target in _HOST_FUNCTIONS
         if is_host and getattr(target, "__name__", "") not in ("finfo", "iinfo"):

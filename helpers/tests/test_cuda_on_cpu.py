@@ -800,6 +800,38 @@ def test_a_grid_barrier_needs_a_cooperative_launch(lib):
         lib.run("plain_grid_sync", floats(10), zeros(2), zeros(10))
 
 
+cuda(r"""
+// A barrier made by hand, and a prefix sum that looks back: each block waits for the one before it.
+__global__ void by_hand_kernel(int* arrived, int* out) {
+    if (threadIdx.x == 0) {
+        atomicAdd(arrived, 1);
+        while (atomicAdd(arrived, 0) < gridDim.x) {}
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) out[blockIdx.x] = *arrived;
+}
+__global__ void look_back_kernel(volatile int* sums) {
+    int previous = gridDim.x - 1 - blockIdx.x;  // the last block is the first of the chain
+    while (previous > 0 && sums[previous - 1] == 0) {}
+    sums[previous] = previous ? sums[previous - 1] + 1 : 1;
+}
+EXPORT by_hand(const Arrays& a) {
+    by_hand_kernel<<<a.size[1], 64>>>(a.at<int>(0), a.at<int>(1));
+}
+EXPORT look_back(const Arrays& a) { look_back_kernel<<<a.size[0], 1>>>(a.at<int>(0)); }
+""")
+
+
+@pytest.mark.parametrize("blocks", [2, 40])
+def test_blocks_that_fit_on_the_gpu_may_wait_for_each_other(lib, blocks):
+    out = zeros(blocks, dtype=np.int32)
+    lib.run("by_hand", zeros(1, dtype=np.int32), out)
+    assert (out == blocks).all()
+    sums = zeros(blocks, dtype=np.int32)
+    lib.run("look_back", sums)
+    np.testing.assert_array_equal(sums, np.arange(blocks) + 1)
+
+
 # --- the host -------------------------------------------------------------------------------------
 
 cuda(r"""

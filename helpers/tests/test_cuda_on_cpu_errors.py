@@ -150,6 +150,12 @@ __global__ void spins_blindly(int* flag) {
     while (*flag == 0) {}  // line: spin_blindly
 }
 EXPORT spin_blindly(const Arrays& a) { spins_blindly<<<4, 2>>>(a.at<int>(0)); }
+__global__ void waits_for_all(int* arrived) {
+    if (threadIdx.x > 0) return;
+    atomicAdd(arrived, 1);
+    while (atomicAdd(arrived, 0) < gridDim.x) {}
+}
+EXPORT wait_for_all(const Arrays& a) { waits_for_all<<<9, 1024>>>(a.at<int>(0)); }
 __global__ void never_agrees(int* x) {
     while (!__syncthreads_or(x[0])) {}
 }
@@ -491,3 +497,9 @@ def test_too_little_memory_for_stacks_ends_the_launch_alone(tmp_path):
         assert done.returncode == 0, done.stderr
         said, out = done.stdout.splitlines()
         assert said == "all_kernel: no memory for its threads' stacks." and out == str([8] * 8)
+
+
+def test_blocks_that_are_too_many_to_wait_for_each_other(lib, short_patience):
+    error = error_of(lib, "wait_for_all", ints(0))
+    assert "no thread of the block has come to an end for 0.3 s" in error
+    assert "A GPU does not run so many blocks at once, and in any order" in error

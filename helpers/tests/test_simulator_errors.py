@@ -5,6 +5,7 @@ import math
 import os
 import re
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -819,6 +820,62 @@ def test_a_kernel_that_reads_a_tensor_of_the_host():
     assert "closed_over in line" in message(HostOnlyError, closure_kernel, 1, 1, out)
     launch(own_names_kernel, 1, 1, out)
     assert out.item() == 6
+
+
+def test_what_would_end_the_notebook():
+    def calling_kernel(out):
+        os._exit(1)
+
+    def aborting_kernel(out):
+        os.abort()
+
+    def leaving_kernel(out):
+        if out[0] == 0:
+            exit(2)
+
+    def raising_kernel(out):
+        raise SystemExit(3)
+
+    def ending(i):
+        sys.exit(i)
+
+    def device_kernel(out):
+        ending(4)
+
+    out = torch.zeros(1)
+    for kernel, call in (
+        (calling_kernel, "os._exit(1) in line +1"),
+        (aborting_kernel, "os.abort() in line +1"),
+        (leaving_kernel, "exit(2) in line +2"),
+        (device_kernel, "sys.exit(i) in line"),
+    ):
+        said = message(HostOnlyError, kernel, 1, 1, out)
+        assert call in said and said.endswith("ends Python; a thread ends with return")
+    assert message(HostOnlyError, raising_kernel, 1, 2, out).startswith(
+        "raising_kernel, line +1: SystemExit ends Python; a thread ends with return "
+        "(block 0, thread 0)"
+    )
+
+    def exit(number):
+        return number
+
+    def own_kernel(out):
+        out[0] = exit(5)
+
+    launch(own_kernel, 1, 1, out)  # a function of that name
+    assert out.item() == 5
+
+
+def test_recursion_without_an_end():
+    def deeper(n):
+        return deeper(n + 1)
+
+    def deep_kernel(out):
+        out[0] = deeper(0)
+
+    with pytest.raises(RecursionError) as caught:
+        launch(deep_kernel, 1, 1, torch.zeros(1))
+    assert "in deep_kernel, in deeper, line" in caught.value.__notes__[0]
 
 
 # ---- errors of Python's own

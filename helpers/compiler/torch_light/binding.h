@@ -132,9 +132,16 @@ struct Box<Result (*)(Args...), function> {
 
 }  // namespace torch_light
 
+#if defined(TORCH_LIGHT_CUDA)
+#define TORCH_LIGHT_CALL(...) (&__VA_ARGS__)
+#else  // what would end the process ends the call
+#define TORCH_LIGHT_CALL(...) (&::cuda_on_cpu::HostCall<&__VA_ARGS__>::call)
+#endif
+
 // The pointer's type stands last because it may hold commas.
-#define TORCH_LIGHT_BIND(LIBRARY, NAME, SCHEMA, ...)                                  \
-  [[maybe_unused]] static const bool torch_light_bound_##NAME =                      \
-      (::torch_light::register_operator(LIBRARY, SCHEMA, #NAME,                      \
-                                        &::torch_light::Box<__VA_ARGS__, &NAME>::call), \
+#define TORCH_LIGHT_BIND(LIBRARY, NAME, SCHEMA, ...)                                    \
+  [[maybe_unused]] static const bool torch_light_bound_##NAME =                        \
+      (::torch_light::register_operator(                                               \
+           LIBRARY, SCHEMA, #NAME,                                                     \
+           TORCH_LIGHT_CALL(::torch_light::Box<__VA_ARGS__, &NAME>::call)),            \
        true);

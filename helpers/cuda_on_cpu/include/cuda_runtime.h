@@ -52,7 +52,9 @@
 
 #include "cuda_on_cpu/atomics.h"
 #include "cuda_on_cpu/device.h"
+#include "cuda_on_cpu/end_of_process.h"
 #include "cuda_on_cpu/host_api.h"
+#include "cuda_on_cpu/host_calls.h"
 #include "cuda_on_cpu/math.h"
 #include "cuda_on_cpu/ptx.h"
 #include "cuda_on_cpu/shared_address.h"

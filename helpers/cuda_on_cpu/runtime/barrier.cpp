@@ -39,6 +39,7 @@ void Multiprocessor::report_other_barrier(int line) {
 
 // Threads that have left the kernel count as arrived, as on GPUs since compute capability 7.0.
 void Multiprocessor::open_barrier() {
+    turns_ = 0;
     if (grid_->checks && returned_) remark_left_threads();
     if (barrier_kind_ == Barrier::grid) wait_for_the_grid();
     switch (barrier_kind_) {

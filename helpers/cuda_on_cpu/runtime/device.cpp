@@ -15,6 +15,7 @@
 #include "counter.h"
 #include "checker.h"
 #include "faults.h"
+#include "host_calls.h"
 #include "memory.h"
 #include "multiprocessor.h"
 #include "streams.h"
@@ -35,32 +36,31 @@ static void run_blocks(Grid& grid, std::uint64_t chunk, std::uint64_t chunks) {
 // Operating-system threads that help the launching one. They sleep between launches.
 class Crew {
 public:
-    // Runs blocks of the grid on the caller and on `helpers` others; returns when all have stopped.
-    void run(Grid& grid, unsigned helpers, std::uint64_t chunk, std::uint64_t chunks) {
+    // Lets so many others run blocks of the grid as well; wait() returns when they have stopped.
+    void help(Grid& grid, unsigned helpers, std::uint64_t chunk, std::uint64_t chunks) {
         {
             std::lock_guard<std::mutex> lock(mutex_);
-            for (; size_ < helpers; size_++) start(size_);
             grid_ = &grid;
             chunk_ = chunk;
             chunks_ = chunks;
-            wanted_ = busy_ = helpers;
-            launches_++;
+            wanted_ += helpers;
+            busy_ += helpers;
+            for (; size_ < busy_; size_++) start();
         }
         wake_.notify_all();
-        run_blocks(grid, chunk, chunks);
+    }
+    void wait() {
         std::unique_lock<std::mutex> lock(mutex_);
         finished_.wait(lock, [&] { return busy_ == 0; });
     }
 
 private:
-    void start(unsigned number) {
-        std::thread([this, number] {
-            std::uint64_t seen = 0;
+    void start() {
+        std::thread([this] {
             std::unique_lock<std::mutex> lock(mutex_);
             for (;;) {
-                wake_.wait(lock, [&] { return launches_ != seen; });
-                seen = launches_;
-                if (number >= wanted_) continue;
+                wake_.wait(lock, [&] { return wanted_ != 0; });
+                wanted_--;
                 Grid& grid = *grid_;
                 std::uint64_t chunk = chunk_, chunks = chunks_;
                 lock.unlock();
@@ -73,8 +73,8 @@ private:
 
     std::mutex mutex_;
     std::condition_variable wake_, finished_;
-    unsigned size_ = 0, wanted_ = 0, busy_ = 0;
-    std::uint64_t launches_ = 0, chunk_ = 0, chunks_ = 0;
+    unsigned size_ = 0, wanted_ = 0, busy_ = 0;  // threads: all, yet to begin, yet to end
+    std::uint64_t chunk_ = 0, chunks_ = 0;
     Grid* grid_ = nullptr;
 };
 
@@ -145,11 +145,9 @@ static void check(const Launch& launch, std::uint64_t threads) {
                "cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) before the launch: without it "
                "a block has at most " + std::to_string(shared_limit) + ".", cudaErrorInvalidValue);
     if (launch.cooperative &&
-        std::uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z >
-            std::uint64_t{MULTIPROCESSORS} * blocks_per_multiprocessor(threads, launch.shared_bytes))
+        std::uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z > blocks_at_once(launch))
         refuse("a cooperative launch needs all its blocks alive at once; at most " +
-               std::to_string(MULTIPROCESSORS *
-                              blocks_per_multiprocessor(threads, launch.shared_bytes)) +
+               std::to_string(blocks_at_once(launch)) +
                " blocks of this size are (ask cudaOccupancyMaxActiveBlocksPerMultiprocessor).",
                cudaErrorCooperativeLaunchTooLarge);
 }
@@ -167,23 +165,58 @@ int blocks_per_multiprocessor(std::uint64_t threads, std::size_t shared_bytes) {
     return int(blocks);
 }
 
+std::uint64_t blocks_at_once(const Launch& launch) {
+    std::uint64_t threads = std::uint64_t{launch.block.x} * launch.block.y * launch.block.z;
+    return std::uint64_t{MULTIPROCESSORS} * blocks_per_multiprocessor(threads, launch.shared_bytes);
+}
+
 // Waking the other cores takes some microseconds, so the first block tells whether it is worth it.
 static void run(Grid& grid) {
     using Clock = std::chrono::steady_clock;
     constexpr double WORTH_WAKING = 40e-6;  // seconds
     auto start = Clock::now();
     run_blocks(grid, 1, 1);
-    std::uint64_t left = grid.blocks - 1;
+    std::uint64_t left = grid.blocks - std::min(grid.blocks, grid.next_block.load());
     std::chrono::duration<double> first = Clock::now() - start;
-    if (cores() == 1 || first.count() * double(left) < WORTH_WAKING)
-        return run_blocks(grid, grid.blocks, 1);
-    unsigned helpers = unsigned(std::min<std::uint64_t>(cores() - 1, left));
-    std::uint64_t chunk = std::max<std::uint64_t>(1, left / (16 * (helpers + 1)));
-    crew->run(grid, helpers, chunk, grid.blocks);
+    if (cores() == 1 || first.count() * double(left) < WORTH_WAKING) {
+        run_blocks(grid, grid.blocks, 1);
+    } else {
+        unsigned helpers = unsigned(std::min<std::uint64_t>(cores() - 1, left));
+        std::uint64_t chunk = std::max<std::uint64_t>(1, left / (16 * (helpers + 1)));
+        {
+            std::lock_guard<std::mutex> lock(grid.mutex);
+            grid.helpers += helpers;
+        }
+        crew->help(grid, helpers, chunk, grid.blocks);
+        run_blocks(grid, chunk, grid.blocks);
+    }
+    crew->wait();
+    while (!grid.given_back.empty() && !grid.stopped) {
+        run_blocks(grid, 1, grid.blocks);
+        crew->wait();
+    }
+}
+
+void begin_more_blocks(Grid& grid) {
+    std::uint64_t at_once = blocks_at_once(grid.launch), more;
+    {
+        std::lock_guard<std::mutex> lock(grid.mutex);
+        std::uint64_t left = grid.blocks - std::min(grid.blocks, grid.next_block.load());
+        for (const auto& [first, end] : grid.given_back) left += end - first;
+        std::uint64_t running = grid.working.size();
+        if (grid.helpers + 1 > running || running >= at_once) return;  // let all begin first
+        more = std::min({running, left, at_once - running});
+        grid.helpers += more;
+    }
+    crew->help(grid, unsigned(more), 1, grid.blocks);
 }
 
 // grid.sync() needs all blocks at once: each gets an operating-system thread and runs there.
-static void run_cooperatively(Grid& grid) { crew->run(grid, unsigned(grid.blocks - 1), 1, 1); }
+static void run_cooperatively(Grid& grid) {
+    crew->help(grid, unsigned(grid.blocks - 1), 1, 1);
+    run_blocks(grid, 1, 1);
+    crew->wait();
+}
 
 // A write to the few bytes behind an array that belong to its last page: no fault tells of it.
 // Any of the arguments' words may be a pointer.
@@ -219,6 +252,7 @@ static void run_to_the_end(const Launch& launch) {
     std::lock_guard<std::recursive_mutex> lock(*one_launch_at_a_time);
     catch_faults();
     guard_ends_again();
+    std::size_t first_array = arrays_made();
     Grid grid(launch, std::uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z);
     std::unique_ptr<Checks> checks(launch.checked ? new Checks(launch) : nullptr);
     grid.checks = checks.get();
@@ -235,6 +269,8 @@ static void run_to_the_end(const Launch& launch) {
     std::fflush(stdout);  // what the kernel printed shows before the cell ends
     stopped_at.reset();
     if (grid.stopped) {
+        note_failed_kernel();
+        release_newer_of_kernels(first_array);
         const Fault& fault = grid.fault;
         if (fault.of_thread) stopped_at = {launch.grid, launch.block, fault.block, fault.thread};
         throw std::runtime_error(describe(fault));

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
+#include <unistd.h>
 #if defined(__linux__)
 #include <ucontext.h>
 #endif
@@ -16,12 +17,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <thread>
+#include <utility>
 
+#include "host_calls.h"
 #include "memory.h"
 
 namespace cuda_on_cpu {
 
-constexpr int CAUGHT[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, STOP_SIGNAL};
+constexpr int CAUGHT[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, STOP_SIGNAL};
 static struct sigaction previous[64];
 static bool passed_on[64];
 
@@ -38,6 +41,28 @@ static void* code_address(void* context) {
 #endif
 }
 
+static char* stack_pointer(void* context) {
+#if defined(__linux__) && defined(__x86_64__)
+    return reinterpret_cast<char*>(static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RSP]);
+#elif defined(__linux__) && defined(__aarch64__)
+    return reinterpret_cast<char*>(static_cast<ucontext_t*>(context)->uc_mcontext.sp);
+#else
+    (void)context;
+    return nullptr;
+#endif
+}
+
+// What called a function where there is none; null where that cannot be told.
+static void* caller_of_nowhere(int number, const siginfo_t* info, void* context) {
+#if defined(__linux__) && defined(__x86_64__)
+    if (number == SIGSEGV && info->si_addr == code_address(context))
+        return *reinterpret_cast<char**>(stack_pointer(context)) - 1;
+#else
+    (void)number, (void)info, (void)context;
+#endif
+    return nullptr;
+}
+
 // "accesses " where the hardware does not tell.
 static const char* access_kind(void* context) {
 #if defined(__linux__) && defined(__x86_64__)
@@ -50,54 +75,94 @@ static const char* access_kind(void* context) {
 #endif
 }
 
-static std::string describe_fault(int number, const siginfo_t* info, void* context,
-                                  const Multiprocessor& multiprocessor) {
-    switch (number) {
+Death death_by(int number, const siginfo_t* info, void* context) {
+    Death death{number, info->si_addr, access_kind(context)};
+#if defined(SI_KERNEL)
+    // x86 does not tell the address of a vector access that is not aligned to the vector's size.
+    death.has_address = info->si_code != SI_KERNEL;
+#endif
+    // A stack grows downwards, and -fstack-clash-protection lets it miss no page.
+    constexpr std::ptrdiff_t NEAR = 64 * 1024;
+    char *top = stack_pointer(context), *at = static_cast<char*>(info->si_addr);
+    death.near_stack = top && number != SIGABRT && std::abs(at - top) < NEAR;
+    return death;
+}
+
+std::string describe(const Death& death, const Launch& launch) {
+    switch (death.number) {
         case SIGFPE: return "integer division by zero.";
         case SIGILL:
         case SIGTRAP: return "a trap instruction: code that must not be reached was reached.";
+        case SIGABRT: return "abort() is called, as the C library does itself when memory is freed "
+                             "twice or spoiled, or when an exception leaves a noexcept function.";
     }
-    if (multiprocessor.in_stacks(info->si_addr))
-        return "stack overflow: a thread has " + std::to_string(STACK_BYTES / 1024) +
-               " KB for its local arrays and calls.";
-    std::string overrun = describe_overrun(info->si_addr, multiprocessor.launch());
-    if (!overrun.empty()) return access_kind(context) + overrun + ".";
-#if defined(SI_KERNEL)
-    // x86 does not tell the address of a vector access that is not aligned to the vector's size.
-    if (info->si_code == SI_KERNEL)
-        return "accesses a misaligned address (or one that cannot exist).";
-#endif
-    if (std::size_t(info->si_addr) < 4096)
-        return std::string(access_kind(context)) + "through a null pointer" +
-               (multiprocessor.launch().shared_bytes
+    std::string overrun = describe_overrun(death.address, launch);
+    if (!overrun.empty()) return death.access + overrun + ".";
+    if (!death.has_address) return "accesses a misaligned address (or one that cannot exist).";
+    if (std::size_t(death.address) < 4096)
+        return std::string(death.access) + "through a null pointer" +
+               (launch.shared_bytes || !launch.run_threads
                     ? "."
                     : ", or shared memory that the launch did not ask for (its third argument).");
     char address[32];
-    std::snprintf(address, sizeof address, "%p", info->si_addr);
-    return std::string(access_kind(context)) + "address " + address + ", where there is no memory.";
+    std::snprintf(address, sizeof address, "%p", death.address);
+    return std::string(death.access) + "address " + address + ", where there is no memory.";
 }
 
-Calls running_calls() {
+static std::string describe_fault(const Death& death, const Multiprocessor& multiprocessor) {
+    if (multiprocessor.in_stacks(death.address))
+        return "stack overflow: a thread has " + std::to_string(STACK_BYTES / 1024) +
+               " KB for its local arrays and calls.";
+    return describe(death, multiprocessor.launch());
+}
+
+int running_calls(void* (&frames)[MOST_CALLS]) {
 #if defined(__GLIBC__) || defined(__APPLE__)
-    void* frames[64];
-    return Calls(frames, frames + backtrace(frames, 64));
+    return backtrace(frames, MOST_CALLS);
 #else
-    return {};
+    (void)frames;
+    return 0;
 #endif
 }
 
-// Where the thread that the signal came to stands in the kernel's library, the innermost first: it
-// may be in a table of jumps to other libraries, which is of no line.
+Calls running_calls() {
+    void* frames[MOST_CALLS];
+    return Calls(frames, frames + running_calls(frames));
+}
+
+// Where the thread that the signal came to stands in the kernel's library: it may be in a table of
+// jumps to other libraries, which is of no line.
 static Calls code_of_kernel(const Multiprocessor& here, void* context) {
+    auto* kernel = reinterpret_cast<void*>(here.launch().run_threads);
+    return calls_in_library_of(kernel, running_calls(), code_address(context));
+}
+
+Calls calls_in_library_of(const void* function, const Calls& calls, const void* innermost) {
     Calls code;
-    Dl_info kernel, frame;
-    if (!dladdr(reinterpret_cast<void*>(here.launch().run_threads), &kernel)) return code;
-    for (void* at : running_calls()) {
-        if (!dladdr(at, &frame) || frame.dli_fbase != kernel.dli_fbase) continue;
-        bool is_call = at != code_address(context);  // it returns to behind the call
+    Dl_info library, frame;
+    if (!dladdr(function, &library)) return code;
+    for (void* at : calls) {
+        if (!dladdr(at, &frame) || frame.dli_fbase != library.dli_fbase) continue;
+        bool is_call = at != innermost;  // it returns to behind the call
         code.push_back(static_cast<char*>(at) - is_call);
     }
     return code;
+}
+
+// A function of the host is left where its own code stands, not amid another library's: from there
+// the thread goes on by single instructions for a while. It may come from a short call, as in a
+// loop around usleep().
+constexpr int STEPS = 20'000;
+static thread_local int steps_left;
+
+static void step_by_step(void* context, bool on) {
+#if defined(__linux__) && defined(__x86_64__)
+    constexpr long long TRAP = 0x100;  // a bit of the flags: a SIGTRAP after each instruction
+    auto& flags = static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_EFL];
+    flags = on ? flags | TRAP : flags & ~TRAP;
+#else
+    (void)context, (void)on;
+#endif
 }
 
 // Runs on the thread's fault stack. It never returns to a kernel that has faulted: it leaves the
@@ -105,11 +170,17 @@ static Calls code_of_kernel(const Multiprocessor& here, void* context) {
 // signal is then not blocked while its handler runs.
 static void handle(int number, siginfo_t* info, void* context) {
     Multiprocessor* here = Multiprocessor::running();
+    if (!here && (number == STOP_SIGNAL || (number == SIGTRAP && steps_left))) {
+        steps_left = number == STOP_SIGNAL ? STEPS : steps_left - 1;
+        bool goes_on = leave_host_call_if_possible(code_address(context));
+        if (!goes_on) steps_left = 0;
+        return step_by_step(context, steps_left);
+    }
     if (number == STOP_SIGNAL) {
         // It may stand between two threads, where no line can be told: the watchdog comes again.
         constexpr int TRIES = 8;
         static thread_local int tries;
-        if (!here || !here->is_expelled()) return;
+        if (!here->is_expelled()) return;
         if (const char* why = here->why_expelled()) {
             Calls code = code_of_kernel(*here, context);
             if (code.empty() && ++tries < TRIES) return;
@@ -118,16 +189,23 @@ static void handle(int number, siginfo_t* info, void* context) {
         }
         here->abandon();
     }
-    if (here)
-        here->fail_at(0, {code_address(context)}, describe_fault(number, info, context, *here));
+    Death death = death_by(number, info, context);
+    void* code = code_address(context);
+    if (void* caller = caller_of_nowhere(number, info, context)) {
+        death.access = "calls a function ";
+        code = caller;
+    }
+    if (here) here->fail_at(0, {code}, describe_fault(death, *here));
     if (number == SIGSEGV && access_kind(context) == READS && let_read_past_the_end(info->si_addr))
         return;
+    leave_host_call(death, code);
     // Not ours: the same instruction faults once more, into the handler that was there before us.
     if (passed_on[number])
         signal(number, SIG_DFL);
     else
         sigaction(number, &previous[number], nullptr);
     passed_on[number] = true;
+    if (number == SIGABRT) raise(number);  // no instruction's
 }
 
 void catch_faults() {
@@ -163,10 +241,12 @@ using Clock = std::chrono::steady_clock;
 struct Watchdog {
     std::mutex mutex;
     Grid* grid = nullptr;
-    Clock::time_point begun;
+    const pthread_t* host = nullptr;  // the thread that is in a function of the host
+    Clock::time_point begun;          // the first of the two
     bool catches_interrupts = false;
     bool asleep = false;  // nothing to watch for a while
-    char why[160] = "";   // of a kernel that does not end
+    char why[320] = "";   // of a kernel that does not end
+    std::atomic<void (*)()> errand{nullptr};
     std::condition_variable wake;
 };
 static Watchdog* watchdog = nullptr;  // never destroyed: its thread outlives main()
@@ -179,22 +259,27 @@ extern "C" CUDA_ON_CPU_API void cuda_on_cpu_set_time_limit(double seconds) { tim
 
 static void handle_interrupt(int) { interrupted = 1; }
 
-// Looks at the grid a few times a second.
+static constexpr char TOO_MANY_BLOCKS[] =
+    " A GPU does not run so many blocks at once, and in any order: none can wait for one that has "
+    "not begun. A cooperative launch sees to that.";
+
+// Looks at the grid a few times a second; more often at a function that is to be left.
 static void watch(Watchdog& dog) {
-    constexpr std::chrono::milliseconds PERIOD(100);
+    constexpr std::chrono::milliseconds PERIOD(100), SOON(5);
     constexpr double GRACE = 1;  // seconds, for the other blocks once the grid is stopped
     std::unique_lock<std::mutex> lock(dog.mutex);
     for (;;) {
+        bool leaves_host = interrupted && dog.host && !dog.grid;
         lock.unlock();
-        std::this_thread::sleep_for(PERIOD);
+        std::this_thread::sleep_for(leaves_host ? SOON : PERIOD);
         lock.lock();
         Grid* grid = dog.grid;
         Clock::time_point now = Clock::now();
-        if (!grid && now - dog.begun > 10 * PERIOD) {
+        if (!grid && !dog.host && now - dog.begun > 10 * PERIOD) {
             dog.asleep = true;
             dog.wake.wait(lock, [&] { return !dog.asleep; });
         }
-        if (!grid || now - dog.begun < PERIOD) continue;
+        if ((!grid && !dog.host) || now - dog.begun < PERIOD) continue;
         if (!dog.catches_interrupts) {
             struct sigaction ours {};
             ours.sa_handler = handle_interrupt;
@@ -204,6 +289,14 @@ static void watch(Watchdog& dog) {
             sigaction(SIGINT, &ours, &interrupt_before);
             dog.catches_interrupts = true;
         }
+        if (auto errand = dog.errand.load()) {
+            errand();
+            dog.errand = nullptr;
+        }
+        if (!grid) {
+            if (interrupted) pthread_kill(*dog.host, STOP_SIGNAL);
+            continue;
+        }
         if (interrupted) grid->stop({grid->launch.kernel, 0, {}, "interrupted."});
         for (Multiprocessor* multiprocessor : grid->multiprocessors()) {
             double idle = multiprocessor->seconds_without_progress();
@@ -212,37 +305,81 @@ static void watch(Watchdog& dog) {
             } else if (idle > time_limit) {
                 std::snprintf(dog.why, sizeof dog.why,
                               "no thread of the block has come to an end for %g s. Does this loop "
-                              "never end, or wait for a thread that cannot run?",
-                              time_limit.load());
+                              "never end, or wait for a thread that cannot run?%s",
+                              time_limit.load(),
+                              grid->blocks > blocks_at_once(grid->launch) ? TOO_MANY_BLOCKS : "");
                 multiprocessor->expel(dog.why);
             }
         }
     }
 }
 
-Watched::Watched(Grid& grid) {
+// Lets the watchdog see a grid or a function of the host.
+template <class Seen>
+static void begin_to_watch(Seen* Watchdog::*what, Seen* it) {
     if (!watchdog) {
         watchdog = new Watchdog;
         std::thread([] { watch(*watchdog); }).detach();
     }
     std::lock_guard<std::mutex> lock(watchdog->mutex);
-    watchdog->grid = &grid;
-    watchdog->begun = Clock::now();
+    if (!watchdog->grid && !watchdog->host) watchdog->begun = Clock::now();
+    watchdog->*what = it;
     if (watchdog->asleep) {
         watchdog->asleep = false;
         watchdog->wake.notify_one();
     }
 }
 
+// The watchdog's mutex is locked. has_stopped: an interrupt has done its work.
+static void stop_watching(bool has_stopped) {
+    if (has_stopped) interrupted = 0;
+    if (!watchdog->catches_interrupts || watchdog->grid || watchdog->host) return;
+    watchdog->catches_interrupts = false;
+    sigaction(SIGINT, &interrupt_before, nullptr);
+    if (interrupted) raise(SIGINT);  // it came too late
+    interrupted = 0;
+}
+
+Watched::Watched(Grid& grid) { begin_to_watch(&Watchdog::grid, &grid); }
+
 Watched::~Watched() {
     std::lock_guard<std::mutex> lock(watchdog->mutex);
     bool stopped = watchdog->grid->stopped;
     watchdog->grid = nullptr;
-    if (!watchdog->catches_interrupts) return;
-    watchdog->catches_interrupts = false;
-    sigaction(SIGINT, &interrupt_before, nullptr);
-    if (interrupted && !stopped) raise(SIGINT);  // it came too late for the grid
+    stop_watching(stopped);
 }
+
+// Python learns of Ctrl-C on its main thread.
+static bool is_main_thread() {
+#if defined(__APPLE__)
+    return pthread_main_np();
+#else
+    return gettid() == getpid();
+#endif
+}
+
+WatchedHost::WatchedHost(bool is_outermost)
+    : thread_(pthread_self()), is_watched_(is_outermost && is_main_thread()) {
+    if (is_watched_) begin_to_watch(&Watchdog::host, &thread_);
+}
+
+void WatchedHost::end(bool was_interrupted) {
+    // A child of a fork has no watchdog.
+    if (!std::exchange(is_watched_, false) || !watchdog) return;
+    std::lock_guard<std::mutex> lock(watchdog->mutex);
+    if (watchdog->host != &thread_) return;
+    watchdog->host = nullptr;
+    stop_watching(was_interrupted);
+}
+
+void let_watchdog_do(void (*errand)(), double seconds) {
+    constexpr double PERIOD = 0.01;
+    if (!watchdog || !watchdog->host) return;
+    watchdog->errand = errand;
+    for (; seconds > 0 && watchdog->errand.load(); seconds -= PERIOD) usleep(unsigned(PERIOD * 1e6));
+}
+
+bool is_interrupted() { return interrupted; }
 
 void forget_watchdog() { watchdog = nullptr; }
 
@@ -273,30 +410,40 @@ static std::string quoted(const std::string& word) {
     return text + "'";
 }
 
+static bool is_of_ours(const std::string& file) {
+    for (const char* folder : {"/cuda_on_cpu/", "/torch_light/", "/torch/include/"})
+        if (file.find(folder) != std::string::npos) return true;
+    return file.compare(0, 5, "/usr/") == 0 || file[0] == '?';
+}
+
 // addr2line comes with the linker. Of the frames that were inlined into one, the innermost that
-// is not one of ours is the learner's.
-int source_line(void* code_address) {
+// is not one of ours is the learner's: two lines each, a function and a place.
+SourcePlace source_place(void* code_address) {
     Dl_info module;
-    if (!code_address || !dladdr(code_address, &module)) return 0;
+    SourcePlace place;
+    if (!code_address || !dladdr(code_address, &module)) return place;
     char command[4096];
     auto offset = static_cast<char*>(code_address) - static_cast<char*>(module.dli_fbase);
-    int length = std::snprintf(command, sizeof command, "addr2line -i -e %s 0x%zx 2>/dev/null",
+    int length = std::snprintf(command, sizeof command, "addr2line -fCi -e %s 0x%zx 2>/dev/null",
                                quoted(file_of(code_address, module)).c_str(), std::size_t(offset));
-    if (length >= int(sizeof command)) return 0;
+    if (length >= int(sizeof command)) return place;
     FILE* output = popen(command, "r");
-    if (!output) return 0;
+    if (!output) return place;
     char text[4096];
-    int line = 0;
     while (std::fgets(text, sizeof text, output)) {
+        std::string function(text, std::strcspn(text, "(\n"));
+        bool of_lambda = function.compare(0, 5, "std::") == 0 || function == "operator";
+        if (of_lambda) function = "";
+        if (!std::fgets(text, sizeof text, output)) break;
         std::string frame = text;
         std::size_t colon = frame.rfind(':');
-        if (colon == std::string::npos || line) continue;
-        if (frame.find("/cuda_on_cpu/") != std::string::npos || frame[0] == '?') continue;
-        if (frame.compare(0, 5, "/usr/") == 0) continue;
-        line = std::atoi(frame.c_str() + colon + 1);
+        if (colon == std::string::npos || place.line || is_of_ours(frame)) continue;
+        place = {function, std::atoi(frame.c_str() + colon + 1)};
     }
     pclose(output);
-    return line;
+    return place;
 }
+
+int source_line(void* code_address) { return source_place(code_address).line; }
 
 }  // namespace cuda_on_cpu

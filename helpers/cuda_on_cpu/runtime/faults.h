@@ -15,6 +15,16 @@ constexpr int STOP_SIGNAL = SIGXCPU;  // "CPU time limit exceeded": sent by the 
 // Gives the calling operating-system thread a stack of its own for the handler of its faults.
 void prepare_fault_stack();
 
+// What ends a process, as a signal tells it.
+struct Death {
+    int number;            // of the signal
+    const void* address;   // that was accessed
+    const char* access;    // "reads ", "writes "; "accesses " where the hardware does not tell
+    bool has_address = true;
+    bool near_stack = false;  // of the stack's end
+};
+std::string describe(const Death&, const Launch&);
+
 // Watches the grid for as long as it lives: a block in which no thread returns for too long, or
 // an interrupt from the keyboard, ends the grid.
 class Watched {
@@ -23,16 +33,43 @@ public:
     ~Watched();
 };
 
+// Watches the calling thread, if it is the process' first, in a function of the host: there an
+// interrupt from the keyboard sends STOP_SIGNAL.
+class WatchedHost {
+public:
+    explicit WatchedHost(bool is_outermost);
+    ~WatchedHost() { end(false); }
+    void end(bool was_interrupted);
+
+private:
+    const pthread_t thread_;
+    bool is_watched_;
+};
+bool is_interrupted();
+// For a watched thread that has spoiled its memory: another one may still have some.
+void let_watchdog_do(void (*errand)(), double seconds);
+
 // A child process has no watchdog thread; the next launch starts one.
 void forget_watchdog();
 
 // What the calls return to that the calling thread is in, the innermost first; none if unknown.
 Calls running_calls();
+constexpr int MOST_CALLS = 64;
+int running_calls(void* (&frames)[MOST_CALLS]);  // likewise, without memory of the C library's
+
+// Those of them in the library that a function is of. innermost: where the thread stands itself.
+Calls calls_in_library_of(const void* function, const Calls& calls, const void* innermost);
 
 // The file that the code at this address was loaded from; `module` is what dladdr says about it.
 std::string file_of(void* code_address, const Dl_info& module);
 
-// "line 12" of the CUDA string for an address in its machine code; 0 where it cannot be told.
+// "twice" and line 12 of the CUDA string for an address in its machine code; "" and 0 where they
+// cannot be told.
+struct SourcePlace {
+    std::string function;
+    int line = 0;
+};
+SourcePlace source_place(void* code_address);
 int source_line(void* code_address);
 
 }  // namespace cuda_on_cpu

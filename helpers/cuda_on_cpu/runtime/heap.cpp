@@ -33,6 +33,10 @@ static bool free_in_kernel(void* memory, const char* call, void* caller) {
                                              : " of memory that no kernel has allocated."));
 }
 
+void release_newer_of_kernels(std::size_t made) {
+    if (heap_arrays) heap_arrays -= release_newer(FROM_NEW, made);
+}
+
 }  // namespace cuda_on_cpu
 
 extern "C" {

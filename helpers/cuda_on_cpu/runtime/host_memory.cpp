@@ -8,6 +8,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "host_calls.h"
 #include "memory.h"
 #include "multiprocessor.h"
 #include "streams.h"
@@ -54,6 +55,7 @@ static cudaError_t allocate_now(void** pointer, std::size_t bytes, cudaMemoryTyp
     if (!pointer) return result(cudaErrorInvalidValue);
     *pointer = bytes <= memory_bytes(false) ? allocate(bytes, owner(type)) : nullptr;
     if (!*pointer) return result(bytes ? cudaErrorMemoryAllocation : cudaSuccess);
+    note_allocation(*pointer);
     MemoryLock lock(host_memory().mutex);
     host_memory().all[*pointer] = {bytes, type, 0, false, pool};
     if (pool) {
@@ -63,8 +65,7 @@ static cudaError_t allocate_now(void** pointer, std::size_t bytes, cudaMemoryTyp
     return cudaSuccess;
 }
 
-// False if no array of the program's begins there.
-static bool release_now(void* pointer) {
+bool release_now(void* pointer) {
     {
         MemoryLock lock(host_memory().mutex);
         auto found = host_memory().all.find(pointer);

@@ -4,6 +4,8 @@
 
 namespace cuda_on_cpu {
 
+bool release_now(void* array);  // false if no array of the program's begins there
+
 cudaError_t copy_now(const MemoryCall&, void* to, const void* from, std::size_t bytes,
                      cudaMemcpyKind);
 cudaError_t copy_now(const MemoryCall&, const cudaMemcpy3DParms&);

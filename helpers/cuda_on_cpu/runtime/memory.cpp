@@ -52,6 +52,7 @@ struct Array {
     const char* owner;
     std::uint64_t beside;  // fills what is left of the pages
     int file = -1;  // that the pages are, once other processes may map them
+    std::size_t number = 0;  // of those made
 
     char* front() const { return begin - std::size_t(begin - pages) % system_page(); }
     char* end() const { return begin + bytes; }
@@ -158,7 +159,7 @@ static void* allocate_unguarded(Memory& m, std::size_t bytes, const char* owner)
     void* array = nullptr;
     if (posix_memalign(&array, 64, bytes)) return nullptr;
     auto* begin = static_cast<char*>(array);
-    m.arrays[begin] = {begin, bytes, begin, bytes, 0, owner, 0};
+    m.arrays[begin] = {begin, bytes, begin, bytes, 0, owner, 0, -1, m.made++};
     fill_unwritten(array, bytes);
     return array;
 }
@@ -208,8 +209,10 @@ void* allocate(std::size_t bytes, const char* owner) {
     }
     if (!pages) return allocate_unguarded(m, bytes, owner);
     char* begin = pages + page_bytes - room;
-    std::uint64_t beside = word_beside(m.made++);
-    Array array = m.arrays[begin] = {begin, bytes, pages, page_bytes, GUARD, owner, beside};
+    std::size_t number = m.made++;
+    std::uint64_t beside = word_beside(number);
+    Array array = m.arrays[begin] = {begin,  bytes, pages, page_bytes, GUARD,
+                                     owner, beside, -1,    number};
     lock.unlock();
     fill(beside, array.front(), begin);
     fill(UNWRITTEN, begin, begin + bytes);
@@ -321,6 +324,23 @@ bool release_from(const char* owner, void* array) {
     }
     release(array);
     return true;
+}
+
+std::size_t arrays_made() {
+    std::lock_guard<std::mutex> lock(memory().mutex);
+    return memory().made;
+}
+
+std::size_t release_newer(const char* owner, std::size_t made) {
+    std::vector<char*> newer;
+    {
+        std::lock_guard<std::mutex> lock(memory().mutex);
+        for (const auto& [begin, array] : memory().arrays)
+            if (array.number >= made && !std::strcmp(array.owner, owner))
+                newer.push_back(array.begin);
+    }
+    for (char* begin : newer) release(begin);
+    return newer.size();
 }
 
 extern "C" CUDA_ON_CPU_API void cuda_on_cpu_keep_freed(bool unused) {

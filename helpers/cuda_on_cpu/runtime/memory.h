@@ -54,6 +54,10 @@ constexpr char FROM_NEW[] = "an array that a kernel allocated";
 constexpr char OF_PROCESS[] = "an array of another process";
 constexpr char OF_HOST[] = "registered memory of the host";
 bool release_from(const char* owner, void* array);  // false if no array of the owner begins there
+std::size_t arrays_made();  // so far
+// Those of the owner that are newer than when so many had been made; returns their number.
+std::size_t release_newer(const char* owner, std::size_t made);
+void release_newer_of_kernels(std::size_t made);  // likewise, what kernels allocated
 void register_memory(void* start, std::size_t bytes);  // of the program, until release()
 
 // An array as another process finds it: a file of one that runs. false, null: that is not possible.

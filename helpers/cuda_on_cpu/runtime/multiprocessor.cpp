@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 #include <stdexcept>
+#include <tuple>
 
 #include "checker.h"
 #include "faults.h"
@@ -22,6 +23,8 @@ CUDA_ON_CPU_BUILT_IN Position position;
 // After so many atomics without a barrier, a thread may well be spinning until another one, that
 // has not run yet, sets a flag.
 constexpr unsigned PATIENCE = 1 << 16;
+// After so many turns of its threads, and one for each, a block may well be waiting for another.
+constexpr unsigned TURNS = 8;
 
 static CUDA_ON_CPU_THREAD_LOCAL Multiprocessor* running_here = nullptr;
 
@@ -49,6 +52,17 @@ uint3 Grid::block_index(std::uint64_t block) const {
     std::uint64_t rows = block / launch.grid.x;
     return {unsigned(block % launch.grid.x), unsigned(rows % launch.grid.y),
             unsigned(rows / launch.grid.y)};
+}
+
+std::pair<std::uint64_t, std::uint64_t> Grid::take(std::uint64_t chunk) {
+    std::uint64_t first = std::min(blocks, next_block.fetch_add(chunk));
+    if (first < blocks) return {first, std::min(first + chunk, blocks)};
+    std::lock_guard<std::mutex> lock(mutex);
+    if (given_back.empty()) return {};
+    auto& [next, end] = given_back.back();
+    first = next++;
+    if (next == end) given_back.pop_back();
+    return {first, first + 1};
 }
 
 void Grid::stop(const Fault& new_fault) {
@@ -106,11 +120,12 @@ void Multiprocessor::run_blocks(Grid& grid, std::uint64_t chunk, std::uint64_t c
     }
 
     while (chunks-- && !grid.stopped) {
-        std::uint64_t first = grid.next_block.fetch_add(chunk);
-        if (first >= grid.blocks) break;
-        std::uint64_t end = std::min(first + chunk, grid.blocks);
-        for (std::uint64_t block = first; block < end && !grid.stopped; block++)
+        std::tie(next_, end_) = grid.take(chunk);
+        if (next_ == end_) break;
+        while (next_ < end_ && !grid.stopped) {
+            std::uint64_t block = next_++;
             grid.checks ? run_checked_block(block) : run_block(block);
+        }
         if (launch.cooperative) {
             std::lock_guard<std::mutex> lock(grid.mutex);
             grid.blocks_returned++;
@@ -127,6 +142,7 @@ void Multiprocessor::run_block(std::uint64_t block) {
     threadIdx = {0, 0, 0};
     position.thread = 0;
     position.plain_end = threads_;
+    turns_ = 0;
     position.patience = PATIENCE;  // anew in each block, or its order would depend on the others
     arrived_ = returned_ = 0;
     copies_.begin_block();
@@ -218,6 +234,7 @@ bool Multiprocessor::next_thread() {
     Warp& warp = warp_[thread / WARP_SIZE];
     warp.returned |= 1u << thread % WARP_SIZE;
     returned_++;
+    turns_ = 0;
     if (warp.waiting) complete_warp_groups(thread / WARP_SIZE);
     if (is_barrier_complete()) open_barrier();  // the others wait there
     // A warp that has begun goes on first: fewer threads are then stopped half-way at a time.
@@ -302,10 +319,29 @@ bool Multiprocessor::is_through(unsigned warp) const {
     return position.plain_end || !(its.ready | its.waiting | its.parked);
 }
 
+unsigned Multiprocessor::others_that_can_run() const {
+    unsigned count = threads_ - started_;
+    for (unsigned w = 0; w < warps_; w++) count += unsigned(__builtin_popcount(warp_[w].ready));
+    return count;
+}
+
+// Threads that spin for so long may wait for a block that has not begun.
+void Multiprocessor::let_others_take_its_blocks() {
+    turns_ = 0;
+    if (next_ < end_) {
+        std::lock_guard<std::mutex> lock(grid_->mutex);
+        grid_->given_back.emplace_back(next_, end_);
+        end_ = next_;
+    }
+    begin_more_blocks(*grid_);
+}
+
 void Multiprocessor::yield() {
     position.patience = PATIENCE;
     if (grid_->stopped) abandon();
     leave_plain_calls();
+    if (++turns_ > TURNS + others_that_can_run() && !grid_->launch.cooperative)
+        let_others_take_its_blocks();
     unsigned thread = position.thread, next = NOBODY;
     if (started_ == threads_) {
         next = ready_in_warp(thread);

@@ -63,6 +63,8 @@ struct Grid {
     std::mutex mutex;                  // guards what follows
     Fault fault{};                     // the first one
     std::vector<Multiprocessor*> working;
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> given_back;  // blocks: first, behind last
+    std::uint64_t helpers = 0;  // of the launching thread, that have begun or shall
     std::uint64_t blocks_at_barrier = 0, barriers_passed = 0, blocks_returned = 0;
     std::condition_variable grid_barrier_opens;
     std::vector<Later> later;  // what its kernel launched
@@ -70,8 +72,14 @@ struct Grid {
     Grid(const Launch& launch, std::uint64_t blocks) : launch(launch), blocks(blocks) {}
     uint3 block_index(std::uint64_t block) const;
     void stop(const Fault& fault);
+    // Takes `chunk` blocks, or those that somebody gave back: first, and the one behind the last.
+    std::pair<std::uint64_t, std::uint64_t> take(std::uint64_t chunk);
     std::vector<Multiprocessor*> multiprocessors();
 };
+
+// The blocks that run may wait for others: those begin as well, up to as many as a GPU would run.
+void begin_more_blocks(Grid&);
+std::uint64_t blocks_at_once(const Launch&);  // on the GPU
 
 struct WarpRequest {
     WarpOperation operation;
@@ -158,6 +166,8 @@ private:
 
     void run_block(std::uint64_t block);
     void run_checked_block(std::uint64_t block);
+    void let_others_take_its_blocks();
+    unsigned others_that_can_run() const;
     [[gnu::noinline]] Fiber& free_fiber();
     void leave_plain_calls();
     void start_next_thread();
@@ -209,6 +219,8 @@ private:
 
     unsigned started_ = 0, returned_ = 0;   // threads of the running block
     uint3 last_started_{};
+    std::uint64_t next_ = 0, end_ = 0;      // of its chunk: the blocks that it has not begun
+    unsigned turns_ = 0;                    // of waiting threads since one came to its end
     bool finished_plainly_ = false;
     bool aborted_ = false;
     Thread thread_[MAX_THREADS];

@@ -12,6 +12,7 @@
 #include "faults.cpp"
 #include "fiber.cpp"
 #include "graphs.cpp"
+#include "host_calls.cpp"
 #include "kernel_calls.cpp"
 #include "order.cpp"
 #include "streams.cpp"
