@@ -1,1 +1,1 @@
-"""What the Makefile calls: install, run tests and notebooks, write kernels/, README, the site, the wheel."""
+"""What the Makefile calls: install, tests, notebooks, kernels/, README, the site, the wheel."""
