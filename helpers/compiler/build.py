@@ -53,6 +53,9 @@ NVCC_DEFINES = [
     "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
     "-D__CUDA_NO_HALF2_OPERATORS__",
 ]
+# What compile_cuda may be told: each takes back what refuses code that nvcc alone would take.
+LAMBDA_FLAGS = ["--extended-lambda", "--expt-extended-lambda"]
+FLAGS = [*(define.replace("-D", "-U") for define in NVCC_DEFINES), *LAMBDA_FLAGS]
 # nvcc's own standard; PyTorch's full headers may ask for a newer one. C++20 has a std::lerp, too.
 STANDARD = "-std=c++17"
 
@@ -82,6 +85,7 @@ class Build:
     backend: str  # "cuda" or "cpu"
     check: bool  # for the CPU backend: tell about every access
     trace: bool  # and about every loop and branch
+    flags: tuple[str, ...]  # of FLAGS
     arguments: dict  # for load_inline
     announce: str = ""  # said on stderr while it is built
 
@@ -135,6 +139,7 @@ def compile_cuda(
     check: bool = False,
     announce: str = "",
     libraries: tuple[str, ...] = (),
+    flags: tuple[str, ...] = (),
 ) -> CompiledFunctions:
     """Compile a CUDA string, or a .cu file, and return its host functions as attributes.
 
@@ -160,12 +165,20 @@ def compile_cuda(
     backend stand-ins over PyTorch's operators take the place of the first five and of parts of CUB
     and Thrust (helpers/cuda_on_cpu/stand_ins.py says which calls); the others run on a GPU only.
 
+    `flags` are for nvcc, as load_inline takes them in extra_cuda_cflags; the CPU backend takes what
+    they allow as well. Those of FLAGS are known: PyTorch lets nvcc refuse the operators and
+    conversions of __half and __nv_bfloat16 unless a string's own flags undo that
+    ("-U__CUDA_NO_HALF_OPERATORS__"), and lambdas for kernels need "--extended-lambda".
+
     Raises CompileError if the string does not compile, ToolMissing if a tool is not there.
     """
+    flags = (flags,) if isinstance(flags, str) else tuple(flags)
+    if unknown := [flag for flag in flags if flag not in FLAGS]:
+        raise ValueError(f"expected flags of {', '.join(FLAGS)}, got {unknown[0]!r}")
     try:
         check = check or _every_call_checked
         linked = _linked(libraries, check) if libraries else {}
-        return _compile(src, functions, check, announce=announce, linked=linked)
+        return _compile(src, functions, check, flags, announce=announce, linked=linked)
     except (CompileError, ToolMissing) as error:  # the frames from here on tell a user nothing
         raise error.with_traceback(None) from None
     except KeyboardInterrupt:
@@ -186,8 +199,10 @@ def every_call_checked():
         _every_call_checked = before
 
 
-def compile_traced(src: str | Path, functions: list[str] | None = None) -> CompiledFunctions:
-    """Compile as `compile_cuda(src, functions, check=True)` does, for `trace` to count as well.
+def compile_traced(
+    src: str | Path, functions: list[str] | None = None, flags: tuple[str, ...] = ()
+) -> CompiledFunctions:
+    """Compile as `compile_cuda(..., check=True)` does, for `trace` to count as well.
 
     Warns under clang, whose code has other branches: lanes that a GPU keeps together come apart.
     """
@@ -196,7 +211,7 @@ def compile_traced(src: str | Path, functions: list[str] | None = None) -> Compi
             "clang's code is counted, which may make more requests than a GPU's: export CXX=g++"
         )
         warnings.warn(sentence, stacklevel=3)
-    return _compile(src, functions, check=True, trace=True)
+    return _compile(src, functions, True, flags, trace=True)
 
 
 def _linked(libraries, check):
@@ -222,7 +237,7 @@ def _linked(libraries, check):
     }
 
 
-def _compile(src, functions, check, trace=False, announce="", linked=None):
+def _compile(src, functions, check, flags, trace=False, announce="", linked=None):
     tools.folder()
     tools.torch_version()
     if BACKEND == "cuda" and not check:
@@ -239,14 +254,15 @@ def _compile(src, functions, check, trace=False, announce="", linked=None):
     for line, sentence in cuda_on_cpu.find_remarks(source):
         warnings.warn(f"line {line}: {sentence}", stacklevel=3)
     by_host = bool(linked) and not for_nvcc(source)
-    build = replace(_plan(source, label, chosen, check, trace, by_host), announce=announce)
+    build = _plan(source, label, chosen, check, trace, flags, by_host)
+    build = replace(build, announce=announce)
     for name, more in (linked or {}).items():
         build.arguments[name] = [*build.arguments.get(name, []), *more]
     may_do_without = build.is_module and not linked
     compiled = _light_instead(build, chosen) if may_do_without else None
     compiled = compiled or _get(build)
     for name, function in vars(compiled).items():
-        _origins[function] = _Origin(src, functions, name, check, trace)
+        _origins[function] = _Origin(src, functions, name, check, trace, flags)
     if problem:  # not even the compiler minds the brackets
         raise CompileError(problem)
     left_out = [f for f in chosen if f.name not in build.names]
@@ -270,7 +286,7 @@ def _light_instead(build: Build, chosen: list[Function]) -> CompiledFunctions | 
     has_full = (tools.BUILDS.folder / build.library).exists()
     if has_full or source is None or not all(f.schema for f in chosen):
         return None
-    light = _plan(source, build.label, chosen, build.check, build.trace)
+    light = _plan(source, build.label, chosen, build.check, build.trace, build.flags)
     try:
         return _get(replace(light, source=build.source, announce=build.announce))
     except CompileError as error:
@@ -288,6 +304,7 @@ class _Origin:
     name: str
     check: bool
     trace: bool
+    flags: tuple[str, ...]
 
 
 def checked(function):
@@ -298,7 +315,8 @@ def checked(function):
     origin = _origin(function)
     if origin.check:
         return function
-    return getattr(compile_cuda(origin.src, origin.functions, check=True), origin.name)
+    twins = compile_cuda(origin.src, origin.functions, check=True, flags=origin.flags)
+    return getattr(twins, origin.name)
 
 
 def traced(function):
@@ -306,7 +324,7 @@ def traced(function):
     origin = _origin(function)
     if origin.trace:
         return function
-    return getattr(compile_traced(origin.src, origin.functions), origin.name)
+    return getattr(compile_traced(origin.src, origin.functions, origin.flags), origin.name)
 
 
 def source_of(function) -> tuple[str, str]:
@@ -360,6 +378,7 @@ def _plan(
     chosen: list[Function],
     check: bool = False,
     trace: bool = False,
+    flags: tuple[str, ...] = (),
     by_host: bool = False,
 ) -> Build:
     is_module = not torch_light.is_enough_for(source)
@@ -368,19 +387,21 @@ def _plan(
     if backend == "cuda":
         compiled = source
         operators = _host_operators if by_host else _gpu_operators
-        arguments = _gpu_module if is_module else operators
+        arguments = functools.partial(_gpu_module if is_module else operators, flags)
     else:
         try:
-            compiled = cuda_on_cpu.translate(source, check, trace)
+            lambdas = bool({*flags} & {*LAMBDA_FLAGS})
+            compiled = cuda_on_cpu.translate(source, check, trace, lambdas)
         except cuda_on_cpu.TranslateError as error:
             raise CompileError(show(Diagnostic(error.message, error.line), source)) from None
-        flags = _cpu_flags(compiled, check, trace)
-        arguments = functools.partial(_cpu_module if is_module else _cpu_operators, flags)
+        given = _cpu_flags(compiled, check, trace, flags)
+        arguments = functools.partial(_cpu_module if is_module else _cpu_operators, given)
     # `#line` gives the string its own line numbers
     numbered = f'#line 1 "{label}"\n{compiled}\n'
     names = [f.name for f in bound]
     arguments = arguments(numbered, label, bound)
-    return Build(source, compiled, label, names, is_module, backend, check, trace, arguments)
+    about = source, compiled, label, names, is_module, backend, check, trace, flags
+    return Build(*about, arguments)
 
 
 def _bindings(label, bound):
@@ -433,36 +454,41 @@ def _with_fitted(build: Build, places: list[tuple[int, int]]) -> Build:
     return replace(build, compiled=compiled, arguments=build.arguments | {"cpp_sources": unit})
 
 
-def _cpu_flags(source, check, trace):
+def _cpu_flags(source, check, trace, flags):
+    lambdas = ["-DCUDA_ON_CPU_EXTENDED_LAMBDA"] if {*flags} & {*LAMBDA_FLAGS} else []
     return {
         "extra_include_paths": [str(path) for path in _CPU_INCLUDE],
-        "extra_cflags": [*tools.cpu_backend().flags(check, trace), *NVCC_DEFINES],
+        "extra_cflags": [*tools.cpu_backend().flags(check, trace), *_defines(flags), *lambdas],
         "extra_ldflags": tools.cpu_backend().linked(source),
     }
 
 
-def _gpu_operators(numbered, label, bound):
+def _defines(flags):
+    return [define for define in NVCC_DEFINES if define.replace("-D", "-U") not in flags]
+
+
+def _gpu_operators(flags, numbered, label, bound):
     unit = f"{torch_light.preamble(numbered)}{numbered}{_bindings(label, bound)}"
     return {
         "cpp_sources": "",
         "cuda_sources": unit,
         "no_implicit_headers": True,
         "extra_include_paths": [*map(str, torch_light.FOR_NVCC)],
-        **_gpu_flags(numbered, "-DTORCH_LIGHT_CUDA", STANDARD),
+        **_gpu_flags(numbered, "-DTORCH_LIGHT_CUDA", STANDARD, *flags),
     }
 
 
-def _host_operators(numbered, label, bound):
+def _host_operators(flags, numbered, label, bound):
     """For a string that calls libraries and has no kernel: g++ is done long before nvcc."""
-    arguments = _gpu_operators(numbered, label, bound)
+    arguments = _gpu_operators(flags, numbered, label, bound)
     unit = {"cpp_sources": arguments.pop("cuda_sources"), "with_cuda": True}
-    flags = ["-O1", "-fvisibility=hidden", "-DTORCH_LIGHT_CUDA", STANDARD, *NVCC_DEFINES]
-    return {**arguments, **unit, "extra_cflags": flags}
+    more = ["-O1", "-fvisibility=hidden", "-DTORCH_LIGHT_CUDA", STANDARD, *_defines(flags)]
+    return {**arguments, **unit, "extra_cflags": more}
 
 
-def _gpu_module(numbered, label, bound):
+def _gpu_module(flags, numbered, label, bound):
     declarations = "\n".join(f"{f.declaration};" for f in bound)
-    return {"cpp_sources": declarations, "cuda_sources": numbered, **_gpu_flags(numbered)}
+    return {"cpp_sources": declarations, "cuda_sources": numbered, **_gpu_flags(numbered, *flags)}
 
 
 def _gpu_flags(source, *more):

@@ -900,6 +900,72 @@ def test_libraries_are_called_by_known_names():
         compile_cuda(SQUARE, libraries=("cusparse",))
 
 
+HALVES = r"""
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+__global__ void add(half* y, const half* x, half2* pairs) {
+  int i = threadIdx.x;
+  y[i] = y[i] + x[i] * half(0.5f);
+  pairs[i] = pairs[i] * pairs[i];
+}
+__global__ void widen(float* y, const __nv_bfloat16* x) { y[threadIdx.x] = x[threadIdx.x]; }
+void all(torch::Tensor y, torch::Tensor x, torch::Tensor wide, torch::Tensor b, torch::Tensor p) {
+  add<<<1, 4>>>((half*)y.data_ptr(), (const half*)x.data_ptr(), (half2*)p.data_ptr());
+  widen<<<1, 4>>>(wide.data_ptr<float>(), (const __nv_bfloat16*)b.data_ptr());
+}
+"""
+HALF_FLAGS = compiler.FLAGS[:4]
+
+
+def test_flags_give_half_its_operators_back():
+    halves = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float16, device=DEVICE)
+    pairs = torch.cat([halves, halves + 4])
+    for check in (False, True):
+        y, wide, p = halves.clone(), torch.zeros(4, device=DEVICE), pairs.clone()
+        functions = compile_cuda(HALVES, flags=HALF_FLAGS, check=check)
+        functions.all(y, halves, wide, halves.bfloat16(), p)
+        assert torch.equal(y, halves * 1.5) and torch.equal(wide, halves.float())
+        assert torch.equal(p, pairs * pairs)
+    compiler.checked(compile_cuda(HALVES, flags=HALF_FLAGS).all)  # they are the twin's as well
+
+
+@on_cpu
+def test_what_pytorchs_flags_take_away_is_named_with_the_flag_that_gives_it_back():
+    for flag, line in zip(HALF_FLAGS, (6, 6, 9, 7), strict=True):
+        others = [other for other in HALF_FLAGS if other != flag]
+        with pytest.raises(CompileError) as caught:
+            compile_cuda(HALVES, flags=others)
+        assert re.match(
+            rf"line {line}: PyTorch tells nvcc to .*flags=\['{flag}'\]", str(caught.value)
+        )
+
+
+def test_flags_are_known_ones():
+    with pytest.raises(ValueError, match="expected flags of .*, got '--use_fast_math'"):
+        compile_cuda(HALVES, flags=[*HALF_FLAGS, "--use_fast_math"])
+
+
+def test_nvcc_gets_the_flags(monkeypatch):
+    asked = []
+    monkeypatch.setattr(compiler, "BACKEND", "cuda")
+    monkeypatch.setattr(compiler, "gpu_arch", lambda source: "90")
+    monkeypatch.setattr(compiler.tools, "gpu", lambda: "a GPU, sm_90")
+    monkeypatch.setattr(compiler, "_get", lambda build: asked.append(build) or SimpleNamespace())
+    for source in (HALVES, "#include <torch/extension.h>\nPYBIND11_NAMESPACE" + HALVES):
+        compile_cuda(source, flags=HALF_FLAGS[:1])
+        assert asked[-1].arguments["extra_cuda_cflags"][-1] == HALF_FLAGS[0]
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="nvcc is not here")
+def test_nvcc_needs_the_same_flags(tmp_path):
+    path = tmp_path / "halves.cu"
+    path.write_text(HALVES.split("void all")[0])
+    command = ["nvcc", "-arch=sm_80", "-ptx", str(path), "-o", str(tmp_path / "out")]
+    for flags in ([], *(HALF_FLAGS[:i] + HALF_FLAGS[i + 1 :] for i in range(4)), HALF_FLAGS):
+        done = subprocess.run([*command, *compiler.NVCC_DEFINES, *flags], capture_output=True)
+        assert (done.returncode == 0) == (flags == HALF_FLAGS)
+
+
 @pytest.mark.parametrize(
     "there", ["", "include/nowhere.h", "include/nowhere.h lib/libnowhere.so.9"]
 )
