@@ -9,6 +9,7 @@ The hash covers everything that goes into the build, so a library is never stale
 
 import functools
 import importlib.util
+import inspect
 import os
 import platform
 import re
@@ -29,7 +30,16 @@ from helpers.compiler import tools, torch_light
 from helpers.compiler.checked_call import checked_call
 from helpers.compiler.device_code import gpu_arch
 from helpers.compiler.errors import CompileError, Diagnostic, Stopped, explain, show
-from helpers.compiler.source import Function, brackets_match, for_nvcc, host_functions
+from helpers.compiler.source import (
+    Function,
+    Module,
+    brackets_match,
+    for_nvcc,
+    host_functions,
+    out_of_reach,
+    own_module,
+    read,
+)
 from helpers.compiler.tools import ToolMissing
 from helpers.compiler.unwritten import reported
 from helpers.cuda_on_cpu.scanner import mask_comments
@@ -82,6 +92,7 @@ class Build:
     label: str  # the string's name in the compiler's messages
     names: list[str]  # functions for Python
     is_module: bool  # a pybind11 module with the full headers, else operators with the light ones
+    has_own_module: bool  # the string's PYBIND11_MODULE binds what it likes
     backend: str  # "cuda" or "cpu"
     check: bool  # for the CPU backend: tell about every access
     trace: bool  # and about every loop and branch
@@ -134,7 +145,7 @@ _origins: dict[object, "_Origin"] = {}  # of each function that compile_cuda ret
 
 
 def compile_cuda(
-    src: str | Path,
+    src: str | bytes | Path,
     functions: list[str] | None = None,
     check: bool = False,
     announce: str = "",
@@ -145,7 +156,8 @@ def compile_cuda(
 
     `functions` names the functions to bind; by default every host function at file scope that
     takes or returns a torch::Tensor, and otherwise what Python can give: numbers, bool,
-    std::string, torch::ScalarType, and std::optional, std::vector, std::tuple of these.
+    std::string, torch::ScalarType, and std::optional, std::vector, std::tuple of these. A string
+    that has a PYBIND11_MODULE, as extensions do, says by that what is bound, under which name.
 
     With a GPU the string goes through nvcc, for that GPU, or if it only calls `libraries` through
     g++; without one through g++ and the CPU backend. What was built before comes from the cache. A
@@ -242,24 +254,25 @@ def _compile(src, functions, check, flags, trace=False, announce="", linked=None
     tools.torch_version()
     if BACKEND == "cuda" and not check:
         tools.gpu()
-    if isinstance(src, Path):
-        label, source = src.name, src.read_text()
+    source, label = read(src)
+    if re.fullmatch(r"\S+\.cu", source):
+        raise CompileError(f"expected CUDA code, got a file's name; it is Path({src!r})")
+    module = own_module(source)
+    if module:
+        chosen, problem = _choose_bound(module, source, functions)
     else:
-        label, source = "cell", src
-        if re.fullmatch(r"\S+\.cu", src):
-            raise CompileError(f"expected CUDA code, got a file's name; it is Path({src!r})")
-    chosen, problem = _choose(host_functions(source), functions)
+        chosen, problem = _choose(source, functions)
     if problem and brackets_match(source):
         raise CompileError(problem)
     for line, sentence in cuda_on_cpu.find_remarks(source):
         warnings.warn(f"line {line}: {sentence}", stacklevel=3)
     by_host = bool(linked) and not for_nvcc(source)
-    build = _plan(source, label, chosen, check, trace, flags, by_host)
+    build = _plan(source, label, chosen, check, trace, flags, by_host, module)
     build = replace(build, announce=announce)
     for name, more in (linked or {}).items():
         build.arguments[name] = [*build.arguments.get(name, []), *more]
     may_do_without = build.is_module and not linked
-    compiled = _light_instead(build, chosen) if may_do_without else None
+    compiled = _light_instead(build, chosen, module) if may_do_without else None
     compiled = compiled or _get(build)
     for name, function in vars(compiled).items():
         _origins[function] = _Origin(src, functions, name, check, trace, flags)
@@ -280,9 +293,12 @@ def _get(build: Build) -> CompiledFunctions:
     return _loaded[key]
 
 
-def _light_instead(build: Build, chosen: list[Function]) -> CompiledFunctions | None:
+def _light_instead(
+    build: Build, chosen: list[Function], module: Module | None
+) -> CompiledFunctions | None:
     """Try the light headers for a string that includes PyTorch's own; None if those are needed."""
-    source = torch_light.lighten(build.source)
+    without = module.left_out(build.source) if module and chosen else build.source
+    source = torch_light.lighten(without)
     has_full = (tools.BUILDS.folder / build.library).exists()
     if has_full or source is None or not all(f.schema for f in chosen):
         return None
@@ -329,8 +345,7 @@ def traced(function):
 
 def source_of(function) -> tuple[str, str]:
     """Return the string of a function from compile_cuda, and its name in the machine code."""
-    src = _origin(function).src
-    return (src.read_text(), src.name) if isinstance(src, Path) else (src, "cell")
+    return read(_origin(function).src)
 
 
 def _origin(function) -> _Origin:
@@ -343,21 +358,24 @@ def _origin(function) -> _Origin:
 # ------------------------------------------------------------------------------- what to build
 
 
-def _choose(found: list[Function], names) -> tuple[list[Function], str | None]:
+def _choose(source: str, names) -> tuple[list[Function], str | None]:
     """Return the functions to bind, all of them or the ones named, and what is wrong with that."""
+    found, apart = host_functions(source), out_of_reach(source)
     for_python = [f for f in found if not f.hidden]
     problem = None
     if names is None:
         chosen = [f for f in for_python if f.uses_tensors]
         if not chosen:
             problem = "no host function in the string takes or returns a torch::Tensor"
+            hidden = [(f.line, why) for f, why in apart if f.uses_tensors]
+            problem = show(Diagnostic(hidden[0][1], hidden[0][0]), source) if hidden else problem
     else:
         names = [names] if isinstance(names, str) else names
         chosen = [f for f in for_python if f.name in names]
         listed = ", ".join(f.name for f in for_python) or "none"
         for name in set(names) - {f.name for f in chosen}:
-            hidden = [f.line for f in found if f.name == name]
-            why = f" (line {hidden[0]}: hidden from Python)" if hidden else ""
+            hidden = [f" (line {f.line}: {why})" for f, why in apart if f.name == name]
+            why = hidden[0] if hidden else ""
             problem = f"no function {name} in the string{why}; found: {listed}"
     for i, function in enumerate(chosen):
         if function.name in [f.name for f in chosen[:i]]:
@@ -365,7 +383,31 @@ def _choose(found: list[Function], names) -> tuple[list[Function], str | None]:
     return chosen, problem
 
 
+def _choose_bound(module: Module, source, names) -> tuple[list[Function], str | None]:
+    """Return the functions that a PYBIND11_MODULE binds, those named of them, and what is wrong.
+
+    Where it does more than bind functions, PyTorch's own headers tell what it binds.
+    """
+    line = source.count("\n", 0, module.start) + 1
+    found = {f.name: f for f in host_functions(source)}
+    functions = module.functions
+    if functions is None or not set(functions.values()) <= found.keys():
+        return [], None
+    asked = [names] if isinstance(names, str) else names or list(functions)
+    if unknown := [name for name in asked if name not in functions]:
+        listed = ", ".join(functions)
+        return [], f"line {line}: no function {unknown[0]} in the PYBIND11_MODULE; found: {listed}"
+    chosen = []
+    for name in asked:
+        function = found[functions[name]]
+        schema = function.schema and name + function.schema[len(function.name) :]
+        chosen.append(replace(function, name=name, schema=schema))
+    return chosen, None
+
+
 def _why_left_out(function: Function) -> str:
+    if function.pointer.startswith("auto "):
+        return f"line {function.line}: {function.name} returns auto: write the type for Python"
     return (
         f"line {function.line}: {function.name} has an argument or a result that Python has no "
         "equal of; if pybind11 knows it, put #include <torch/extension.h> on top of the string"
@@ -380,8 +422,12 @@ def _plan(
     trace: bool = False,
     flags: tuple[str, ...] = (),
     by_host: bool = False,
+    module: Module | None = None,
 ) -> Build:
-    is_module = not torch_light.is_enough_for(source)
+    is_module = not torch_light.is_enough_for(source) or (module is not None and not chosen)
+    has_own_module = is_module and module is not None
+    if module and not has_own_module:
+        source = module.left_out(source)
     bound = [f for f in chosen if is_module or f.schema]
     backend = "cpu" if check else BACKEND
     if backend == "cuda":
@@ -400,7 +446,8 @@ def _plan(
     numbered = f'#line 1 "{label}"\n{compiled}\n'
     names = [f.name for f in bound]
     arguments = arguments(numbered, label, bound)
-    about = source, compiled, label, names, is_module, backend, check, trace, flags
+    about = source, compiled, label, names, is_module, has_own_module, backend
+    about = *about, check, trace, flags
     return Build(*about, arguments)
 
 
@@ -408,7 +455,7 @@ def _bindings(label, bound):
     # an error in a binding is an error of the function's arguments, so it gets the function's line
     return "".join(
         f'#line {f.line} "{label}"\n'
-        f'TORCH_LIGHT_BIND(TORCH_LIGHT_LIBRARY, {f.name}, "{f.schema}", {f.pointer})\n'
+        f'TORCH_LIGHT_BIND(TORCH_LIGHT_LIBRARY, {f.name}, {f.called}, "{f.schema}", {f.pointer})\n'
         for f in bound
     )
 
@@ -487,7 +534,7 @@ def _host_operators(flags, numbered, label, bound):
 
 
 def _gpu_module(flags, numbered, label, bound):
-    declarations = "\n".join(f"{f.declaration};" for f in bound)
+    declarations = "\n".join(f"{f.declaration};" for f in bound if f.called == f.name)
     return {"cpp_sources": declarations, "cuda_sources": numbered, **_gpu_flags(numbered, *flags)}
 
 
@@ -562,7 +609,10 @@ def _build(library: str, build: Build) -> CompiledFunctions:
 
 def _compiled(functions, build: Build) -> CompiledFunctions:
     code = mask_comments(build.source)
-    found = {name: noting(getattr(functions, name), name, code) for name in build.names}
+    names = build.names
+    if build.has_own_module:
+        names = [name for name, value in vars(functions).items() if inspect.isbuiltin(value)]
+    found = {name: noting(getattr(functions, name), name, code) for name in names}
     if build.backend == "cpu":
         _guard_tensors()
         backend = tools.cpu_backend()
@@ -608,7 +658,7 @@ def _call_load_inline(library: str, build: Build, directory: Path, precompiled: 
         try:
             module = load_inline(
                 library,
-                functions=build.names if build.is_module else None,
+                functions=build.names if build.is_module and not build.has_own_module else None,
                 is_python_module=build.is_module,
                 build_directory=str(directory),
                 **arguments,

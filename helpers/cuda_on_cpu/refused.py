@@ -111,8 +111,11 @@ def _device_code(source, live):
     for function in source.functions:
         if not function.body or not function.is_for_device or function.is_for_host:
             continue
+        body = live[slice(*function.body)]
+        if body.count("(") != body.count(")"):
+            continue  # where it ends is for the compiler to say
         for pattern, sentence in patterns:
-            for found in re.finditer(pattern, live[slice(*function.body)]):
+            for found in re.finditer(pattern, body):
                 name = re.sub(r"\s", "", found[0])
                 if name not in own and not _is_declared(name, function, live):
                     yield function.body[0] + found.start(), sentence(name)

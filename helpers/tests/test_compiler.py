@@ -151,13 +151,106 @@ def test_functions_are_chosen():
     assert compile_cuda(FUNCTIONS, ["hello_worl"]).hello_worl() == "Hello World!"
     said = compile_error(FUNCTIONS, ["hello_world"])
     assert said.startswith("no function hello_world in the string; found: hello_worl, first, ")
-    assert "no function hidden in the string (line 2: hidden fro" in compile_error(
-        FUNCTIONS, ["hidden"]
-    )
+    said = compile_error(FUNCTIONS, ["hidden"])
+    assert "no function hidden in the string (line 2: hidden is static, which hides it fro" in said
     assert "no host function in the string takes or returns" in compile_error("int f() {}")
     assert compile_error("../kernels/sum.cu").endswith("name; it is Path('../kernels/sum.cu')")
     twice = "void f(torch::Tensor x) {}\nvoid f(torch::Tensor x, int n) {}"
     assert compile_error(twice) == "line 2: f is there twice; rename one"
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("static torch::Tensor f(torch::Tensor x) { return x; }", "f is static, which hides it"),
+        ("inline void f(torch::Tensor x) {}", "f is inline, which hides it"),
+        ("namespace a { namespace b {} void f(at::Tensor x) {} }", "f stands in namespace a, and"),
+        ("namespace a {} namespace { void f(at::Tensor x) {} }", "f stands in namespace, and"),
+        ('extern "C" { void f(torch::Tensor x) {} }', 'f stands in extern "C" { }, and Python'),
+        ("template <class T> void f(torch::Tensor x) {}", "f is a template: let a function that"),
+        ("struct S { static void f(torch::Tensor x) {} };", "f is a member of S, and Python"),
+        ("struct S { void f(at::Tensor); }; void S::f(at::Tensor x) {}", "f is a member of S, and"),
+        ("torch::Tensor f(torch::Tensor x);", "f is declared, but has no body"),
+        ("auto f(torch::Tensor x) { return x; }", "f returns auto: write the type for Python"),
+    ],
+)
+def test_why_a_function_is_out_of_pythons_reach(source, why):
+    assert compile_error(f"\n{source}").startswith(f"line 2: {why}")
+    if "auto" not in source:
+        expected = f"no function f in the string (line 2: {why}"
+        assert compile_error(f"\n{source}", ["f"]).startswith(expected)
+
+
+def test_a_result_may_stand_behind_the_arguments():
+    same, x = (
+        compile_cuda("auto f(torch::Tensor x) -> torch::Tensor { return x; }").f,
+        torch.ones(2),
+    )
+    assert torch.equal(same(x.to(DEVICE)).cpu(), x)
+
+
+@pytest.mark.parametrize("coded", ["utf-8-sig", "latin-1"])
+def test_files_of_windows_editors_and_bytes(coded, tmp_path):
+    path = tmp_path / "größer ü.cu"
+    text = SQUARE + f"// größer, {coded}\n"
+    path.write_bytes(text.replace("\n", "\r\n").encode(coded))
+    x = torch.randn(5, device=DEVICE)
+    assert torch.equal(compile_cuda(path).square(x), x * x)
+    assert torch.equal(compile_cuda(path.read_bytes()).square(x), x * x)
+    assert torch.equal(compile_cuda("\ufeff" + text).square(x), x * x)
+    assert compiler.source_of(compile_cuda(path).square) == (text, "größer ü.cu")
+
+
+def test_what_is_no_code_is_told_by_its_type():
+    with pytest.raises(TypeError, match="expected a CUDA string, or a file's Path, got int"):
+        compile_cuda(3)
+
+
+COPIED = r"""
+#include <torch/extension.h>
+torch::Tensor fill(torch::Tensor x, double value) { return x.clone().fill_(value); }
+static void zero(torch::Tensor x) { x.zero_(); }
+#define STRING(s) #s
+#define BIND(function) \
+  m.def(STRING(function), &function, STRING(function));
+"""
+BY_MACRO = "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { BIND(fill) BIND(zero) }"
+BY_NAME = """PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("fill", &fill, "what it does, "
+        "and how (\\"CUDA\\")");  // a comment
+  m.def("clear", zero);
+}"""
+BY_MORE = """PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("fill", &fill, py::arg("x"), py::arg("value") = 7);
+  m.def("size", [](torch::Tensor x) { return x.numel(); });
+}"""
+
+
+@pytest.mark.parametrize(("module", "second"), [(BY_MACRO, "zero"), (BY_NAME, "clear")])
+def test_the_light_headers_bind_what_an_extensions_module_does(module, second, monkeypatch):
+    monkeypatch.setattr(compiler, "_SLOW", None)  # which is read where a build takes a minute
+    both = compile_cuda(COPIED + module)
+    x = torch.ones(3, device=DEVICE)
+    assert vars(both).keys() == {"fill", second} and both.fill(x, 2).tolist() == [2, 2, 2]
+    getattr(both, second)(x)
+    assert x.tolist() == [0, 0, 0]
+    assert vars(compile_cuda(COPIED + module, ["fill"])).keys() == {"fill"}
+    said = compile_error(COPIED + module, ["fil"])
+    assert said == f"line 8: no function fil in the PYBIND11_MODULE; found: fill, {second}"
+
+
+def test_a_module_that_binds_more_needs_pytorchs_own_headers(monkeypatch):
+    built = []
+
+    def build(library, build):
+        built.append(build)
+        return SimpleNamespace()
+
+    monkeypatch.setattr(compiler, "_load", lambda library, build: None)
+    monkeypatch.setattr(compiler, "_build", build)
+    compile_cuda(unique(COPIED + BY_MORE))
+    assert [(b.is_module, b.has_own_module, b.names) for b in built] == [(True, True, [])]
+    assert "PYBIND11_MODULE" in built[0].compiled
 
 
 # ---------------------------------------------------------------------------------------- cache
@@ -209,7 +302,7 @@ def test_warm_in_a_new_process():
 
 def test_whatever_changes_the_library_changes_its_name(monkeypatch):
     def name():
-        functions, _ = compiler._choose(compiler.host_functions(SQUARE), None)
+        functions, _ = compiler._choose(SQUARE, None)
         return compiler._plan(SQUARE, "cell", functions).library
 
     before = name()
@@ -241,7 +334,7 @@ def test_only_chips_that_have_special_instructions_get_their_own_architecture(
 
 def test_a_library_that_no_longer_loads_is_built_again():
     source = unique(SQUARE)
-    functions, _ = compiler._choose(compiler.host_functions(source), None)
+    functions, _ = compiler._choose(source, None)
     build = compiler._plan(source, "cell", functions)
     broken = tools.BUILDS.folder / build.library / "broken.so"
     broken.parent.mkdir()

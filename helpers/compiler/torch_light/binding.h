@@ -133,8 +133,8 @@ struct Box<Result (*)(Args...), function> {
 }  // namespace torch_light
 
 // The pointer's type stands last because it may hold commas.
-#define TORCH_LIGHT_BIND(LIBRARY, NAME, SCHEMA, ...)                                  \
+#define TORCH_LIGHT_BIND(LIBRARY, NAME, FUNCTION, SCHEMA, ...)                        \
   [[maybe_unused]] static const bool torch_light_bound_##NAME =                      \
       (::torch_light::register_operator(LIBRARY, SCHEMA, #NAME,                      \
-                                        &::torch_light::Box<__VA_ARGS__, &NAME>::call), \
+                                        &::torch_light::Box<__VA_ARGS__, &FUNCTION>::call), \
        true);
