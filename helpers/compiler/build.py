@@ -53,7 +53,11 @@ CUDA_MEANS_CPU = """#define is_cuda is_cpu
 #define kCUDA kCPU
 namespace at {
 template <class T> struct RestrictPtrTraits { using PtrType = T* __restrict__; };
-}"""
+inline void same_cpu(CheckedFrom, const TensorArg&, const TensorArg&) {}
+inline void all_same_cpu(CheckedFrom, ArrayRef<TensorArg>) {}
+}
+#define checkSameGPU same_cpu
+#define checkAllSameGPU all_same_cpu"""
 
 
 # What PyTorch tells nvcc in every build (COMMON_NVCC_FLAGS): the CPU backend refuses the same.
@@ -444,6 +448,8 @@ def _plan(
         arguments = functools.partial(_cpu_module if is_module else _cpu_operators, given)
     # `#line` gives the string its own line numbers
     numbered = f'#line 1 "{label}"\n{compiled}\n'
+    if backend == "cuda" and is_module and torch_light.has_headers_of(source):
+        numbered = f"#include <torch/extension.h>\n{numbered}"  # for names that only it has
     names = [f.name for f in bound]
     arguments = arguments(numbered, label, bound)
     about = source, compiled, label, names, is_module, has_own_module, backend

@@ -1038,6 +1038,26 @@ def test_flags_are_known_ones():
         compile_cuda(HALVES, flags=[*HALF_FLAGS, "--use_fast_math"])
 
 
+def test_what_only_pytorchs_own_headers_have_brings_them(monkeypatch):
+    asked = []
+    monkeypatch.setattr(compiler, "_get", lambda build: asked.append(build) or SimpleNamespace())
+    scalar = "double f(torch::Tensor x, at::Scalar s) { return s.toDouble(); }"
+    for backend in ("cpu", "cuda"):
+        monkeypatch.setattr(compiler, "BACKEND", backend)
+        monkeypatch.setattr(compiler, "gpu_arch", lambda source: "90")
+        monkeypatch.setattr(compiler.tools, "gpu", lambda: "a GPU, sm_90")
+        compile_cuda(scalar)
+        assert asked[-1].is_module and asked[-1].names == ["f"]
+    expected = f'#include <torch/extension.h>\n#line 1 "cell"\n{scalar}\n'
+    assert asked[-1].arguments["cuda_sources"] == expected
+
+
+@on_cpu
+def test_what_a_tensor_has_no_operator_for_comes_with_a_hint():
+    said = compile_error("#include <iostream>\nvoid f(torch::Tensor x) { std::cout << x; }")
+    assert said.startswith("line 2: ") and "Hint: if PyTorch has it, put #include <torch/" in said
+
+
 def test_nvcc_gets_the_flags(monkeypatch):
     asked = []
     monkeypatch.setattr(compiler, "BACKEND", "cuda")
