@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from . import checked
 from .error import TranslateError
+from .halves import choose_halves
 from .integers import as_ptx
 from .launches import (
     join_brackets,
@@ -31,7 +32,7 @@ def translate(src: str, check: bool = False, trace: bool = False, lambdas: bool 
     With `check`, arrays tell the runtime about themselves; with `trace`, loops do so as well (see
     checked.py). `lambdas` may be for the device, as nvcc takes them with --extended-lambda.
     """
-    src = join_brackets(src)
+    src = choose_halves(join_brackets(src))
     source = Source(src)
     if fault := find_unsupported(source) or find_refused(source, lambdas):
         raise TranslateError(*fault)
