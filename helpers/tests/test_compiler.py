@@ -1058,6 +1058,46 @@ def test_what_a_tensor_has_no_operator_for_comes_with_a_hint():
     assert said.startswith("line 2: ") and "Hint: if PyTorch has it, put #include <torch/" in said
 
 
+def test_16_bit_types_come_with_pytorchs_headers():
+    source = """
+    inline __device__ float wide(half x) { return __half2float(x); }
+    inline __device__ float wide(__nv_bfloat16 x) { return __bfloat162float(x); }
+    template <class T> __global__ void widen(float* y, const T* x) { y[threadIdx.x] = wide(x[0]); }
+    void f(torch::Tensor y, torch::Tensor x, torch::Tensor b) {
+      widen<<<1, 1>>>(y.data_ptr<float>(), (const half*)x.data_ptr());
+      widen<<<1, 1>>>(y.data_ptr<float>() + 1, (const __nv_bfloat16*)b.data_ptr());
+    }"""
+    y, x = torch.zeros(2, device=DEVICE), torch.full((1,), 1.5, device=DEVICE)
+    compile_cuda(source).f(y, x.half(), x.bfloat16())
+    assert y.tolist() == [1.5, 1.5]
+    for names, included in (("int half = n / 2; x[half] = 1;", False), ("half a = b;", True)):
+        assert ("cuda_fp16.h" in torch_light.preamble(names)) == included
+
+
+VOLATILE = r"""
+struct Ring { volatile unsigned head; volatile Ring* next; volatile unsigned* at; };
+__global__ void k(float* x) {
+  __shared__ Ring r;
+  r.head = 3, r.next = &r, r.at = &r.head;
+  x[0] = r.next->head;
+  x[1] = *r.at;
+}
+int64_t run(torch::Tensor x) {
+  volatile int* flag = NULL;
+  volatile int* none = 0;
+  int value = 7;
+  flag = &value;
+  k<<<1, 1>>>(x.data_ptr<float>());
+  return *flag;
+}
+"""
+
+
+def test_volatile_structures_and_null():
+    x = torch.zeros(2, device=DEVICE)
+    assert compile_cuda(VOLATILE).run(x) == 7 and x.tolist() == [3, 3]
+
+
 def test_nvcc_gets_the_flags(monkeypatch):
     asked = []
     monkeypatch.setattr(compiler, "BACKEND", "cuda")

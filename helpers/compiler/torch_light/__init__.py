@@ -73,6 +73,7 @@ def preamble(source: str) -> str:
     std += [header for header, names in _STD_HEADERS.items() if named & {header, *names.split()}]
     tensor = "half.h" if re.search(r"Half|HALF|BFloat16|Atomic\.cuh", source) else "tensor.h"
     headers = [*std, f"torch_light/{tensor}", "torch_light/binding.h", "cuda_runtime.h"]
+    headers += [header for header, names in _16_BITS.items() if re.search(names, source)]
     return "".join(f"#include <{header}>\n" for header in headers)
 
 
@@ -97,5 +98,11 @@ _STD_HEADERS = {
     "stdexcept": "runtime_error invalid_argument logic_error out_of_range",
     "unordered_map": "",
     "unordered_set": "",
+}
+# As types: CUDA's headers of both come with PyTorch's own.
+_16_BITS = {
+    "cuda_fp16.h": r"\b__half2?\b|\(\s*(?:const\s+)?half2?\s*\*"
+    r"|(?<![\w.])half2?\s*(?:const\s*)?[&*]?\s*(?:__restrict__\s*)?\w+\s*[,)=;\[]",
+    "cuda_bf16.h": r"\b(?:__)?nv_bfloat162?\b",
 }
 _NAMES_STD = re.compile(r"\bstd\b|[Oo]ptional|nullopt|\bdevice_of\b|\.(vec|str)\(")
