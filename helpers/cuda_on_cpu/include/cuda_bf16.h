@@ -1,5 +1,6 @@
 // __nv_bfloat16: the upper half of a float, 8 exponent bits and 7 mantissa bits.
 #pragma once
+#define __CUDA_BF16_H__  // others' headers ask for it
 #include "cuda_runtime.h"
 #include "cuda_on_cpu/small_floats.h"
 

@@ -1,5 +1,6 @@
 // __half: 16-bit floating point with 5 exponent bits and 10 mantissa bits.
 #pragma once
+#define __CUDA_FP16_H__  // others' headers ask for it
 #include "cuda_runtime.h"
 #include "cuda_on_cpu/small_floats.h"
 
