@@ -9,6 +9,7 @@ The hash covers everything that goes into the build, so a library is never stale
 
 import functools
 import importlib.util
+import inspect
 import os
 import platform
 import re
@@ -29,7 +30,16 @@ from helpers.compiler import tools, torch_light
 from helpers.compiler.checked_call import checked_call
 from helpers.compiler.device_code import gpu_arch
 from helpers.compiler.errors import CompileError, Diagnostic, Stopped, explain, show
-from helpers.compiler.source import Function, brackets_match, for_nvcc, host_functions
+from helpers.compiler.source import (
+    Function,
+    Module,
+    brackets_match,
+    for_nvcc,
+    host_functions,
+    out_of_reach,
+    own_module,
+    read,
+)
 from helpers.compiler.tools import ToolMissing
 from helpers.compiler.unwritten import reported
 from helpers.cuda_on_cpu.scanner import mask_comments
@@ -43,7 +53,11 @@ CUDA_MEANS_CPU = """#define is_cuda is_cpu
 #define kCUDA kCPU
 namespace at {
 template <class T> struct RestrictPtrTraits { using PtrType = T* __restrict__; };
-}"""
+inline void same_cpu(CheckedFrom, const TensorArg&, const TensorArg&) {}
+inline void all_same_cpu(CheckedFrom, ArrayRef<TensorArg>) {}
+}
+#define checkSameGPU same_cpu
+#define checkAllSameGPU all_same_cpu"""
 
 
 # What PyTorch tells nvcc in every build (COMMON_NVCC_FLAGS): the CPU backend refuses the same.
@@ -53,6 +67,9 @@ NVCC_DEFINES = [
     "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
     "-D__CUDA_NO_HALF2_OPERATORS__",
 ]
+# What compile_cuda may be told: each takes back what refuses code that nvcc alone would take.
+LAMBDA_FLAGS = ["--extended-lambda", "--expt-extended-lambda"]
+FLAGS = [*(define.replace("-D", "-U") for define in NVCC_DEFINES), *LAMBDA_FLAGS]
 # nvcc's own standard; PyTorch's full headers may ask for a newer one. C++20 has a std::lerp, too.
 STANDARD = "-std=c++17"
 
@@ -79,9 +96,11 @@ class Build:
     label: str  # the string's name in the compiler's messages
     names: list[str]  # functions for Python
     is_module: bool  # a pybind11 module with the full headers, else operators with the light ones
+    has_own_module: bool  # the string's PYBIND11_MODULE binds what it likes
     backend: str  # "cuda" or "cpu"
     check: bool  # for the CPU backend: tell about every access
     trace: bool  # and about every loop and branch
+    flags: tuple[str, ...]  # of FLAGS
     arguments: dict  # for load_inline
     announce: str = ""  # said on stderr while it is built
 
@@ -130,17 +149,19 @@ _origins: dict[object, "_Origin"] = {}  # of each function that compile_cuda ret
 
 
 def compile_cuda(
-    src: str | Path,
+    src: str | bytes | Path,
     functions: list[str] | None = None,
     check: bool = False,
     announce: str = "",
     libraries: tuple[str, ...] = (),
+    flags: tuple[str, ...] = (),
 ) -> CompiledFunctions:
     """Compile a CUDA string, or a .cu file, and return its host functions as attributes.
 
     `functions` names the functions to bind; by default every host function at file scope that
     takes or returns a torch::Tensor, and otherwise what Python can give: numbers, bool,
-    std::string, torch::ScalarType, and std::optional, std::vector, std::tuple of these.
+    std::string, torch::ScalarType, and std::optional, std::vector, std::tuple of these. A string
+    that has a PYBIND11_MODULE, as extensions do, says by that what is bound, under which name.
 
     With a GPU the string goes through nvcc, for that GPU, or if it only calls `libraries` through
     g++; without one through g++ and the CPU backend. What was built before comes from the cache. A
@@ -160,12 +181,20 @@ def compile_cuda(
     backend stand-ins over PyTorch's operators take the place of the first five and of parts of CUB
     and Thrust (helpers/cuda_on_cpu/stand_ins.py says which calls); the others run on a GPU only.
 
+    `flags` are for nvcc, as load_inline takes them in extra_cuda_cflags; the CPU backend takes what
+    they allow as well. Those of FLAGS are known: PyTorch lets nvcc refuse the operators and
+    conversions of __half and __nv_bfloat16 unless a string's own flags undo that
+    ("-U__CUDA_NO_HALF_OPERATORS__"), and lambdas for kernels need "--extended-lambda".
+
     Raises CompileError if the string does not compile, ToolMissing if a tool is not there.
     """
+    flags = (flags,) if isinstance(flags, str) else tuple(flags)
+    if unknown := [flag for flag in flags if flag not in FLAGS]:
+        raise ValueError(f"expected flags of {', '.join(FLAGS)}, got {unknown[0]!r}")
     try:
         check = check or _every_call_checked
         linked = _linked(libraries, check) if libraries else {}
-        return _compile(src, functions, check, announce=announce, linked=linked)
+        return _compile(src, functions, check, flags, announce=announce, linked=linked)
     except (CompileError, ToolMissing) as error:  # the frames from here on tell a user nothing
         raise error.with_traceback(None) from None
     except KeyboardInterrupt:
@@ -186,8 +215,10 @@ def every_call_checked():
         _every_call_checked = before
 
 
-def compile_traced(src: str | Path, functions: list[str] | None = None) -> CompiledFunctions:
-    """Compile as `compile_cuda(src, functions, check=True)` does, for `trace` to count as well.
+def compile_traced(
+    src: str | Path, functions: list[str] | None = None, flags: tuple[str, ...] = ()
+) -> CompiledFunctions:
+    """Compile as `compile_cuda(..., check=True)` does, for `trace` to count as well.
 
     Warns under clang, whose code has other branches: lanes that a GPU keeps together come apart.
     """
@@ -196,7 +227,7 @@ def compile_traced(src: str | Path, functions: list[str] | None = None) -> Compi
             "clang's code is counted, which may make more requests than a GPU's: export CXX=g++"
         )
         warnings.warn(sentence, stacklevel=3)
-    return _compile(src, functions, check=True, trace=True)
+    return _compile(src, functions, True, flags, trace=True)
 
 
 def _linked(libraries, check):
@@ -222,31 +253,33 @@ def _linked(libraries, check):
     }
 
 
-def _compile(src, functions, check, trace=False, announce="", linked=None):
+def _compile(src, functions, check, flags, trace=False, announce="", linked=None):
     tools.folder()
     tools.torch_version()
     if BACKEND == "cuda" and not check:
         tools.gpu()
-    if isinstance(src, Path):
-        label, source = src.name, src.read_text()
+    source, label = read(src)
+    if re.fullmatch(r"\S+\.cu", source):
+        raise CompileError(f"expected CUDA code, got a file's name; it is Path({src!r})")
+    module = own_module(source)
+    if module:
+        chosen, problem = _choose_bound(module, source, functions)
     else:
-        label, source = "cell", src
-        if re.fullmatch(r"\S+\.cu", src):
-            raise CompileError(f"expected CUDA code, got a file's name; it is Path({src!r})")
-    chosen, problem = _choose(host_functions(source), functions)
+        chosen, problem = _choose(source, functions)
     if problem and brackets_match(source):
         raise CompileError(problem)
     for line, sentence in cuda_on_cpu.find_remarks(source):
         warnings.warn(f"line {line}: {sentence}", stacklevel=3)
     by_host = bool(linked) and not for_nvcc(source)
-    build = replace(_plan(source, label, chosen, check, trace, by_host), announce=announce)
+    build = _plan(source, label, chosen, check, trace, flags, by_host, module)
+    build = replace(build, announce=announce)
     for name, more in (linked or {}).items():
         build.arguments[name] = [*build.arguments.get(name, []), *more]
     may_do_without = build.is_module and not linked
-    compiled = _light_instead(build, chosen) if may_do_without else None
+    compiled = _light_instead(build, chosen, module) if may_do_without else None
     compiled = compiled or _get(build)
     for name, function in vars(compiled).items():
-        _origins[function] = _Origin(src, functions, name, check, trace)
+        _origins[function] = _Origin(src, functions, name, check, trace, flags)
     if problem:  # not even the compiler minds the brackets
         raise CompileError(problem)
     left_out = [f for f in chosen if f.name not in build.names]
@@ -264,13 +297,16 @@ def _get(build: Build) -> CompiledFunctions:
     return _loaded[key]
 
 
-def _light_instead(build: Build, chosen: list[Function]) -> CompiledFunctions | None:
+def _light_instead(
+    build: Build, chosen: list[Function], module: Module | None
+) -> CompiledFunctions | None:
     """Try the light headers for a string that includes PyTorch's own; None if those are needed."""
-    source = torch_light.lighten(build.source)
+    without = module.left_out(build.source) if module and chosen else build.source
+    source = torch_light.lighten(without)
     has_full = (tools.BUILDS.folder / build.library).exists()
     if has_full or source is None or not all(f.schema for f in chosen):
         return None
-    light = _plan(source, build.label, chosen, build.check, build.trace)
+    light = _plan(source, build.label, chosen, build.check, build.trace, build.flags)
     try:
         return _get(replace(light, source=build.source, announce=build.announce))
     except CompileError as error:
@@ -288,6 +324,7 @@ class _Origin:
     name: str
     check: bool
     trace: bool
+    flags: tuple[str, ...]
 
 
 def checked(function):
@@ -298,7 +335,8 @@ def checked(function):
     origin = _origin(function)
     if origin.check:
         return function
-    return getattr(compile_cuda(origin.src, origin.functions, check=True), origin.name)
+    twins = compile_cuda(origin.src, origin.functions, check=True, flags=origin.flags)
+    return getattr(twins, origin.name)
 
 
 def traced(function):
@@ -306,13 +344,12 @@ def traced(function):
     origin = _origin(function)
     if origin.trace:
         return function
-    return getattr(compile_traced(origin.src, origin.functions), origin.name)
+    return getattr(compile_traced(origin.src, origin.functions, origin.flags), origin.name)
 
 
 def source_of(function) -> tuple[str, str]:
     """Return the string of a function from compile_cuda, and its name in the machine code."""
-    src = _origin(function).src
-    return (src.read_text(), src.name) if isinstance(src, Path) else (src, "cell")
+    return read(_origin(function).src)
 
 
 def _origin(function) -> _Origin:
@@ -325,21 +362,24 @@ def _origin(function) -> _Origin:
 # ------------------------------------------------------------------------------- what to build
 
 
-def _choose(found: list[Function], names) -> tuple[list[Function], str | None]:
+def _choose(source: str, names) -> tuple[list[Function], str | None]:
     """Return the functions to bind, all of them or the ones named, and what is wrong with that."""
+    found, apart = host_functions(source), out_of_reach(source)
     for_python = [f for f in found if not f.hidden]
     problem = None
     if names is None:
         chosen = [f for f in for_python if f.uses_tensors]
         if not chosen:
             problem = "no host function in the string takes or returns a torch::Tensor"
+            hidden = [(f.line, why) for f, why in apart if f.uses_tensors]
+            problem = show(Diagnostic(hidden[0][1], hidden[0][0]), source) if hidden else problem
     else:
         names = [names] if isinstance(names, str) else names
         chosen = [f for f in for_python if f.name in names]
         listed = ", ".join(f.name for f in for_python) or "none"
         for name in set(names) - {f.name for f in chosen}:
-            hidden = [f.line for f in found if f.name == name]
-            why = f" (line {hidden[0]}: hidden from Python)" if hidden else ""
+            hidden = [f" (line {f.line}: {why})" for f, why in apart if f.name == name]
+            why = hidden[0] if hidden else ""
             problem = f"no function {name} in the string{why}; found: {listed}"
     for i, function in enumerate(chosen):
         if function.name in [f.name for f in chosen[:i]]:
@@ -347,7 +387,31 @@ def _choose(found: list[Function], names) -> tuple[list[Function], str | None]:
     return chosen, problem
 
 
+def _choose_bound(module: Module, source, names) -> tuple[list[Function], str | None]:
+    """Return the functions that a PYBIND11_MODULE binds, those named of them, and what is wrong.
+
+    Where it does more than bind functions, PyTorch's own headers tell what it binds.
+    """
+    line = source.count("\n", 0, module.start) + 1
+    found = {f.name: f for f in host_functions(source)}
+    functions = module.functions
+    if functions is None or not set(functions.values()) <= found.keys():
+        return [], None
+    asked = [names] if isinstance(names, str) else names or list(functions)
+    if unknown := [name for name in asked if name not in functions]:
+        listed = ", ".join(functions)
+        return [], f"line {line}: no function {unknown[0]} in the PYBIND11_MODULE; found: {listed}"
+    chosen = []
+    for name in asked:
+        function = found[functions[name]]
+        schema = function.schema and name + function.schema[len(function.name) :]
+        chosen.append(replace(function, name=name, schema=schema))
+    return chosen, None
+
+
 def _why_left_out(function: Function) -> str:
+    if function.pointer.startswith("auto "):
+        return f"line {function.line}: {function.name} returns auto: write the type for Python"
     return (
         f"line {function.line}: {function.name} has an argument or a result that Python has no "
         "equal of; if pybind11 knows it, put #include <torch/extension.h> on top of the string"
@@ -360,34 +424,44 @@ def _plan(
     chosen: list[Function],
     check: bool = False,
     trace: bool = False,
+    flags: tuple[str, ...] = (),
     by_host: bool = False,
+    module: Module | None = None,
 ) -> Build:
-    is_module = not torch_light.is_enough_for(source)
+    is_module = not torch_light.is_enough_for(source) or (module is not None and not chosen)
+    has_own_module = is_module and module is not None
+    if module and not has_own_module:
+        source = module.left_out(source)
     bound = [f for f in chosen if is_module or f.schema]
     backend = "cpu" if check else BACKEND
     if backend == "cuda":
         compiled = source
         operators = _host_operators if by_host else _gpu_operators
-        arguments = _gpu_module if is_module else operators
+        arguments = functools.partial(_gpu_module if is_module else operators, flags)
     else:
         try:
-            compiled = cuda_on_cpu.translate(source, check, trace)
+            lambdas = bool({*flags} & {*LAMBDA_FLAGS})
+            compiled = cuda_on_cpu.translate(source, check, trace, lambdas)
         except cuda_on_cpu.TranslateError as error:
             raise CompileError(show(Diagnostic(error.message, error.line), source)) from None
-        flags = _cpu_flags(compiled, check, trace)
-        arguments = functools.partial(_cpu_module if is_module else _cpu_operators, flags)
+        given = _cpu_flags(compiled, check, trace, flags)
+        arguments = functools.partial(_cpu_module if is_module else _cpu_operators, given)
     # `#line` gives the string its own line numbers
     numbered = f'#line 1 "{label}"\n{compiled}\n'
+    if backend == "cuda" and is_module and torch_light.has_headers_of(source):
+        numbered = f"#include <torch/extension.h>\n{numbered}"  # for names that only it has
     names = [f.name for f in bound]
     arguments = arguments(numbered, label, bound)
-    return Build(source, compiled, label, names, is_module, backend, check, trace, arguments)
+    about = source, compiled, label, names, is_module, has_own_module, backend
+    about = *about, check, trace, flags
+    return Build(*about, arguments)
 
 
 def _bindings(label, bound):
     # an error in a binding is an error of the function's arguments, so it gets the function's line
     return "".join(
         f'#line {f.line} "{label}"\n'
-        f'TORCH_LIGHT_BIND(TORCH_LIGHT_LIBRARY, {f.name}, "{f.schema}", {f.pointer})\n'
+        f'TORCH_LIGHT_BIND(TORCH_LIGHT_LIBRARY, {f.name}, {f.called}, "{f.schema}", {f.pointer})\n'
         for f in bound
     )
 
@@ -439,36 +513,41 @@ def _with_fitted(build: Build, places: list[tuple[int, int]]) -> Build:
     return replace(build, compiled=compiled, arguments=build.arguments | {"cpp_sources": unit})
 
 
-def _cpu_flags(source, check, trace):
+def _cpu_flags(source, check, trace, flags):
+    lambdas = ["-DCUDA_ON_CPU_EXTENDED_LAMBDA"] if {*flags} & {*LAMBDA_FLAGS} else []
     return {
         "extra_include_paths": [str(path) for path in _CPU_INCLUDE],
-        "extra_cflags": [*tools.cpu_backend().flags(check, trace), *NVCC_DEFINES],
+        "extra_cflags": [*tools.cpu_backend().flags(check, trace), *_defines(flags), *lambdas],
         "extra_ldflags": tools.cpu_backend().linked(cuda_on_cpu.included(source)),
     }
 
 
-def _gpu_operators(numbered, label, bound):
+def _defines(flags):
+    return [define for define in NVCC_DEFINES if define.replace("-D", "-U") not in flags]
+
+
+def _gpu_operators(flags, numbered, label, bound):
     unit = f"{torch_light.preamble(numbered)}{numbered}{_bindings(label, bound)}"
     return {
         "cpp_sources": "",
         "cuda_sources": unit,
         "no_implicit_headers": True,
         "extra_include_paths": [*map(str, torch_light.FOR_NVCC)],
-        **_gpu_flags(numbered, "-DTORCH_LIGHT_CUDA", STANDARD),
+        **_gpu_flags(numbered, "-DTORCH_LIGHT_CUDA", STANDARD, *flags),
     }
 
 
-def _host_operators(numbered, label, bound):
+def _host_operators(flags, numbered, label, bound):
     """For a string that calls libraries and has no kernel: g++ is done long before nvcc."""
-    arguments = _gpu_operators(numbered, label, bound)
+    arguments = _gpu_operators(flags, numbered, label, bound)
     unit = {"cpp_sources": arguments.pop("cuda_sources"), "with_cuda": True}
-    flags = ["-O1", "-fvisibility=hidden", "-DTORCH_LIGHT_CUDA", STANDARD, *NVCC_DEFINES]
-    return {**arguments, **unit, "extra_cflags": flags}
+    more = ["-O1", "-fvisibility=hidden", "-DTORCH_LIGHT_CUDA", STANDARD, *_defines(flags)]
+    return {**arguments, **unit, "extra_cflags": more}
 
 
-def _gpu_module(numbered, label, bound):
-    declarations = "\n".join(f"{f.declaration};" for f in bound)
-    return {"cpp_sources": declarations, "cuda_sources": numbered, **_gpu_flags(numbered)}
+def _gpu_module(flags, numbered, label, bound):
+    declarations = "\n".join(f"{f.declaration};" for f in bound if f.called == f.name)
+    return {"cpp_sources": declarations, "cuda_sources": numbered, **_gpu_flags(numbered, *flags)}
 
 
 def _gpu_flags(source, *more):
@@ -542,7 +621,10 @@ def _build(library: str, build: Build) -> CompiledFunctions:
 
 def _compiled(functions, build: Build) -> CompiledFunctions:
     code = mask_comments(build.source)
-    found = {name: noting(getattr(functions, name), name, code) for name in build.names}
+    names = build.names
+    if build.has_own_module:
+        names = [name for name, value in vars(functions).items() if inspect.isbuiltin(value)]
+    found = {name: noting(getattr(functions, name), name, code) for name in names}
     if build.backend == "cpu":
         _guard_tensors()
         backend = tools.cpu_backend()
@@ -588,7 +670,7 @@ def _call_load_inline(library: str, build: Build, directory: Path, precompiled: 
         try:
             module = load_inline(
                 library,
-                functions=build.names if build.is_module else None,
+                functions=build.names if build.is_module and not build.has_own_module else None,
                 is_python_module=build.is_module,
                 build_directory=str(directory),
                 **arguments,

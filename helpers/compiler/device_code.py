@@ -17,7 +17,7 @@ from helpers.base.gpu import COURSE_CHIP
 from helpers.base.tables import Table
 from helpers.compiler import tools, torch_light
 from helpers.compiler.errors import demangle, explain
-from helpers.compiler.source import kernel_version
+from helpers.compiler.source import kernel_version, read
 from helpers.compiler.tools import ToolMissing
 from helpers.cuda_on_cpu import ENGLISH, digest
 from helpers.device import BACKEND
@@ -183,7 +183,7 @@ def _made_or_recorded(
     """
     if key is None:
         return make(), ""
-    kernels = [kernel_version(src.read_text() if isinstance(src, Path) else src)]
+    kernels = [kernel_version(read(src)[0])]
     try:
         value = make()
     except ToolMissing as missing:
@@ -251,7 +251,7 @@ def compiled(src: str | Path, arch: str | None, kind: str, *options: str) -> Pat
     it, in a .log. Raises CompileError and ToolMissing.
     """
     home = tools.cuda_home()
-    label, source = (src.name, src.read_text()) if isinstance(src, Path) else ("cell", src)
+    source, label = read(src)
     is_virtual = arch is not None and arch.startswith("compute_")
     target = arch if is_virtual else f"sm_{_arch_number(arch, source)}"
     is_light = torch_light.is_enough_for(source)

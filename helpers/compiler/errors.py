@@ -29,8 +29,9 @@ OLD = re.compile(r"__shfl(?:_up|_down|_xor)?|__any|__all|__ballot|cudaThread(?:S
 # What a sentence does not say, although it helps to know it.
 HINTS = {
     r"no member .*Tensor|Tensor.* has no member|is not a member of .(torch|at|c10)"
-    r"|namespace .(torch|at|c10)": "if PyTorch has it, put #include <torch/extension.h> on top of "
-    "the string: all of PyTorch's C++ names, but a slower build",
+    r"|namespace .(torch|at|c10)|(no match for .operator|invalid operands to).*Tensor": "if "
+    "PyTorch has it, put #include <torch/extension.h> on top of the string: all of PyTorch's C++ "
+    "names, but a slower build",
     r"too much shared data": "a block has 48 KiB of static shared memory; more must be dynamic "
     "(extern __shared__) and asked for with cudaFuncSetAttribute",
     r"conflicting declaration '.*\[\]'|redeclaration of '.*\[\]'": "an extern __shared__ array is "
@@ -223,6 +224,8 @@ def _plain(what):
     what = what.translate(str.maketrans("‘’", "''")).replace("torch_light::", "torch::")
     what = MANGLED.sub(lambda symbol: demangle(symbol[0]), what)
     what = re.sub(r" \[-W[^\]]*\]$", "", what)  # the option that makes it an error
+    what = re.sub(r"^call to '\w+' declared with .*?error'?(?: attribute)?: ", "", what)
+    what = re.sub(r"^static assertion failed: ", "", what)
     what = re.sub(r"^.* is deprecated: ", "", what)  # a sentence of ours: see cuda_on_cpu/spaces.py
     if found := UNKNOWN.match(what):
         name = found[1] or found[2] or found[3]

@@ -3,6 +3,7 @@
 import keyword
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from helpers.base.called_kernels import version
 from helpers.cuda_on_cpu import scanner
@@ -35,6 +36,25 @@ class Function:
     schema: str | None  # "square(Tensor inp) -> Tensor"; None: a type that operators do not take
     uses_tensors: bool
     hidden: bool  # a template, static or inline: C++ alone can call it
+    called: str  # its name in C++: a PYBIND11_MODULE may have given it another for Python
+
+
+def read(src: str | bytes | Path) -> tuple[str, str]:
+    """Return the text of a CUDA string or file, and its label in messages.
+
+    An editor's byte order mark is left out. Bytes that are no UTF-8 are Latin-1, of whose comments
+    nvcc thinks nothing either.
+    """
+    if isinstance(src, str):
+        return src.removeprefix("\ufeff"), "cell"
+    if not isinstance(src, bytes | Path):
+        raise TypeError(f"expected a CUDA string, or a file's Path, got {type(src).__name__}")
+    text, label = (src, "cell") if isinstance(src, bytes) else (src.read_bytes(), src.name)
+    try:
+        decoded = text.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        decoded = text.decode("latin-1")
+    return decoded.replace("\r\n", "\n"), label
 
 
 def mask(source: str) -> str:
@@ -67,6 +87,96 @@ def host_functions(source: str) -> list[Function]:
     ]
 
 
+def out_of_reach(source: str) -> list[tuple[Function, str]]:
+    """Return the functions of the host that C++ alone can call, each with the reason."""
+    whole = scanner.Source(source)
+    found = []
+    for f in whole.functions:
+        if not f.is_for_device and f.returns:
+            if reason := _why_out_of_reach(f, whole):
+                found.append((_host_function(f, whole, whole.line_of(f.name_at)), reason))
+    return found
+
+
+def _why_out_of_reach(function, source):
+    name = function.name
+    if function.qualifier or function.owner:
+        of = function.qualifier.rstrip(": ") or function.owner
+        return f"{name} is a member of {of}, and Python finds functions at file scope only"
+    if not function.at_file_scope:
+        around = source.bare[: function.start]
+        opened = [each for each in re.finditer(_SCOPES, around) if _is_open(around, each.end())]
+        where = " ".join(opened[-1][0].rstrip(" {").split()).replace("extern", _EXTERN_C)
+        return f"{name} stands in {where}, and Python finds functions at file scope only"
+    if "template" in function.words:
+        return f"{name} is a template: let a function that is none call it, with the types chosen"
+    if words := sorted(function.words & NOT_FOR_PYTHON):
+        return f"{name} is {words[0]}, which hides it from Python: leave that word out"
+    if function.body is None and not any(f.body and f.name == name for f in source.functions):
+        return f"{name} is declared, but has no body"
+    return None
+
+
+_EXTERN_C = 'extern "C" { }'
+_SCOPES = r"(?:\bnamespace\b[\w:\s]*|\bextern\s*)\{"
+
+
+def _is_open(code, position):
+    """Whether the brace that ends at the position is still open at the end of the code."""
+    return scanner.closing(code, position - 1) == len(code)
+
+
+@dataclass(frozen=True)
+class Module:
+    """A PYBIND11_MODULE of the string's own: where it stands and what it gives to Python."""
+
+    start: int
+    end: int
+    functions: dict[str, str] | None  # name → C++'s name; None: more than m.def("name", &function)
+
+    def left_out(self, source: str) -> str:
+        """Return the source with blanks in the place of the module."""
+        blanks = scanner.blank(source[self.start : self.end])
+        return source[: self.start] + blanks + source[self.end :]
+
+
+def own_module(source: str) -> Module | None:
+    """Return the PYBIND11_MODULE of a string that was an extension, if it has one."""
+    whole = scanner.Source(source)
+    head = re.search(r"\bPYBIND11_MODULE\s*\([^()]*\)\s*\{", whole.bare)
+    if not head:
+        return None
+    end = scanner.closing(whole.bare, head.end() - 1)
+    module = re.search(r",\s*(\w+)", head[0])
+    body = scanner.mask_comments(source)[head.end() : end]
+    for macro in whole.macros:  # of m.def, as some files have one
+        if macro.parameters and re.search(rf"{module[1]}\s*\.\s*def\b", macro.body):
+            call = rf"\b{macro.name}\s*\(([^()]*)\)\s*;?"
+            body = re.sub(call, lambda found, macro=macro: _with_strings(macro, found[1]), body)
+    functions = {}
+    for statement in filter(str.strip, body.split(";")):
+        named = re.fullmatch(_PLAIN_DEF.format(module[1]), statement)
+        if not named:
+            return Module(head.start(), end + 1, None)
+        functions[named[1] or named[2]] = named[3]
+    return Module(head.start(), end + 1, functions)
+
+
+# m.def("name", &function, "about it"); a macro that makes strings may stand for the texts.
+_PLAIN_DEF = (
+    r'\s*{}\s*\.\s*def\s*\(\s*(?:"(\w+)"|\w+\(\s*(\w+)\s*\))\s*,\s*&?\s*(\w+)\s*'
+    r'(?:,\s*(?:(?:"(?:\\.|[^"\\])*"\s*)+|\w+\(\s*\w+\s*\)))?\s*\)\s*'
+)
+
+
+def _with_strings(macro, given):
+    """Return what a macro stands for; what it makes a string of is one."""
+    body = re.sub(r"(?<!#)#\s*(\w+)", r'"\1"', macro.body.replace("\\\n", " "))
+    for name, value in zip(macro.parameters, given.split(","), strict=False):
+        body = re.sub(rf"\b{name}\b", value.strip(), body)
+    return body.rstrip("; \n") + ";"
+
+
 def for_nvcc(source: str) -> bool:
     """Return whether the string has code for the GPU, starts some, or includes some."""
     code = scanner.mask_comments(source)  # with directives: a macro may make a kernel
@@ -90,6 +200,9 @@ def _is_for_python(function):
 def _host_function(function, source, line):
     first, last = function.parameters
     returns = " ".join(re.sub(r"\b(?:__host__|extern)\b", "", function.returns).split())
+    behind = source.bare[last + 1 : function.start + len(function.header)]
+    if returns == "auto" and (trailing := re.fullmatch(r"\s*->\s*(.*?)\s*", behind, re.DOTALL)):
+        returns = trailing[1]
     listed = [part.strip() for part in scanner.split(source.bare[first + 1 : last])]
     listed = [part for part in listed if part not in ("", "void")]
     parameters = [_parameter(text, i) for i, text in enumerate(listed)]
@@ -103,6 +216,7 @@ def _host_function(function, source, line):
         schema=_schema(function.name, parameters, returns),
         uses_tensors=any(re.search(r"\bTensor\b", kind) for kind in types),
         hidden=bool(function.words & NOT_FOR_PYTHON),
+        called=function.name,
     )
 
 

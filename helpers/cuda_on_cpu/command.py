@@ -106,6 +106,7 @@ def _flags(asked: Asked) -> list[str]:
     flags += asked.passed("isystem", "-isystem")
     flags += ["-g"] * asked.has("g") + ["-w"] * asked.has("w")
     flags += ["-ffp-contract=off"] * (asked.last("fmad", "true") == "false")
+    flags += ["-DCUDA_ON_CPU_EXTENDED_LAMBDA"] * asked.has("extended-lambda")
     return flags + asked.listed("Xcompiler")
 
 
@@ -197,7 +198,7 @@ class _Unit:
         text = own = file.read_text("utf-8-sig", _BYTES)
         if file == self._file or _IN_CUDA.search(text):
             try:
-                text = translate(text, self._check)
+                text = translate(text, self._check, lambdas=self._asked.has("extended-lambda"))
             except TranslateError as error:
                 raise Refused(f"{file}:{error.line}: {error.message}") from None
             for line, sentence in find_remarks(own):

@@ -25,6 +25,7 @@ def rewrite_launches(src: str) -> str:
     code = source.code
     declaration = _declarations(source)
     types, bounds = _parameter_types(source), _bounds(source)
+    device = [f.body for f in source.functions if f.body and f.is_for_device and not f.is_for_host]
     for start in reversed(find_launches(code)):
         line = source.line_of(start)
         name_start = kernel_start(code, start, line)
@@ -46,10 +47,12 @@ def rewrite_launches(src: str) -> str:
             raise TranslateError(line, "a launch needs grid and block: kernel<<<grid, block>>>.")
         function = re.sub(r"<.*", "", flat).split("::")[-1].strip()
         given = _typed(src[arguments + 1 : end], types.get(function, []))
+        on_device = any(first < start < last for first, last in device)
         # In a macro the line is the one that uses it.
         at = "__LINE__" if source.in_macro(start) else line
         new = (
-            f"::cuda_on_cpu::configure(CUDA_ON_CPU_TEXT({flat}), {at}, {configuration})"
+            f"::cuda_on_cpu::configure{'<true>' if on_device else ''}"
+            f"(CUDA_ON_CPU_TEXT({flat}), {at}, {configuration})"
             f"{declaration(flat)}{bounds.get(function, '')}"
             f"{_line_breaks(kernel)}{src[close + 3 : arguments]}"
             "([=](auto&... cuda_on_cpu_a) CUDA_ON_CPU_UNCHECKED "

@@ -14,7 +14,7 @@ The tables below say which instructions there are.
 import re
 
 from .error import TranslateError
-from .scanner import CLOSING, Source, closing, mask
+from .scanner import CLOSING, Source, closing, declaration_start, mask
 from .unsupported import is_surely_compiled, without_other_architectures
 
 _SIGNED = {"s8": "std::int8_t", "s16": "std::int16_t", "s32": "std::int32_t", "s64": "std::int64_t"}
@@ -178,24 +178,50 @@ def rewrite_asm(src: str) -> str:
     """asm volatile("..." : outputs : inputs)  ->  calls of what the instructions do."""
     source = Source(src)
     code = without_other_architectures(source.code)
-    for found in reversed([*re.finditer(_ASM, code)]):
-        end = closing(code, found.end() - 1)
+    edits, left_to_compiler = [], False
+    for found in re.finditer(_ASM, code):
+        at, end = found.start(), closing(code, found.end() - 1)
         try:
             new = _translate(src[found.end() : end])
         except PtxError as error:
-            if is_surely_compiled(code, found.start()):
-                raise TranslateError(source.line_of(found.start()), str(error)) from None
-            new = _REFUSED.format(str(error).replace("\\", "/").replace('"', "'"))
-        line_breaks = "".join(re.findall(r"\\?\n", src[found.start() : end]))
-        src = src[: found.start()] + new + line_breaks + src[end + 1 :]
+            if is_surely_compiled(code, at) and _is_in_kernel(source, at):
+                raise TranslateError(source.line_of(at), str(error)) from None
+            sentence = str(error).replace("\\", "/").replace('"', "'")
+            new = _REFUSED.format(sentence, f"ptx_refused_{len(edits)}")
+            left_to_compiler = True
+        line_breaks = "".join(re.findall(r"\\?\n", src[at:end]))
+        edits.append((at, end + 1, new + line_breaks))
+    if left_to_compiler:
+        edits += ((at, at, "inline ") for at in _emitted_by_host_compilers(source))
+    for start, end, new in sorted(edits, reverse=True):
+        src = src[:start] + new + src[end:]
     return src
+
+
+def _is_in_kernel(source, position):
+    """Whether the position is in a kernel that is no template: nvcc always makes code of it."""
+    return not source.in_macro(position) and any(
+        f.is_kernel and "template" not in f.words and f.body and f.body[0] < position < f.body[1]
+        for f in source.functions
+    )
+
+
+def _emitted_by_host_compilers(source):
+    """Yield where functions of the device begin that nvcc makes code of only if they are called."""
+    for f in source.functions:
+        is_plain = not f.words & _NOT_EMITTED and not f.owner and not f.qualifier
+        if f.body and f.is_for_device and not f.is_kernel and is_plain:
+            yield f.start + declaration_start(f.header)
+
+
+_NOT_EMITTED = {"template", "static", "inline", "__inline__", "__forceinline__", "constexpr"}
 
 
 _ASM = r"\b(?:asm|__asm__|__asm)\b\s*(?:\b(?:volatile|__volatile__)\b\s*)?\("
 
 
-# Where a macro may leave it out, the compiler knows.
-_REFUSED = '__extension__ ({{ [[gnu::error("{}")]] void ptx_refused(); ptx_refused(); }})'
+# Where a macro, a template or a function that nobody uses may leave it out, the compiler knows.
+_REFUSED = '__extension__ ({{ [[gnu::error("{0}")]] void {1}(); {1}(); }})'
 
 
 class PtxError(Exception):

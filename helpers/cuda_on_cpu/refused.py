@@ -40,10 +40,15 @@ _ONLY_IN_KERNELS = (
 )
 
 
-def find_refused(source: Source) -> tuple[int, str] | None:
-    """Return (line, sentence) of the first thing that nvcc refuses, or None."""
+def find_refused(source: Source, lambdas: bool = False) -> tuple[int, str] | None:
+    """Return (line, sentence) of the first thing that nvcc refuses, or None.
+
+    `lambdas`: what it refuses with --extended-lambda.
+    """
     live = without_other_architectures(source.bare)
+    of_lambdas = _plain_lambdas if lambdas else _device_lambdas
     checks = (_kernels, _device_code, _host_code, _launches, _shared_variables, _dynamic_shared)
+    checks = (*checks, of_lambdas)
     found = [place for check in checks for place in check(source, live)]
     found = [(at, sentence) for at, sentence in found if live[at : at + 1].strip()]
     if not found:
@@ -106,8 +111,11 @@ def _device_code(source, live):
     for function in source.functions:
         if not function.body or not function.is_for_device or function.is_for_host:
             continue
+        body = live[slice(*function.body)]
+        if body.count("(") != body.count(")"):
+            continue  # where it ends is for the compiler to say
         for pattern, sentence in patterns:
-            for found in re.finditer(pattern, live[slice(*function.body)]):
+            for found in re.finditer(pattern, body):
                 name = re.sub(r"\s", "", found[0])
                 if name not in own and not _is_declared(name, function, live):
                     yield function.body[0] + found.start(), sentence(name)
@@ -210,6 +218,30 @@ def _without_device_lambdas(body):
         end = closing(body, found.end())
         body = body[: found.end()] + blank(body[found.end() : end]) + body[end:]
     return body
+
+
+def _device_lambdas(source, live):
+    """Yield the lambdas of which the string says where they run: [=] __device__ (int i) { }."""
+    for found in re.finditer(r"(?<!\])\]\s*(\w+)", live):
+        if source.words(found[1]) & {"__device__", "__host__"}:
+            yield (
+                found.start(1),
+                f"nvcc takes {found[1]} at a lambda only if it is told so: write a struct with "
+                "operator(), or compile_cuda(src, flags=['--extended-lambda']).",
+            )
+
+
+def _plain_lambdas(source, live):
+    """Yield the lambdas that stand in a launch and do not say that they are for the device."""
+    for at in find_launches(live):
+        given = live.find("(", live.find(">>>", at))
+        arguments = live[given : closing(live, given)]
+        for found in re.finditer(r"(?<=[(,])\s*\[[^\][]*\]\s*(\w*)", arguments):
+            if "__device__" not in source.words(found[1]):
+                yield (
+                    given + found.end() - len(found[0].lstrip()),
+                    "a lambda that a kernel gets is for the device: write __device__ after its [].",
+                )
 
 
 def _spaces(source: Source) -> dict[str, str]:

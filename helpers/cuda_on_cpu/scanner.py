@@ -277,6 +277,12 @@ class Source:
         return {m.name: _WORD.findall(m.body) for m in self.macros if "{" not in m.body}
 
     @cached_property
+    def _whole_macros(self) -> set[str]:
+        """The macros with arguments that stand for whole declarations."""
+        with_arguments = (m for m in self.macros if m.parameters is not None)
+        return {m.name for m in with_arguments if m.body.rstrip()[-1:] in (";", "}")}
+
+    @cached_property
     def _inside(self) -> list[tuple[int, int]]:
         """The braces of functions, classes and values."""
         return _parts(self.text, tuple(self._macros_before))[1]
@@ -304,7 +310,10 @@ class Source:
         while found := _TELLING.search(code, i):
             i, c = found.start(), found[0]
             if c in "([":
+                is_whole = c == "(" and code[start:i].strip() in self._whole_macros
                 i = closing(code, i)
+                if is_whole:  # MAKE(float): no part of what follows
+                    start = i + 1
             elif c == ";":
                 if function := self._read(start, i, None, owners):
                     yield function

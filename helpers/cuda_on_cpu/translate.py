@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from . import checked
 from .error import TranslateError
+from .halves import choose_halves
 from .integers import as_ptx
 from .launches import (
     join_brackets,
@@ -25,15 +26,15 @@ from .unsupported import find_unsupported, leave_out_headers
 
 
 @lru_cache(maxsize=64)  # a notebook's cells are run again and again
-def translate(src: str, check: bool = False, trace: bool = False) -> str:
+def translate(src: str, check: bool = False, trace: bool = False, lambdas: bool = False) -> str:
     """Return `src` as C++ with as many lines; raises TranslateError.
 
     With `check`, arrays tell the runtime about themselves; with `trace`, loops do so as well (see
-    checked.py).
+    checked.py). `lambdas` may be for the device, as nvcc takes them with --extended-lambda.
     """
-    src = join_brackets(src)
+    src = choose_halves(join_brackets(src))
     source = Source(src)
-    if fault := find_unsupported(source) or find_refused(source):
+    if fault := find_unsupported(source) or find_refused(source, lambdas):
         raise TranslateError(*fault)
     src = leave_out_headers(src)
     src = rewrite_asm(src)

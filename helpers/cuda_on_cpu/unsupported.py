@@ -118,10 +118,10 @@ def _conditions(code):
         word, condition = found.groups() if found else ("", "")
         if word in ("if", "ifdef", "ifndef"):
             test = {"if": "{}", "ifdef": "defined({})", "ifndef": "!defined({})"}[word]
-            value = _evaluate(test.format(condition))
+            value = evaluate(test.format(condition))
             stack.append([_live(stack), value is True, value is not False])
         elif word == "elif" and stack:
-            value = False if stack[-1][1] else _evaluate(condition)
+            value = False if stack[-1][1] else evaluate(condition)
             stack[-1][1:] = [stack[-1][1] or value is True, value is not False]
         elif word == "else" and stack:
             stack[-1][2] = not stack[-1][1]
@@ -134,10 +134,15 @@ def _live(stack: list) -> bool:
     return all(before and branch for before, _, branch in stack)
 
 
-def _evaluate(condition: str) -> bool | None:
-    """Return the value of a condition about __CUDA_ARCH__ alone; None for any other."""
+def evaluate(condition: str, on_device: bool = True) -> bool | None:
+    """Return the value of a condition about __CUDA_ARCH__ alone; None for any other.
+
+    The host has no __CUDA_ARCH__.
+    """
+    if not on_device:
+        condition = re.sub(_ASKED, "0", condition)
     text = re.sub(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))", _defined, condition)
-    text = text.replace("__CUDA_ARCH__", str(ARCHITECTURE))
+    text = text.replace("__CUDA_ARCH__", str(ARCHITECTURE if on_device else 0))
     text = text.replace("&&", " and ").replace("||", " or ")
     text = re.sub(r"!(?!=)", " not ", text)
     if not re.fullmatch(r"(?:\s|[()<>=!]|\d+|\band\b|\bor\b|\bnot\b)+", text):
@@ -146,6 +151,9 @@ def _evaluate(condition: str) -> bool | None:
         return bool(eval(text, {"__builtins__": {}}))  # digits, comparisons, and, or, not
     except SyntaxError:
         return None
+
+
+_ASKED = r"\bdefined\s*(?:\(\s*__CUDA_ARCH__\s*\)|__CUDA_ARCH__\b)"
 
 
 def _defined(found: re.Match) -> str:

@@ -91,12 +91,14 @@ def compile_string(
     runtime: Path | None = None,
     std: str = "c++17",
     check: bool = False,
+    lambdas: bool = False,
 ) -> Library:
     runtime = runtime or cpu_backend().runtime_library()
     source, library = folder / "cell.cpp", folder / "cell.so"
-    source.write_text(PRELUDE + translate(src, check, check))
+    source.write_text(PRELUDE + translate(src, check, check, lambdas))
     cxx = need(cxx)
     flags = CpuBackend(cxx, BUILDS).flags(check, check)
+    flags += ["-DCUDA_ON_CPU_EXTENDED_LAMBDA"] if lambdas else []
     compiled = folder / "cell.o"
     command = [cxx, f"-std={std}", "-fPIC", *flags, f"-I{INCLUDE_TORCH}"]
     _run([*command, "-c", str(source), "-o", str(compiled)])

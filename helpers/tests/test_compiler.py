@@ -152,13 +152,106 @@ def test_functions_are_chosen():
     assert compile_cuda(FUNCTIONS, ["hello_worl"]).hello_worl() == "Hello World!"
     said = compile_error(FUNCTIONS, ["hello_world"])
     assert said.startswith("no function hello_world in the string; found: hello_worl, first, ")
-    assert "no function hidden in the string (line 2: hidden fro" in compile_error(
-        FUNCTIONS, ["hidden"]
-    )
+    said = compile_error(FUNCTIONS, ["hidden"])
+    assert "no function hidden in the string (line 2: hidden is static, which hides it fro" in said
     assert "no host function in the string takes or returns" in compile_error("int f() {}")
     assert compile_error("../kernels/sum.cu").endswith("name; it is Path('../kernels/sum.cu')")
     twice = "void f(torch::Tensor x) {}\nvoid f(torch::Tensor x, int n) {}"
     assert compile_error(twice) == "line 2: f is there twice; rename one"
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("static torch::Tensor f(torch::Tensor x) { return x; }", "f is static, which hides it"),
+        ("inline void f(torch::Tensor x) {}", "f is inline, which hides it"),
+        ("namespace a { namespace b {} void f(at::Tensor x) {} }", "f stands in namespace a, and"),
+        ("namespace a {} namespace { void f(at::Tensor x) {} }", "f stands in namespace, and"),
+        ('extern "C" { void f(torch::Tensor x) {} }', 'f stands in extern "C" { }, and Python'),
+        ("template <class T> void f(torch::Tensor x) {}", "f is a template: let a function that"),
+        ("struct S { static void f(torch::Tensor x) {} };", "f is a member of S, and Python"),
+        ("struct S { void f(at::Tensor); }; void S::f(at::Tensor x) {}", "f is a member of S, and"),
+        ("torch::Tensor f(torch::Tensor x);", "f is declared, but has no body"),
+        ("auto f(torch::Tensor x) { return x; }", "f returns auto: write the type for Python"),
+    ],
+)
+def test_why_a_function_is_out_of_pythons_reach(source, why):
+    assert compile_error(f"\n{source}").startswith(f"line 2: {why}")
+    if "auto" not in source:
+        expected = f"no function f in the string (line 2: {why}"
+        assert compile_error(f"\n{source}", ["f"]).startswith(expected)
+
+
+def test_a_result_may_stand_behind_the_arguments():
+    same, x = (
+        compile_cuda("auto f(torch::Tensor x) -> torch::Tensor { return x; }").f,
+        torch.ones(2),
+    )
+    assert torch.equal(same(x.to(DEVICE)).cpu(), x)
+
+
+@pytest.mark.parametrize("coded", ["utf-8-sig", "latin-1"])
+def test_files_of_windows_editors_and_bytes(coded, tmp_path):
+    path = tmp_path / "größer ü.cu"
+    text = SQUARE + f"// größer, {coded}\n"
+    path.write_bytes(text.replace("\n", "\r\n").encode(coded))
+    x = torch.randn(5, device=DEVICE)
+    assert torch.equal(compile_cuda(path).square(x), x * x)
+    assert torch.equal(compile_cuda(path.read_bytes()).square(x), x * x)
+    assert torch.equal(compile_cuda("\ufeff" + text).square(x), x * x)
+    assert compiler.source_of(compile_cuda(path).square) == (text, "größer ü.cu")
+
+
+def test_what_is_no_code_is_told_by_its_type():
+    with pytest.raises(TypeError, match="expected a CUDA string, or a file's Path, got int"):
+        compile_cuda(3)
+
+
+COPIED = r"""
+#include <torch/extension.h>
+torch::Tensor fill(torch::Tensor x, double value) { return x.clone().fill_(value); }
+static void zero(torch::Tensor x) { x.zero_(); }
+#define STRING(s) #s
+#define BIND(function) \
+  m.def(STRING(function), &function, STRING(function));
+"""
+BY_MACRO = "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { BIND(fill) BIND(zero) }"
+BY_NAME = """PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("fill", &fill, "what it does, "
+        "and how (\\"CUDA\\")");  // a comment
+  m.def("clear", zero);
+}"""
+BY_MORE = """PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("fill", &fill, py::arg("x"), py::arg("value") = 7);
+  m.def("size", [](torch::Tensor x) { return x.numel(); });
+}"""
+
+
+@pytest.mark.parametrize(("module", "second"), [(BY_MACRO, "zero"), (BY_NAME, "clear")])
+def test_the_light_headers_bind_what_an_extensions_module_does(module, second, monkeypatch):
+    monkeypatch.setattr(compiler, "_SLOW", None)  # which is read where a build takes a minute
+    both = compile_cuda(COPIED + module)
+    x = torch.ones(3, device=DEVICE)
+    assert vars(both).keys() == {"fill", second} and both.fill(x, 2).tolist() == [2, 2, 2]
+    getattr(both, second)(x)
+    assert x.tolist() == [0, 0, 0]
+    assert vars(compile_cuda(COPIED + module, ["fill"])).keys() == {"fill"}
+    said = compile_error(COPIED + module, ["fil"])
+    assert said == f"line 8: no function fil in the PYBIND11_MODULE; found: fill, {second}"
+
+
+def test_a_module_that_binds_more_needs_pytorchs_own_headers(monkeypatch):
+    built = []
+
+    def build(library, build):
+        built.append(build)
+        return SimpleNamespace()
+
+    monkeypatch.setattr(compiler, "_load", lambda library, build: None)
+    monkeypatch.setattr(compiler, "_build", build)
+    compile_cuda(unique(COPIED + BY_MORE))
+    assert [(b.is_module, b.has_own_module, b.names) for b in built] == [(True, True, [])]
+    assert "PYBIND11_MODULE" in built[0].compiled
 
 
 # ---------------------------------------------------------------------------------------- cache
@@ -210,7 +303,7 @@ def test_warm_in_a_new_process():
 
 def test_whatever_changes_the_library_changes_its_name(monkeypatch):
     def name():
-        functions, _ = compiler._choose(compiler.host_functions(SQUARE), None)
+        functions, _ = compiler._choose(SQUARE, None)
         return compiler._plan(SQUARE, "cell", functions).library
 
     before = name()
@@ -242,7 +335,7 @@ def test_only_chips_that_have_special_instructions_get_their_own_architecture(
 
 def test_a_library_that_no_longer_loads_is_built_again():
     source = unique(SQUARE)
-    functions, _ = compiler._choose(compiler.host_functions(source), None)
+    functions, _ = compiler._choose(source, None)
     build = compiler._plan(source, "cell", functions)
     broken = tools.BUILDS.folder / build.library / "broken.so"
     broken.parent.mkdir()
@@ -902,6 +995,132 @@ def test_some_libraries_of_nvidia_need_a_gpu():
 def test_libraries_are_called_by_known_names():
     with pytest.raises(ValueError, match="expected libraries of cublas, .*, got 'cusparse'"):
         compile_cuda(SQUARE, libraries=("cusparse",))
+
+
+HALVES = r"""
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+__global__ void add(half* y, const half* x, half2* pairs) {
+  int i = threadIdx.x;
+  y[i] = y[i] + x[i] * half(0.5f);
+  pairs[i] = pairs[i] * pairs[i];
+}
+__global__ void widen(float* y, const __nv_bfloat16* x) { y[threadIdx.x] = x[threadIdx.x]; }
+void all(torch::Tensor y, torch::Tensor x, torch::Tensor wide, torch::Tensor b, torch::Tensor p) {
+  add<<<1, 4>>>((half*)y.data_ptr(), (const half*)x.data_ptr(), (half2*)p.data_ptr());
+  widen<<<1, 4>>>(wide.data_ptr<float>(), (const __nv_bfloat16*)b.data_ptr());
+}
+"""
+HALF_FLAGS = compiler.FLAGS[:4]
+
+
+def test_flags_give_half_its_operators_back():
+    halves = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float16, device=DEVICE)
+    pairs = torch.cat([halves, halves + 4])
+    for check in (False, True):
+        y, wide, p = halves.clone(), torch.zeros(4, device=DEVICE), pairs.clone()
+        functions = compile_cuda(HALVES, flags=HALF_FLAGS, check=check)
+        functions.all(y, halves, wide, halves.bfloat16(), p)
+        assert torch.equal(y, halves * 1.5) and torch.equal(wide, halves.float())
+        assert torch.equal(p, pairs * pairs)
+    compiler.checked(compile_cuda(HALVES, flags=HALF_FLAGS).all)  # they are the twin's as well
+
+
+@on_cpu
+def test_what_pytorchs_flags_take_away_is_named_with_the_flag_that_gives_it_back():
+    for flag, line in zip(HALF_FLAGS, (6, 6, 9, 7), strict=True):
+        others = [other for other in HALF_FLAGS if other != flag]
+        with pytest.raises(CompileError) as caught:
+            compile_cuda(HALVES, flags=others)
+        assert re.match(
+            rf"line {line}: PyTorch tells nvcc to .*flags=\['{flag}'\]", str(caught.value)
+        )
+
+
+def test_flags_are_known_ones():
+    with pytest.raises(ValueError, match="expected flags of .*, got '--use_fast_math'"):
+        compile_cuda(HALVES, flags=[*HALF_FLAGS, "--use_fast_math"])
+
+
+def test_what_only_pytorchs_own_headers_have_brings_them(monkeypatch):
+    asked = []
+    monkeypatch.setattr(compiler, "_get", lambda build: asked.append(build) or SimpleNamespace())
+    scalar = "double f(torch::Tensor x, at::Scalar s) { return s.toDouble(); }"
+    for backend in ("cpu", "cuda"):
+        monkeypatch.setattr(compiler, "BACKEND", backend)
+        monkeypatch.setattr(compiler, "gpu_arch", lambda source: "90")
+        monkeypatch.setattr(compiler.tools, "gpu", lambda: "a GPU, sm_90")
+        compile_cuda(scalar)
+        assert asked[-1].is_module and asked[-1].names == ["f"]
+    expected = f'#include <torch/extension.h>\n#line 1 "cell"\n{scalar}\n'
+    assert asked[-1].arguments["cuda_sources"] == expected
+
+
+@on_cpu
+def test_what_a_tensor_has_no_operator_for_comes_with_a_hint():
+    said = compile_error("#include <iostream>\nvoid f(torch::Tensor x) { std::cout << x; }")
+    assert said.startswith("line 2: ") and "Hint: if PyTorch has it, put #include <torch/" in said
+
+
+def test_16_bit_types_come_with_pytorchs_headers():
+    source = """
+    inline __device__ float wide(half x) { return __half2float(x); }
+    inline __device__ float wide(__nv_bfloat16 x) { return __bfloat162float(x); }
+    template <class T> __global__ void widen(float* y, const T* x) { y[threadIdx.x] = wide(x[0]); }
+    void f(torch::Tensor y, torch::Tensor x, torch::Tensor b) {
+      widen<<<1, 1>>>(y.data_ptr<float>(), (const half*)x.data_ptr());
+      widen<<<1, 1>>>(y.data_ptr<float>() + 1, (const __nv_bfloat16*)b.data_ptr());
+    }"""
+    y, x = torch.zeros(2, device=DEVICE), torch.full((1,), 1.5, device=DEVICE)
+    compile_cuda(source).f(y, x.half(), x.bfloat16())
+    assert y.tolist() == [1.5, 1.5]
+    for names, included in (("int half = n / 2; x[half] = 1;", False), ("half a = b;", True)):
+        assert ("cuda_fp16.h" in torch_light.preamble(names)) == included
+
+
+VOLATILE = r"""
+struct Ring { volatile unsigned head; volatile Ring* next; volatile unsigned* at; };
+__global__ void k(float* x) {
+  __shared__ Ring r;
+  r.head = 3, r.next = &r, r.at = &r.head;
+  x[0] = r.next->head;
+  x[1] = *r.at;
+}
+int64_t run(torch::Tensor x) {
+  volatile int* flag = NULL;
+  volatile int* none = 0;
+  int value = 7;
+  flag = &value;
+  k<<<1, 1>>>(x.data_ptr<float>());
+  return *flag;
+}
+"""
+
+
+def test_volatile_structures_and_null():
+    x = torch.zeros(2, device=DEVICE)
+    assert compile_cuda(VOLATILE).run(x) == 7 and x.tolist() == [3, 3]
+
+
+def test_nvcc_gets_the_flags(monkeypatch):
+    asked = []
+    monkeypatch.setattr(compiler, "BACKEND", "cuda")
+    monkeypatch.setattr(compiler, "gpu_arch", lambda source: "90")
+    monkeypatch.setattr(compiler.tools, "gpu", lambda: "a GPU, sm_90")
+    monkeypatch.setattr(compiler, "_get", lambda build: asked.append(build) or SimpleNamespace())
+    for source in (HALVES, "#include <torch/extension.h>\nPYBIND11_NAMESPACE" + HALVES):
+        compile_cuda(source, flags=HALF_FLAGS[:1])
+        assert asked[-1].arguments["extra_cuda_cflags"][-1] == HALF_FLAGS[0]
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="nvcc is not here")
+def test_nvcc_needs_the_same_flags(tmp_path):
+    path = tmp_path / "halves.cu"
+    path.write_text(HALVES.split("void all")[0])
+    command = ["nvcc", "-arch=sm_80", "-ptx", str(path), "-o", str(tmp_path / "out")]
+    for flags in ([], *(HALF_FLAGS[:i] + HALF_FLAGS[i + 1 :] for i in range(4)), HALF_FLAGS):
+        done = subprocess.run([*command, *compiler.NVCC_DEFINES, *flags], capture_output=True)
+        assert (done.returncode == 0) == (flags == HALF_FLAGS)
 
 
 @pytest.mark.parametrize(

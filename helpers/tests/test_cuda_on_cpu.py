@@ -25,9 +25,10 @@ def lib(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("cuda")
     cxx = request.param.split()[0]
     if "portable" not in request.param:
-        return compile_string("".join(_STRINGS), folder, cxx)
+        return compile_string("".join(_STRINGS), folder, cxx, lambdas=True)
     runtime = build_portable_runtime(folder)
-    return compile_string("".join(_STRINGS), folder, cxx, runtime, std="c++20")
+    source = "".join(_STRINGS)
+    return compile_string(source, folder, cxx, runtime, std="c++20", lambdas=True)
 
 
 def floats(*shape):

@@ -1054,3 +1054,36 @@ def test_a_call_that_leaves_an_array_says_so_and_does_nothing(blas, rand):
     assert not C.any()
     with pytest.raises(RuntimeError, match="cuRAND uses 16 bytes of a tensor of 8 bytes"):
         rand.draw(torch.zeros(2, dtype=torch.int32), PHILOX, NORMAL_D, 0, 0, 0)
+
+
+COPIES = r"""
+#include <cublas_v2.h>
+#include <cooperative_groups.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cufft.h>
+#include <curand.h>
+#include <curand_kernel.h>
+#if !defined(CUBLAS_V2_H_) || !defined(CUBLAS_API_H_) || !defined(_CUFFT_H_) || !defined(CURAND_H_)
+#error helper_cuda.h of the CUDA samples would not know these libraries
+#endif
+#if !defined(CURAND_KERNEL_H_) || !defined(__CUDA_FP16_H__) || !defined(__CUDA_BF16_H__)
+#error nor these headers
+#endif
+std::vector<double> copied(torch::Tensor) {
+  float h[6] = {1, 2, 3, 4, 5, 6}, back[4] = {}, *d;
+  cudaMalloc(&d, 24);
+  int failed = cublasSetVector(2, 4, h, 2, d, 1);             // 1 3
+  failed |= cublasSetMatrix(2, 2, 4, h + 2, 2, d + 2, 2);     // 3 4 5 6
+  failed |= cublasGetMatrix(1, 2, 4, d, 2, back, 1);          // 1 3
+  failed |= cublasGetVector(2, 4, d + 3, 2, back + 2, 1);     // 4 6
+  int refused = cublasSetVector(2, 4, h, 0, d, 1);
+  cudaFree(d);
+  return {back[0], back[1], back[2], back[3], double(failed), double(refused)};
+}
+"""
+
+
+def test_cublas_copies_between_host_and_device_and_headers_have_nvidias_guards():
+    copied = compile_cuda(COPIES, libraries=("cublas", "cufft", "curand")).copied
+    assert copied(torch.zeros(1)) == [1, 3, 4, 6, 0, 7]  # CUBLAS_STATUS_INVALID_VALUE

@@ -6,7 +6,9 @@ import subprocess
 
 import numpy as np
 import pytest
+import torch
 
+from helpers.compiler import CompileError, compile_cuda
 from helpers.cuda_on_cpu import TranslateError, translate
 from helpers.tests.cuda_driver import compile_string
 
@@ -661,6 +663,39 @@ def test_what_a_macro_may_leave_out_is_for_the_compiler(tmp_path):
         compile_string(
             "#define HOPPER\n" + wgmma + "EXPORT run(const Arrays&) { f<<<1, 1>>>(); }", tmp_path
         )
+
+
+UNUSED = r"""
+#define FENCE(x) asm volatile("cp.async.bulk.commit_group;" ::"r"(x))
+template <int N> __device__ void wait() { asm volatile("tcgen05.fence::before_thread_sync;"); }
+__device__ void plain(int a) { asm volatile("tcgen05.fence::after_thread_sync;"); }
+__device__ void outer(int a) { plain(a); }
+struct Methods { __device__ void wait() { asm("griddepcontrol.never;"); } };
+template <int N> __global__ void twin(float* x) { asm volatile("wgmma.fence.sync.aligned;"); }
+__global__ void k(float* x) { x[threadIdx.x] = 2; DEVICE }
+torch::Tensor f(torch::Tensor x) { k<<<1, 4>>>(x.data_ptr<float>()); HOST return x; }
+"""
+
+
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize(("device", "host", "line", "opcode"), [
+    ("", "", 0, ""),
+    ("FENCE(1);", "", 2, "cp.async.bulk.commit_group"),
+    ("wait<2>();", "", 3, "tcgen05.fence::before_thread_sync"),
+    ("outer(1);", "", 4, "tcgen05.fence::after_thread_sync"),
+    ("Methods().wait();", "", 6, "griddepcontrol.never"),
+    ("", "twin<1><<<1, 1>>>(x.data_ptr<float>());", 7, "wgmma.fence.sync.aligned"),
+])  # fmt: skip
+def test_what_is_not_known_is_refused_where_it_is_used(check, device, host, line, opcode):
+    src = UNUSED.replace("DEVICE", device).replace("HOST", host)
+    if not opcode:
+        assert compile_cuda(src, check=check).f(torch.zeros(4)).tolist() == [2, 2, 2, 2]
+        return
+    with pytest.raises(CompileError) as raised:
+        compile_cuda(src, check=check)
+    said = f"inline PTX '{opcode}' runs on a GPU only"
+    found = re.match(rf"line (\d+): {re.escape(said)}", str(raised.value))
+    assert found and int(found[1]) in (line, 8)  # g++ names a macro's line, clang where it is used
 
 
 @pytest.mark.parametrize("text, sentence", [

@@ -39,6 +39,8 @@ K = "__global__ void k(float* a, int n) {{ {} }}"
         ("__global__ void k(int n, std::vector<int> v) {}", "k cannot take a std::vector, which"),
         (K.format("std::complex<float> z(1, 2);"), "std::complex is a part of the host's library"),
         ("__device__ float f(P p) { return p.x.data_ptr<float>()[0]; }", "data_ptr is a function"),
+        (K.format("auto f = [=] __device__ (int i) { return i; };"), "flags=['--extended-lambda']"),
+        ("auto f = [] __host__ __device__ (int i) { return i; };", "nvcc takes __host__ at a la"),
         (K.format("threadIdx.x = 3;"), "threadIdx.x says where a thread is; nobody can change it"),
         (K.format("++ blockIdx . y;"), "blockIdx.y says where"),
         (K.format("a[0] = dynamic_cast<B*>(a) != 0;"), "device code knows no types at run time"),
@@ -73,6 +75,44 @@ TAKEN = [
 @pytest.mark.parametrize("src", TAKEN)
 def test_taken(src):
     translate(src)
+
+
+LAMBDAS = r"""
+template <class F> __global__ void k(float* a, F f) { a[threadIdx.x] = f(threadIdx.x); }
+template <class F> struct Twice { F f; __device__ float operator()(int i) { return 2 * f(i); } };
+struct Half { __device__ float operator()(int i) { return 0.5f * i; } };
+template <class F> void launch(float* a, F f) { k<<<1, 8>>>(a, f); }
+torch::Tensor go(torch::Tensor x) {
+  float* a = x.data_ptr<float>();
+  HERE
+  return x;
+}
+"""
+FUNCTION = "(int i) { return i + 1.f; }"
+
+
+@pytest.mark.parametrize(
+    ("here", "flags", "sentence"),
+    [
+        ("launch(a, Twice<Half>{Half{}});", (), ""),
+        (f"launch(a, [=] {FUNCTION});", (), "nvcc gives a kernel no lambda of the host: write a"),
+        (f"auto f = [=] {FUNCTION}; k<<<1, 8>>>(a, Twice<decltype(f)>{{f}});", (), "no lambda of"),
+        (f"launch(a, [=] __device__ {FUNCTION});", (), "flags=['--extended-lambda']"),
+        (f"launch(a, [=] __device__ {FUNCTION});", "--extended-lambda", ""),
+        (f"launch(a, [] __host__ __device__ {FUNCTION});", ["--expt-extended-lambda"], ""),
+        (f"k<<<1, 8>>>(a, [=] {FUNCTION});", "--extended-lambda", "write __device__ after its []"),
+    ],
+)
+def test_lambdas_for_kernels_need_a_flag(here, flags, sentence):
+    src = LAMBDAS.replace("HERE", here)
+    if sentence:
+        with pytest.raises(CompileError) as raised:
+            compile_cuda(src, flags=flags)
+        assert sentence in str(raised.value) and "line 8: " in str(raised.value)
+    else:
+        given = torch.zeros(8, device=DEVICE)
+        added = torch.arange(8.0) if "Half{" in here else torch.arange(8.0) + 1
+        assert torch.equal(compile_cuda(src, flags=flags).go(given).cpu(), added)
 
 
 LIMITS = r"""

@@ -96,6 +96,18 @@ def test_a_comparison_in_launch_bounds_begins_no_value():
         ]
 
 
+def test_macros_that_are_whole_hide_no_function():
+    source = """
+#define MAKE(T) template __global__ void fill<T>(T* x, T v);
+#define PREFIX(T) T
+MAKE(float)
+MAKE(double)
+torch::Tensor go(torch::Tensor x) { return x; }
+PREFIX(torch::Tensor) back(torch::Tensor x) { return x; }
+"""
+    assert "go" in [f.name for f in host_functions(source)]
+
+
 def test_host_functions_made_by_macros():
     source = """
 #define UNARY(name, op) \\

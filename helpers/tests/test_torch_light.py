@@ -30,6 +30,21 @@ std::string describe(torch::Tensor x, bool fails) {
   return "fine";
 }
 
+std::string printed(torch::Tensor x) {
+  std::ostringstream out;
+  out << x.sizes() << ' ' << x.dtype() << ' ' << x.scalar_type() << ' ' << torch::kCPU << ' '
+      << x.options() << ' ' << torch::TensorOptions();
+  return out.str();
+}
+
+int64_t standard_library(torch::Tensor x) {
+  std::array<int64_t, 2> sizes{x.size(0), x.size(1)};
+  std::map<std::string, int64_t> named{{"rows", sizes[0]}};
+  std::sort(sizes.begin(), sizes.end());
+  if (!device_of(x).has_value()) throw std::invalid_argument("of no device");
+  return 100 * named["rows"] + sizes[1];
+}
+
 void warn(int64_t times) {
   for (int64_t i = 0; i < times; i++) TORCH_WARN_ONCE("warned ", i, " of ", times);
 }
@@ -107,6 +122,35 @@ torch::Tensor wrong_type(torch::Tensor inp) {
 }
 """
 
+ATOMICS = r"""
+#include <ATen/cuda/Atomic.cuh>
+template <class T> __global__ void count_kernel(T* x) {
+  gpuAtomicAdd(x, T(1));
+  gpuAtomicAddNoReturn(x + 1, T(2));
+}
+void count(torch::Tensor x) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(torch::kInt, torch::kLong, x.scalar_type(), "count", [&] {
+    count_kernel<<<2, 32>>>(x.data_ptr<scalar_t>());
+  });
+}
+void count_16_bits(torch::Tensor x, torch::Tensor y) {
+  count_kernel<<<2, 32>>>(x.data_ptr<at::Half>());
+  count_kernel<<<2, 32>>>(y.data_ptr<at::BFloat16>());
+}
+"""
+
+
+def test_pytorchs_names_for_atomics():
+    functions = compile_cuda(ATOMICS)
+    for dtype in (torch.float32, torch.float64, torch.int32, torch.int64):
+        x = torch.zeros(2, dtype=dtype, device=DEVICE)
+        functions.count(x)
+        assert x.tolist() == [64, 128]
+    x, y = (torch.zeros(2, dtype=t, device=DEVICE) for t in (torch.float16, torch.bfloat16))
+    functions.count_16_bits(x, y)
+    assert x.tolist() == y.tolist() == [64, 128]
+
+
 ALL = [function.name for function in host_functions(EVERYTHING) if not function.hidden]
 
 
@@ -159,6 +203,11 @@ def test_a_tensor_that_is_not_on_the_device(mod):
 def test_check_prints_as_torch_does(mod):
     x = torch.zeros(2, 3, dtype=torch.int32, device=DEVICE)
     assert mod.describe(x, False) == "fine"
+    rest = "requires_grad=false (default), pinned_memory=false (default), memory_format=(nullopt))"
+    own = f"TensorOptions(dtype=int, device={x.device}, layout=Strided, {rest}"
+    plain = "TensorOptions(dtype=float (default), device=cpu (default), layout=Strided (default)"
+    assert mod.printed(x) == f"[2, 3] int Int cpu {own} {plain}, {rest}"
+    assert mod.standard_library(x.t()) == 303
     assert message(mod.describe, x, True) == "[2, 3] Int int 2 1.5 0.666667 c s 1 7 Half"
 
 
@@ -259,7 +308,7 @@ def test_autograd_does_not_look_inside(mod):
 
 def test_element_types_are_checked_when_compiling():
     source = "void f(torch::Tensor x) {\n  x.data_ptr<unsigned long long>();\n}"
-    with pytest.raises(CompileError, match="line 2: static.assert.*not a PyTorch"):
+    with pytest.raises(CompileError, match="line 2: .*not a PyTorch"):
         compile_cuda(source)
 
 
@@ -269,12 +318,22 @@ def test_which_strings_the_light_headers_are_enough_for():
     assert torch_light.is_enough_for("// #include <torch/extension.h>")
     assert not torch_light.is_enough_for("  #  include <torch/extension.h>")
     assert not torch_light.is_enough_for("#include <ATen/native/Resize.h>")
+    assert torch_light.is_enough_for("// at::Scalar\nvoid f(torch::ScalarType t, Scalar s) {}")
+    for more in (
+        "void f(at::Scalar s) {}",
+        "py::object f();",
+        "TORCH_LIBRARY(a, m) {}",
+        "x.packed_accessor32<float, 2>();",
+        "c10::GenericPackedTensorAccessor<T, 2> a;",
+    ):
+        assert not torch_light.is_enough_for(more)
 
 
 def test_which_strings_are_tried_with_the_light_headers():
     lightened = torch_light.lighten('#include <torch/extension.h>\n#include "a.h"\nint x;\n')
     assert lightened == '#include <torch_light/standard.h>\n#include "a.h"\nint x;\n'
     assert torch_light.lighten("#include <torch/extension.h>\nPYBIND11_MODULE(a, m) {}") is None
+    assert torch_light.lighten("#include <torch/extension.h>\nvoid f(at::Scalar x) {}") is None
     assert torch_light.lighten("#include <torch/extension.h>\nvoid f(py::list x) {}") is None
 
 

@@ -26,6 +26,19 @@ def text() -> str:
 
 
 def is_enough_for(source: str) -> bool:
+    """Return whether the light headers have what the string includes, and all that it names."""
+    return has_headers_of(source) and not _MORE.search(mask(source))
+
+
+# What PyTorch's own headers have, and the light ones have nothing like.
+_MORE = re.compile(
+    r"\b(?:torch|at|c10)\s*::\s*(?:Scalar|TensorArg|TensorList|Generator|Layout|NoGradGuard|nn|autograd"
+    r"|indexing|parallel_for|\w*PackedTensorAccessor\w*|TensorAccessor|checkAll\w+|checkSame\w+)\b"
+    r"|\b(?:packed_accessor(?:32|64)?|accessor)\s*<|\bTORCH_LIBRARY\w*|\b(?:pybind11|py)\s*::"
+)
+
+
+def has_headers_of(source: str) -> bool:
     """Return whether every header of PyTorch that the string includes has a light version."""
     of_pytorch = ("torch/", "ATen/", "c10/", "pybind11/")
     wanted = [name for name in includes(source) if name.startswith(of_pytorch)]
@@ -35,13 +48,13 @@ def is_enough_for(source: str) -> bool:
 def lighten(source: str) -> str | None:
     """Return the string without PyTorch's own headers, for which the light ones may do as well.
 
-    None if it is clear that they will not: pybind11 has no light version.
+    None if it is clear that they will not.
     """
-    if re.search(r"\b(?:pybind11|py)\s*::|\bPYBIND11_|\bTORCH_LIBRARY|\bautograd\b", mask(source)):
+    if _MORE.search(mask(source)) or "PYBIND11_" in mask(source):
         return None
     lines = source.split("\n")
     for i, line in enumerate(lines):
-        if not is_enough_for(line):
+        if not has_headers_of(line):
             lines[i] = "#include <torch_light/standard.h>"
     return "\n".join(lines)
 
@@ -56,10 +69,40 @@ def may_lack(error: str) -> bool:
 def preamble(source: str) -> str:
     """Return what stands before a string that is compiled with the light headers."""
     std = ["torch_light/std.h"] if _NAMES_STD.search(source) else []
-    tensor = "half.h" if re.search("Half|HALF|BFloat16", source) else "tensor.h"
+    named = set(_OF_STD.findall(source))
+    std += [header for header, names in _STD_HEADERS.items() if named & {header, *names.split()}]
+    tensor = "half.h" if re.search(r"Half|HALF|BFloat16|Atomic\.cuh", source) else "tensor.h"
     headers = [*std, f"torch_light/{tensor}", "torch_light/binding.h", "cuda_runtime.h"]
+    headers += [header for header, names in _16_BITS.items() if re.search(names, source)]
     return "".join(f"#include <{header}>\n" for header in headers)
 
 
-_CPP = {".h", ".cpp"}
+_CPP = {".h", ".cuh", ".cpp"}
+_OF_STD = re.compile(r"\bstd\s*::\s*(\w+)")
+# What PyTorch's headers bring of the standard library, so that strings name it without an #include.
+_STD_HEADERS = {
+    "algorithm": "sort stable_sort fill fill_n copy copy_n all_of any_of none_of find find_if "
+    "count reverse transform max_element min_element lower_bound upper_bound clamp",
+    "array": "",
+    "chrono": "",
+    "deque": "",
+    "functional": "function",
+    "iostream": "cout cerr endl",
+    "list": "",
+    "map": "",
+    "memory": "unique_ptr shared_ptr make_unique make_shared",
+    "mutex": "lock_guard",
+    "numeric": "accumulate iota",
+    "set": "",
+    "sstream": "ostringstream stringstream istringstream",
+    "stdexcept": "runtime_error invalid_argument logic_error out_of_range",
+    "unordered_map": "",
+    "unordered_set": "",
+}
+# As types: CUDA's headers of both come with PyTorch's own.
+_16_BITS = {
+    "cuda_fp16.h": r"\b__half2?\b|\(\s*(?:const\s+)?half2?\s*\*"
+    r"|(?<![\w.])half2?\s*(?:const\s*)?[&*]?\s*(?:__restrict__\s*)?\w+\s*[,)=;\[]",
+    "cuda_bf16.h": r"\b(?:__)?nv_bfloat162?\b",
+}
 _NAMES_STD = re.compile(r"\bstd\b|[Oo]ptional|nullopt|\bdevice_of\b|\.(vec|str)\(")

@@ -139,9 +139,9 @@ struct Box<Result (*)(Args...), function> {
 #endif
 
 // The pointer's type stands last because it may hold commas.
-#define TORCH_LIGHT_BIND(LIBRARY, NAME, SCHEMA, ...)                                    \
+#define TORCH_LIGHT_BIND(LIBRARY, NAME, FUNCTION, SCHEMA, ...)                          \
   [[maybe_unused]] static const bool torch_light_bound_##NAME =                        \
       (::torch_light::register_operator(                                               \
            LIBRARY, SCHEMA, #NAME,                                                     \
-           TORCH_LIGHT_CALL(::torch_light::Box<__VA_ARGS__, &NAME>::call)),            \
+           TORCH_LIGHT_CALL(::torch_light::Box<__VA_ARGS__, &FUNCTION>::call)),        \
        true);

@@ -5,6 +5,7 @@
 
 #define TORCH_LIGHT_STD
 
+#include <iosfwd>
 #include <optional>
 #include <string>
 #include <tuple>

@@ -136,6 +136,14 @@ Message& Message::operator<<(TypeMeta meta) { return *this << text(meta); }
 Message& Message::operator<<(DeviceType type) { return *this << text(type); }
 Message& Message::operator<<(const Device& device) { return *this << device.str(); }
 Message& Message::operator<<(IntArrayRef sizes) { return *this << text(sizes); }
+Message& Message::operator<<(const TensorOptions& o) {
+  auto given = [](bool is_given) { return is_given ? "" : " (default)"; };
+  *this << "TensorOptions(dtype=" << o.dtype() << given(o.has_dtype()) << ", device=" << o.device()
+        << given(o.has_device()) << ", layout=Strided" << given(o.has_layout());
+  return *this << ", requires_grad=false (default), pinned_memory=false (default), "
+                  "memory_format=(nullopt))";
+}
+const char* Message::c_str() const { return text_of(text_).c_str(); }
 
 // --------------------------------------------------------------------------------------- devices
 

@@ -194,14 +194,20 @@ class TensorOptions {
   TensorOptions device(DeviceType type, DeviceIndex index) const {
     return device(Device(type, index));
   }
+  TensorOptions strided() const {
+    auto o = *this;
+    o.has_layout_ = true;
+    return o;
+  }
   bool has_dtype() const { return has_dtype_; }
   bool has_device() const { return has_device_; }
+  bool has_layout() const { return has_layout_; }
   ScalarType scalar_type() const { return dtype_; }
   TypeMeta dtype() const { return {dtype_}; }
   Device device() const { return device_; }
 
  private:
-  bool has_dtype_ = false, has_device_ = false;
+  bool has_dtype_ = false, has_device_ = false, has_layout_ = false;
   ScalarType dtype_ = kFloat;
   Device device_ = kCPU;
 };
@@ -227,6 +233,7 @@ class Message {
   Message& operator<<(DeviceType type);
   Message& operator<<(const Device& device);  // cuda:0
   Message& operator<<(IntArrayRef sizes);     // [2, 3]
+  Message& operator<<(const TensorOptions& options);  // TensorOptions(dtype=float, ...
   template <class T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
   Message& operator<<(T i) {
     if constexpr (std::is_signed_v<T>) return *this << static_cast<long long>(i);
@@ -238,10 +245,25 @@ class Message {
 #endif
   [[noreturn]] void raise() const;
   void warn(const char* function, const char* file, unsigned line) const;
+  const char* c_str() const;
 
  private:
   void* text_;  // a std::string, which needs no header here
 };
+
+#ifdef TORCH_LIGHT_STD
+// std::cout << x.sizes()
+template <class T>
+constexpr bool is_printed =
+    std::is_same_v<T, ScalarType> || std::is_same_v<T, TypeMeta> || std::is_same_v<T, DeviceType> ||
+    std::is_same_v<T, Device> || std::is_same_v<T, IntArrayRef> || std::is_same_v<T, TensorOptions>;
+template <class Traits, class T, std::enable_if_t<is_printed<T>, int> = 0>
+std::basic_ostream<char, Traits>& operator<<(std::basic_ostream<char, Traits>& out, const T& x) {
+  Message message;
+  message << x;
+  return out << message.c_str();
+}
+#endif
 
 template <class... Args>
 [[noreturn]] void raise_all(const char* condition, const Args&... args) {
@@ -301,7 +323,7 @@ class Tensor {
   int64_t get_device() const;
   bool is_cuda() const { return device().is_cuda(); }
   bool is_cpu() const { return device().is_cpu(); }
-  TensorOptions options() const { return TensorOptions(device()).dtype(scalar_type()); }
+  TensorOptions options() const { return TensorOptions(device()).dtype(scalar_type()).strided(); }
 
   void* data_ptr() const;
   const void* const_data_ptr() const { return data_ptr(); }
@@ -356,6 +378,12 @@ Tensor empty_like(const Tensor& like, const TensorOptions& options = {});
 Tensor zeros_like(const Tensor& like, const TensorOptions& options = {});
 Tensor ones_like(const Tensor& like, const TensorOptions& options = {});
 Tensor full_like(const Tensor& like, double value, const TensorOptions& options = {});
+
+#ifdef TORCH_LIGHT_STD
+inline optional<Device> device_of(const Tensor& t) {
+  return t.defined() ? optional<Device>(t.device()) : nullopt;
+}
+#endif
 
 // The cudaStream_t that PyTorch works on now; device -1 is the current device.
 void* current_cuda_stream(int device);

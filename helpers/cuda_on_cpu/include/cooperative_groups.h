@@ -1,5 +1,6 @@
 // Cooperative groups: a block, a grid, or a part of a warp as an object to synchronise.
 #pragma once
+#define _COOPERATIVE_GROUPS_H_  // others' headers ask for it
 #include "cuda_on_cpu/aligned_size.h"
 #include "cuda_on_cpu/async_copy.h"
 #include "cuda_on_cpu/block_barrier.h"

@@ -5,8 +5,13 @@
 #include <cstdint>
 
 #include "cuComplex.h"
+#include "cuda_on_cpu/host_api.h"
 #include "cuda_on_cpu/runtime.h"
 #include "library_types.h"
+
+// What others' headers ask for.
+#define CUBLAS_V2_H_
+#define CUBLAS_API_H_
 
 #define CUBLAS_VER_MAJOR 13
 #define CUBLAS_VER_MINOR 1
@@ -64,6 +69,25 @@ CUDA_ON_CPU_API cublasStatus_t cublasSetPointerMode(cublasHandle_t, cublasPointe
 CUDA_ON_CPU_API cublasStatus_t cublasGetPointerMode(cublasHandle_t, cublasPointerMode_t*);
 CUDA_ON_CPU_API const char* cublasGetStatusName(cublasStatus_t);
 CUDA_ON_CPU_API const char* cublasGetStatusString(cublasStatus_t);
+
+// Copies between host and device: of matrices, and of elements that are inc apart.
+#define CUDA_ON_CPU_BLAS_COPY(NAME, KIND) \
+    inline cublasStatus_t cublas##NAME##Matrix(int rows, int columns, int bytes, const void* A, \
+                                               int lda, void* B, int ldb) { \
+        if (rows < 0 || columns < 0 || bytes <= 0 || lda <= 0 || ldb <= 0) \
+            return CUBLAS_STATUS_INVALID_VALUE; \
+        std::size_t size = std::size_t(bytes); \
+        cudaError_t error = cudaMemcpy2D(B, ldb * size, A, lda * size, rows * size, \
+                                         std::size_t(columns), KIND); \
+        return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_MAPPING_ERROR; \
+    } \
+    inline cublasStatus_t cublas##NAME##Vector(int n, int bytes, const void* x, int incx, void* y, \
+                                               int incy) { \
+        return cublas##NAME##Matrix(1, n, bytes, x, incx, y, incy); \
+    }
+CUDA_ON_CPU_BLAS_COPY(Set, cudaMemcpyHostToDevice)
+CUDA_ON_CPU_BLAS_COPY(Get, cudaMemcpyDeviceToHost)
+#undef CUDA_ON_CPU_BLAS_COPY
 
 // For S (float) and D (double).
 #define CUDA_ON_CPU_BLAS(S, T) \

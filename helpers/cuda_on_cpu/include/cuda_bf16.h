@@ -1,20 +1,21 @@
 // __nv_bfloat16: the upper half of a float, 8 exponent bits and 7 mantissa bits.
 #pragma once
+#define __CUDA_BF16_H__  // others' headers ask for it
 #include "cuda_runtime.h"
 #include "cuda_on_cpu/small_floats.h"
 
 #if defined(__CUDA_NO_BFLOAT16_CONVERSIONS__)
-#define CUDA_ON_CPU_BFLOAT16_CONVERSION CUDA_ON_CPU_NO_CONVERSION("__nv_bfloat16", "__float2bfloat16(x) or __bfloat162float(x)")
+#define CUDA_ON_CPU_BFLOAT16_CONVERSION CUDA_ON_CPU_NO_CONVERSION("__nv_bfloat16", "__float2bfloat16(x) or __bfloat162float(x)", "__CUDA_NO_BFLOAT16_CONVERSIONS__")
 #else
 #define CUDA_ON_CPU_BFLOAT16_CONVERSION
 #endif
 #if defined(__CUDA_NO_BFLOAT16_OPERATORS__)
-#define CUDA_ON_CPU_BFLOAT16_OPERATOR CUDA_ON_CPU_NO_OPERATOR("__nv_bfloat16", "__hadd(a, b), __hmul(a, b), __hlt(a, b) ...")
+#define CUDA_ON_CPU_BFLOAT16_OPERATOR CUDA_ON_CPU_NO_OPERATOR("__nv_bfloat16", "__hadd(a, b), __hmul(a, b), __hlt(a, b) ...", "__CUDA_NO_BFLOAT16_OPERATORS__")
 #else
 #define CUDA_ON_CPU_BFLOAT16_OPERATOR
 #endif
 #if defined(__CUDA_NO_BFLOAT162_OPERATORS__)
-#define CUDA_ON_CPU_BFLOAT162_OPERATOR CUDA_ON_CPU_NO_OPERATOR("__nv_bfloat162", "__hadd2(a, b), __hmul2(a, b) ...")
+#define CUDA_ON_CPU_BFLOAT162_OPERATOR CUDA_ON_CPU_NO_OPERATOR("__nv_bfloat162", "__hadd2(a, b), __hmul2(a, b) ...", "__CUDA_NO_BFLOAT162_OPERATORS__")
 #else
 #define CUDA_ON_CPU_BFLOAT162_OPERATOR
 #endif

@@ -1,20 +1,21 @@
 // __half: 16-bit floating point with 5 exponent bits and 10 mantissa bits.
 #pragma once
+#define __CUDA_FP16_H__  // others' headers ask for it
 #include "cuda_runtime.h"
 #include "cuda_on_cpu/small_floats.h"
 
 #if defined(__CUDA_NO_HALF_CONVERSIONS__)
-#define CUDA_ON_CPU_HALF_CONVERSION CUDA_ON_CPU_NO_CONVERSION("__half", "__float2half(x) or __half2float(x)")
+#define CUDA_ON_CPU_HALF_CONVERSION CUDA_ON_CPU_NO_CONVERSION("__half", "__float2half(x) or __half2float(x)", "__CUDA_NO_HALF_CONVERSIONS__")
 #else
 #define CUDA_ON_CPU_HALF_CONVERSION
 #endif
 #if defined(__CUDA_NO_HALF_OPERATORS__)
-#define CUDA_ON_CPU_HALF_OPERATOR CUDA_ON_CPU_NO_OPERATOR("__half", "__hadd(a, b), __hmul(a, b), __hlt(a, b) ...")
+#define CUDA_ON_CPU_HALF_OPERATOR CUDA_ON_CPU_NO_OPERATOR("__half", "__hadd(a, b), __hmul(a, b), __hlt(a, b) ...", "__CUDA_NO_HALF_OPERATORS__")
 #else
 #define CUDA_ON_CPU_HALF_OPERATOR
 #endif
 #if defined(__CUDA_NO_HALF2_OPERATORS__)
-#define CUDA_ON_CPU_HALF2_OPERATOR CUDA_ON_CPU_NO_OPERATOR("__half2", "__hadd2(a, b), __hmul2(a, b) ...")
+#define CUDA_ON_CPU_HALF2_OPERATOR CUDA_ON_CPU_NO_OPERATOR("__half2", "__hadd2(a, b), __hmul2(a, b) ...", "__CUDA_NO_HALF2_OPERATORS__")
 #else
 #define CUDA_ON_CPU_HALF2_OPERATOR
 #endif

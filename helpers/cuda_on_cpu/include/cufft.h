@@ -1,6 +1,7 @@
 // cuFFT: plans of one to three dimensions (libraries/cufft.cpp, over PyTorch's operators for the
 // CPU). No transform divides by anything.
 #pragma once
+#define _CUFFT_H_  // others' headers ask for it
 #include <cstddef>
 
 #include "cuComplex.h"

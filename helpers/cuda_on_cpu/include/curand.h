@@ -1,6 +1,7 @@
 // cuRAND's generators for the host's calls: XORWOW, Philox-4x32-10 and Sobol points of 32 bits, in
 // cuRAND's own order of threads (libraries/curand.cpp).
 #pragma once
+#define CURAND_H_  // others' headers ask for it
 #include <cstddef>
 
 #include "cuda_on_cpu/runtime.h"

@@ -1,6 +1,7 @@
 // cuRAND's generators for kernels: XORWOW (curandState) and Philox-4x32-10, to the bit. Uniform
 // numbers are in (0, 1]; normal ones, by Box and Muller, may differ from a GPU's in the last bits.
 #pragma once
+#define CURAND_KERNEL_H_  // others' headers ask for it
 #include "cuda_on_cpu/xorwow.h"
 #include "cuda_runtime.h"
 

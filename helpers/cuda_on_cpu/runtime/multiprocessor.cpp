@@ -135,6 +135,7 @@ void Multiprocessor::run_blocks(Grid& grid, std::uint64_t chunk, std::uint64_t c
     std::string written = describe_written_padding(shared_, launch);
     if (!written.empty()) grid.stop({text(launch), 0, {}, written});
     grid_ = nullptr;
+    blockDim = {};
 }
 
 void Multiprocessor::run_block(std::uint64_t block) {

@@ -143,7 +143,7 @@ template <class... Parameters, std::size_t... I>
 cudaError_t launch_function(const NamedKernel<Parameters...>& kernel, Launch how, void** arguments,
                             std::index_sequence<I...>) {
     how.kernel = kernel.name;
-    return Configuration(how).declare(kernel.declared)(
+    return Configuration<>(how).declare(kernel.declared)(
         kernel.function, *static_cast<std::decay_t<Parameters>*>(arguments[I])...);
 }
 template <class... Parameters>
@@ -229,7 +229,7 @@ inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config,
                                       const Arguments&... arguments) {
     cuda_on_cpu::Launch how = cuda_on_cpu::described_by(*config, kernel.line);
     how.kernel = kernel.name;
-    return cuda_on_cpu::Configuration(how).declare(kernel.declared)(
+    return cuda_on_cpu::Configuration<>(how).declare(kernel.declared)(
         kernel.function, static_cast<std::decay_t<Parameters>>(arguments)...);
 }
 // Of programmatic dependent launches: the grid before has ended.

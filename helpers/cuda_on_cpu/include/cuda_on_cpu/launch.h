@@ -92,6 +92,25 @@ void destroy(void* copy) {
     delete static_cast<T*>(copy);
 }
 
+// Whether T is a lambda's type, or is made of one: the compiler's name of it says so.
+template <class T>
+constexpr bool is_lambda() {
+    const char* name = __PRETTY_FUNCTION__;
+    for (; std::is_class<T>::value && *name; name++) {
+#if defined(__clang__)
+        const char* word = "(lambda at ";
+#else
+        const char* word = "<lambda(";
+#endif
+        const char* letter = name;
+        while (*word && *letter == *word) letter++, word++;
+        if (!*word) return true;
+    }
+    return false;
+}
+
+// ON_DEVICE: the launch stands in code for the device, whose lambdas kernels may get.
+template <bool ON_DEVICE = false>
 class Configuration {
     Launch launch_;
     DeclaredList declared_;  // the kernel's parameters
@@ -115,6 +134,12 @@ public:
     cudaError_t operator()(Kernel kernel, const Arguments&... arguments) {
         static_assert((0 + ... + sizeof(std::decay_t<const Arguments&>)) <= ARGUMENT_BYTES,
                       "a launch has 32,764 bytes of arguments at most: give the kernel a pointer");
+#if !defined(CUDA_ON_CPU_EXTENDED_LAMBDA)
+        static_assert(ON_DEVICE || !(false || ... || is_lambda<std::decay_t<const Arguments&>>()),
+                      "nvcc gives a kernel no lambda of the host: write a struct with operator(), or "
+                      "[=] __device__ (...) { ... } and compile_cuda(src, "
+                      "flags=['--extended-lambda'])");
+#endif
         using ThisCall = Call<Kernel, std::decay_t<const Arguments&>...>;
         ThisCall call{kernel, {arguments...}};
         launch_.run_threads = &run_threads<ThisCall>;
@@ -139,9 +164,10 @@ public:
     }
 };
 
-inline Configuration configure(const char* kernel, int line, dim3 grid, dim3 block,
-                               std::size_t shared_bytes = 0, cudaStream_t stream = nullptr) {
-    return Configuration({kernel, line, grid, block, shared_bytes, false, stream});
+template <bool ON_DEVICE = false>
+Configuration<ON_DEVICE> configure(const char* kernel, int line, dim3 grid, dim3 block,
+                                   std::size_t shared_bytes = 0, cudaStream_t stream = nullptr) {
+    return Configuration<ON_DEVICE>({kernel, line, grid, block, shared_bytes, false, stream});
 }
 
 // extern __shared__ T name[] inside a function: T* name = dynamic_shared<T>();

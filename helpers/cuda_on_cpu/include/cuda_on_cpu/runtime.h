@@ -58,6 +58,9 @@ struct Position {
 };
 extern CUDA_ON_CPU_BUILT_IN Position position;
 
+// Whether a kernel runs here, not code of the host. (See halves.py.)
+CUDA_ON_CPU_UNCHECKED inline bool is_on_device() { return blockDim.x != 0; }
+
 // A pointer that a kernel was given.
 struct Parameter {
     const char* name;        // "" if unknown

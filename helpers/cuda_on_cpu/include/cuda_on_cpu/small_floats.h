@@ -72,12 +72,12 @@ inline float bfloat16_to_float(unsigned short bfloat16) {
 
 // What stands before what an -D of PyTorch's takes away: see COMMON_NVCC_FLAGS in its
 // cpp_extension.py.
-#define CUDA_ON_CPU_NO_OPERATOR(TYPE, INSTEAD)                                                    \
+#define CUDA_ON_CPU_NO_OPERATOR(TYPE, INSTEAD, WORD)                                              \
     CUDA_ON_CPU_NOT_FOR_DEVICE("PyTorch tells nvcc to do without the operators of " TYPE          \
-                               ": write " INSTEAD)
-#define CUDA_ON_CPU_NO_CONVERSION(TYPE, INSTEAD)                                                  \
+                               ": write " INSTEAD ", or compile_cuda(src, flags=['-U" WORD "'])")
+#define CUDA_ON_CPU_NO_CONVERSION(TYPE, INSTEAD, WORD)                                            \
     CUDA_ON_CPU_NOT_FOR_DEVICE("PyTorch tells nvcc to convert " TYPE " only by name: write "      \
-                               INSTEAD)
+                               INSTEAD ", or compile_cuda(src, flags=['-U" WORD "'])")
 
 // Defines the type T (stored in 16 bits), T##2 (a pair), and their operators. CONVERSION, OPERATOR
 // and PAIR_OPERATOR stand before what PyTorch's flags for nvcc take away.

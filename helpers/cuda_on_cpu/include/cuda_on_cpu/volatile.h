@@ -6,6 +6,7 @@
 // sets a flag, and the lanes of a warp that all do the same run in step, which reductions from
 // before 2017 rely on. (Since Volta, GPUs do not promise that: __syncwarp() says it outright.)
 #pragma once
+#include <cstdint>
 #include <type_traits>
 
 #include "check.h"
@@ -68,12 +69,21 @@ public:
     VolatilePointer() = default;
     VolatilePointer(std::nullptr_t) {}
     VolatilePointer(T* pointer) : pointer_(reinterpret_cast<Volatile<T>*>(pointer)) {}
+    VolatilePointer(volatile T* pointer) : pointer_((Volatile<T>*)pointer) {}
+    // 0 and NULL, and numbers that are cast.
+    template <class I, std::enable_if_t<std::is_integral<I>::value, int> = 0>
+    VolatilePointer(I address) : pointer_((Volatile<T>*)(std::uintptr_t)address) {}
     VolatilePointer(Volatile<T>* pointer) : pointer_(pointer) {}
     template <class U>
     explicit VolatilePointer(U* pointer) : pointer_((Volatile<T>*)pointer) {}
     template <class U>
     explicit operator U*() const { return (U*)pointer_; }
     CUDA_ON_CPU_INLINE Volatile<T>& operator*() const { return *pointer_; }
+    // A member of a structure: the others have their turn before it is looked at.
+    CUDA_ON_CPU_INLINE volatile T* operator->() const {
+        yield();
+        return (volatile T*)pointer_;
+    }
     CUDA_ON_CPU_INLINE Volatile<T>& operator[](std::ptrdiff_t i) const { return pointer_[i]; }
     VolatilePointer operator+(std::ptrdiff_t i) const { return pointer_ + i; }
     VolatilePointer operator-(std::ptrdiff_t i) const { return pointer_ - i; }

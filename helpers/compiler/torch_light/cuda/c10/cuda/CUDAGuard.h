@@ -48,11 +48,3 @@ namespace at::cuda {
 using c10::cuda::CUDAGuard;
 using c10::cuda::OptionalCUDAGuard;
 }  // namespace at::cuda
-
-#ifdef TORCH_LIGHT_STD
-namespace at {
-inline optional<Device> device_of(const Tensor& t) {
-  return t.defined() ? optional<Device>(t.device()) : nullopt;
-}
-}  // namespace at
-#endif
