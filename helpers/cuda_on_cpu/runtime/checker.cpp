@@ -268,6 +268,9 @@ void Checker::check_cell(Cell cell, Mark mine, const KnownArray& array, std::uin
     Mark write = load(cell.write()), read = load(cell.read()), other = load(cell.other_read());
     unsigned thread = mine.thread();
     bool is_load = kind == AccessKind::load;
+    bool under_copy = write.copies() && write.same_block(mine);
+    if (under_copy && write.bytes() & mine.bytes())
+        report_under_copy(array, address, kind, mine, write);
     // To read a value and then to compare and swap it is right: if it has changed, that fails.
     bool will_compare = is_load && write.compares();
     if (will_compare && !mine.atomic() && swapped_[thread] == address)
@@ -302,7 +305,7 @@ void Checker::check_cell(Cell cell, Mark mine, const KnownArray& array, std::uin
     bool says_less = mine.atomic() && write.exists() && !write.atomic() &&
                      write.same_thread(mine) && write.when() == mine.when() &&
                      !(mine.bytes() & ~write.bytes());
-    if (!says_less) store(cell.write(), mine);
+    if (!says_less && !under_copy) store(cell.write(), mine);
 }
 
 // The write that was about to be done is done by now.
@@ -383,28 +386,39 @@ void Checker::check_cells(const Recent& recent, std::uintptr_t address, unsigned
     if (unwritten && (is_vector || unwritten == cells)) report_unwritten(recent, address, mine);
 }
 
-// A copy leaves all ones where it will write: other bytes were stored there since. And a read was
-// after that if there is a barrier between.
-void Checker::check_copy(std::uintptr_t to, unsigned bytes, unsigned thread, bool in_kernel) {
+// Of each cell of shared memory there change(write, bytes): the mark of its write, those of its bytes.
+template <class Change>
+void Checker::change_cells(std::uintptr_t begin, unsigned bytes, Change change) {
     auto array = std::find_if(shared_.begin(), shared_.end(),
-                              [=](const KnownArray& shared) { return shared.contains(to); });
+                              [=](const KnownArray& shared) { return shared.contains(begin); });
     if (array == shared_.end()) return;
     unsigned cell_bytes = array->shadow->cell_bytes();
-    std::uintptr_t first = to - (to - array->begin) % cell_bytes;
-    for (std::uintptr_t at = first; at < to + bytes; at += cell_bytes) {
-        std::uintptr_t begin = std::max(at, to), end = std::min(at + cell_bytes, to + bytes);
+    std::uintptr_t end = begin + bytes;
+    for (std::uintptr_t at = begin - (begin - array->begin) % cell_bytes; at < end;
+         at += cell_bytes) {
         Cell cell = array->shadow->cells()[(at - array->begin) / cell_bytes];
-        Mark write = load(cell.write());
-        auto is_one = [](unsigned char byte) { return byte == 0xff; };
-        auto* values = reinterpret_cast<const unsigned char*>(begin);
-        if (!std::all_of(values, values + (end - begin), is_one))
-            return report_under_copy(*array, begin, AccessKind::store, write, thread, in_kernel);
-        unsigned mask = ((1u << (end - begin)) - 1) << (begin - at);
-        for (Mark read : {load(cell.read()), load(cell.other_read())})
-            if (read.exists() && read.same_block(write) && read.bytes() & mask &&
-                clocks_.barrier_between(write.time(), read.time()))
-                return report_under_copy(*array, begin, AccessKind::load, read, thread, in_kernel);
+        unsigned first = unsigned(std::max(at, begin) - at);
+        unsigned last = unsigned(std::min(at + cell_bytes, end) - at);
+        store(cell.write(), change(load(cell.write()), (1u << last) - (1u << first)));
     }
+}
+
+void Checker::begin_copy(std::uintptr_t to, unsigned bytes) {
+    change_cells(to, bytes, [](Mark write, unsigned mask) {
+        if (write.copies()) mask |= write.bytes();
+        return write.as_copy().without_bytes().with_bytes(mask);
+    });
+}
+
+void Checker::end_copy(std::uintptr_t to, unsigned bytes, bool at_barrier) {
+    std::uint64_t now = clocks_.now(position.thread);
+    change_cells(to, bytes, [=](Mark write, unsigned mask) {
+        if (!write.copies()) return write;
+        unsigned left = write.bytes() & ~mask;
+        if (left) return write.without_bytes().with_bytes(left);
+        Mark ended = Mark::of_site(write.site()).with_bytes(mask);
+        return Mark{ended.bits | (at_barrier ? write.who_and_when() : now)};
+    });
 }
 
 // ---------------------------------------------------------------- errors
@@ -527,15 +541,17 @@ void Checker::report_race(const KnownArray& array, std::uintptr_t address, Acces
 }
 
 void Checker::report_under_copy(const KnownArray& array, std::uintptr_t address, AccessKind kind,
-                                Mark mine, unsigned copier, bool in_kernel) {
+                                Mark mine, Mark copy) {
     Quiet quiet;
+    int line = checks_->line(copy.site());
     std::string sentence = present(kind) + checks_->element_names(array, address) +
                            ", to which an asynchronous copy of thread " +
-                           multiprocessor_.index_text(copier) +
-                           " is still under way: that thread has to wait for it, and a __syncthreads() "
-                           "after that tells the others.";
+                           multiprocessor_.index_text(copy.thread()) + " is still under way" +
+                           (line ? " since line " + std::to_string(line) : "") +
+                           ": that thread has to wait for it, and a __syncthreads() after that tells "
+                           "the others.";
     multiprocessor_.stop(mine.thread(), checks_->line(mine.site()), sentence);
-    if (in_kernel) multiprocessor_.abandon();
+    multiprocessor_.abandon();
 }
 
 // A flag, that is an atomic or volatile write which tells of an access, shows what is meant: a fence
