@@ -84,6 +84,7 @@ void Checker::name_array(DeclaredArray array) {
         if (known.begin == begin) return;
     shared_.emplace_back(known_as(array, true));
     if (dynamic || !array.others_have_names) return;
+    may_have_guards_ = !array.others_are_numbers;
     constexpr std::size_t BESIDE = 4096;  // bytes that an array at the edge may be left by
     static_shared_ = thread_local_memory(
         reinterpret_cast<void*>(multiprocessor_.launch().run_threads));
@@ -112,9 +113,7 @@ const KnownArray* Checker::nearest_static_shared(std::uintptr_t address) const {
 
 // The compiler keeps a byte that tells whether a shared variable of a class has been constructed.
 bool Checker::is_guard(std::uintptr_t address, unsigned bytes) const {
-    return bytes == 1 && address % 8 == 0 &&
-           std::any_of(shared_.begin(), shared_.end(),
-                       [](const KnownArray& shared) { return !shared.of_numbers; });
+    return bytes == 1 && address % 8 == 0 && may_have_guards_;
 }
 
 // Which array of the kernel an address belongs to that lies in none, but in an array's guard or in
@@ -258,9 +257,15 @@ bool Checker::ordered(Mark earlier, Mark mine, bool shared) const {
                           mine.atomic());
 }
 
+// Whether both are atomics, and each is one step for the other.
+static bool one_by_one(Mark earlier, Mark mine) {
+    bool are_atomic = earlier.atomic() && mine.atomic();
+    return are_atomic && (earlier.same_block(mine) || !(earlier.of_block() || mine.of_block()));
+}
+
 bool Checker::races(Mark earlier, Mark mine, bool shared) const {
-    return earlier.exists() && earlier.bytes() & mine.bytes() &&
-           !(earlier.atomic() && mine.atomic()) && !ordered(earlier, mine, shared);
+    return earlier.exists() && earlier.bytes() & mine.bytes() && !one_by_one(earlier, mine) &&
+           !ordered(earlier, mine, shared);
 }
 
 void Checker::check_cell(Cell cell, Mark mine, const KnownArray& array, std::uintptr_t address,
@@ -354,7 +359,7 @@ void Checker::check_cells(const Recent& recent, std::uintptr_t address, unsigned
     code_ = recent.code;
     AccessKind kind = how.kind;
     Mark mine = mark(recent).without_bytes().with_order(
-        how.orders, how.atomic == AtomicKind::compare_and_swap);
+        how.orders, how.atomic == AtomicKind::compare_and_swap, how.scope == Scope::block);
     bool may_be_equal =
         kind == AccessKind::store && !how.orders && bytes <= sizeof unsettled_.before;
     unsettled_.element = 0;
@@ -559,6 +564,9 @@ void Checker::report_under_copy(const KnownArray& array, std::uintptr_t address,
 std::string Checker::remedy(const KnownArray& array, std::uintptr_t address, Mark mine,
                             Mark earlier, bool wrote) const {
     bool one_block = earlier.same_block(mine);
+    if (earlier.atomic() && mine.atomic())
+        return " An atomic of a block, atomicAdd_block() say, is one step for threads of its own "
+               "block only: it takes the atomic without _block.";
     Scope scope = one_block ? Scope::block : Scope::device;
     if (order_.is_done(earlier, mine.thread(), scope, true))
         return " The thread has seen that this is done, but a __threadfence() is missing between "

@@ -22,6 +22,7 @@ struct How {
     unsigned char alignment = 1;  // of the addresses, in bytes
     bool orders = false;  // an atomic or volatile: they do not race, and may order other accesses
     AtomicKind atomic = AtomicKind::update;
+    Scope scope = Scope::device;  // of an atomic
 };
 
 class Checker {
@@ -179,6 +180,7 @@ private:
 
     std::deque<KnownArray> shared_;          // that the block has
     Region static_shared_;                   // where those lie that are not dynamic
+    bool may_have_guards_ = false;           // beside those
     Recent recent_[RECENT];
 
     Clocks clocks_;

@@ -204,10 +204,10 @@ void report_received() {
     if (Checker* checker = checker_here) checker->report_unset(0, 0, CALLER);
 }
 
-void record_atomic(const void* address, std::size_t bytes, AtomicKind atomic) {
+void record_atomic(const void* address, std::size_t bytes, AtomicKind atomic, Scope scope) {
     if (Checker* checker = checker_here)
         checker->access(std::uintptr_t(address), unsigned(bytes),
-                        {AccessKind::atomic, 1, true, atomic}, CALLER);
+                        {AccessKind::atomic, 1, true, atomic, scope}, CALLER);
 }
 
 void record_acquire() {

@@ -16,7 +16,7 @@ void* map_zeros(std::size_t bytes);
 struct Mark {
     std::uint64_t bits;
 
-    static constexpr unsigned BLOCKS = 1u << 18, SITES = 1u << 13, LATEST = 0xffff;
+    static constexpr unsigned BLOCKS = 1u << 18, SITES = 1u << 12, LATEST = 0xffff;
 
     static std::uint64_t bits_of_block(std::uint64_t block) { return (block % BLOCKS) << 46; }
     static std::uint64_t bits_of_time(unsigned time) { return std::uint64_t{time} << 30; }
@@ -24,8 +24,9 @@ struct Mark {
     static Mark of_site(unsigned site) { return {std::uint64_t{site} << 7 | 1}; }
     Mark with_bytes(unsigned mask) const { return {bits | std::uint64_t{mask} << 2}; }
     Mark without_bytes() const { return {bits & ~std::uint64_t{0xf << 2}}; }
-    Mark with_order(bool atomic, bool compares) const {
-        return {bits | std::uint64_t{compares} << 6 | std::uint64_t{atomic} << 1};
+    Mark with_order(bool atomic, bool compares, bool of_block) const {
+        return {bits | std::uint64_t{of_block} << 19 | std::uint64_t{compares} << 6 |
+                std::uint64_t{atomic} << 1};
     }
 
     bool exists() const { return bits & 1; }
@@ -36,6 +37,7 @@ struct Mark {
     bool copies() const { return is_special() && !atomic(); }   // a copy that is under way
     Mark as_copy() const { return {(bits | 1 << 6) & ~std::uint64_t{1 << 1}}; }
     unsigned site() const { return bits >> 7 & (SITES - 1); }
+    bool of_block() const { return bits >> 19 & 1; }  // an atomic, which others of its block see as one step
     unsigned thread() const { return bits >> 20 & 1023; }
     unsigned time() const { return bits >> 30 & LATEST; }
     unsigned block() const { return unsigned(bits >> 46); }
