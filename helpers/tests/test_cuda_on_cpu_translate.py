@@ -260,7 +260,6 @@ def test_volatile_memory_that_no_condition_looks_at_is_data_to_the_checks(body, 
     assert ("VolatileData" in translate(other + kernel, check=True)) == is_data
 
 
-
 @pytest.mark.parametrize(
     ("call", "new"),
     [

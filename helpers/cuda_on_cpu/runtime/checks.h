@@ -65,6 +65,9 @@ public:
     const Parameter* pointing_nowhere(std::uintptr_t address);
     const KnownArray* nearest_tensor(std::uintptr_t address);  // null if there is none
 
+    // That the launch has ended, so that it may be asked which one wrote to an array.
+    void note_end();
+
     // As the kernel's parameter that points into the array calls it; there may be several.
     KernelArray named(const KernelArray& array, std::uintptr_t address) const;
 

@@ -239,6 +239,7 @@ static void run_to_the_end(const Launch& launch) {
         if (fault.of_thread) stopped_at = {launch.grid, launch.block, fault.block, fault.thread};
         throw std::runtime_error(describe(fault));
     }
+    if (checks) checks->note_end();
     if (!grid.later.empty()) run_later(grid.later);
 }
 
