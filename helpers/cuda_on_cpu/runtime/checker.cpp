@@ -161,7 +161,7 @@ void Checker::find(Recent& recent, std::uintptr_t address, unsigned bytes, Acces
                   array->shadow->cells(),
                   std::uint32_t(Mark::of_site(site).with_bytes((1u << cell_bytes) - 1).bits),
                   (unsigned char)cell_bytes, array->shared, array->constant,
-                  array->constant || array->only_read};
+                  array->constant || (array->only_read && !checks_->keeps_reads())};
         return;
     }
     const Stacks& stacks = multiprocessor_.stacks();

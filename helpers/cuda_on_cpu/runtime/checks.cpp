@@ -297,6 +297,23 @@ extern "C" CUDA_ON_CPU_API const char* cuda_on_cpu_who_left(const void* element,
     return sentence.c_str();
 }
 
+std::vector<Touched> Checks::touched() const {
+    std::vector<Touched> all;
+    for (const KnownArray& array : arrays_) {
+        const unsigned bytes = array.shadow->cell_bytes();
+        const Cells cells = array.shadow->cells();
+        for (std::size_t i = 0; i < array.bytes / bytes; i++) {
+            bool written = cells[i].write().exists();
+            if (!written && !cells[i].read().exists()) continue;
+            std::uintptr_t begin = array.begin + i * bytes;
+            bool goes_on = !all.empty() && all.back().end == begin && all.back().written == written;
+            if (goes_on) all.back().end += bytes;
+            else all.push_back({begin, begin + bytes, written});
+        }
+    }
+    return all;
+}
+
 void Checks::note_end() {
     const dim3 grid = launch_.grid, block = launch_.block;
     std::uint64_t threads = std::uint64_t{grid.x} * grid.y * grid.z * block.x * block.y * block.z;

@@ -212,7 +212,7 @@ static void run_later(std::vector<Later>& later) {
     for (Later& one : later) result(one.work());
 }
 
-static void run_to_the_end(const Launch& launch) {
+static void run_to_the_end(const Launch& launch, bool in_stream) {
     static const int once = (start_afresh(), pthread_atfork(nullptr, nullptr, start_afresh));
     (void)once;
 
@@ -240,14 +240,17 @@ static void run_to_the_end(const Launch& launch) {
         throw std::runtime_error(describe(fault));
     }
     if (checks) checks->note_end();
+    if (checks && in_stream && checks->keeps_reads())
+        note_work(launch.stream, text(launch), checks->touched());
     if (!grid.later.empty()) run_later(grid.later);
 }
 
 // A fault in a kernel of a program ends the program, if that looks at its error codes.
-static cudaError_t run_or_tell(const Launch& launch) {
+// in_stream: it is done as it is asked for, not later as a part of other work.
+static cudaError_t run_or_tell(const Launch& launch, bool in_stream) {
     if (fault != cudaSuccess) return result(fault);
     try {
-        run_to_the_end(launch);
+        run_to_the_end(launch, in_stream);
         return cudaSuccess;
     } catch (const std::runtime_error& error) {
         if (!launch.in_program) throw;
@@ -279,7 +282,7 @@ public:
             ::operator delete(launch_.arguments);
     }
     KeptLaunch(const KeptLaunch&) = delete;
-    cudaError_t run() const { return run_or_tell(launch_); }
+    cudaError_t run() const { return run_or_tell(launch_, false); }
 
 private:
     Launch launch_;
@@ -311,7 +314,7 @@ cudaError_t launch(const Launch& launch) {
         std::fprintf(stderr, "%s\n", refused.what());
         return result(refused.error);
     }
-    if (!is_put_off(launch.stream)) return run_or_tell(launch);
+    if (!is_put_off(launch.stream)) return run_or_tell(launch, true);
     if (Multiprocessor* here = Multiprocessor::running()) refuse_own_memory(*here, launch);
     auto kept = std::make_shared<KeptLaunch>(launch);
     return do_in_stream(launch.stream, cudaGraphNodeTypeKernel, [=] { return kept->run(); });

@@ -7,6 +7,8 @@ namespace cuda_on_cpu {
 cudaError_t copy_now(const MemoryCall&, void* to, const void* from, std::size_t bytes,
                      cudaMemcpyKind);
 cudaError_t copy_now(const MemoryCall&, const cudaMemcpy3DParms&);
+bool has_host_arrays();  // pinned or managed ones
+bool is_host_array(const void* address);
 cudaError_t fill_now(const MemoryCall&, const cudaPitchedPtr&, const void* pattern,
                      std::size_t pattern_bytes, const cudaExtent&);
 
