@@ -38,6 +38,7 @@ def translate(src: str, check: bool = False, trace: bool = False) -> str:
     src = leave_out_headers(src)
     src = rewrite_asm(src)
     src = as_ptx(src)
+    src = _mark_empty_loops(src)
     src = _rewrite_noinline(src, check)
     src = _rewrite_words(src)
     src = _rewrite_clock(src)
@@ -70,6 +71,20 @@ def _replace(src: str, pattern: str, replacement) -> str:
     for found in re.finditer(pattern, mask(src)):
         parts += [src[end : found.start()], replacement(found, src[found.start() : found.end()])]
         end = found.end()
+    return "".join(parts) + src[end:]
+
+
+def _mark_empty_loops(src: str) -> str:
+    """for (;;) {}: an instruction in it, which has a line that can be told."""
+    source = Source(src)
+    code, parts, end = source.code, [], 0
+    for start, last in checked.device_bodies(source):
+        for found in re.finditer(r"\b(?:for|while)\s*\(", code[start:last]):
+            after = closing(code, start + found.end() - 1) + 1
+            body = re.compile(r"\s*\{(?=\s*\})").match(code, after)
+            if body and not source.in_macro(body.start()):
+                parts += [src[end : body.end()], ' __asm__ volatile("nop");']
+                end = body.end()
     return "".join(parts) + src[end:]
 
 

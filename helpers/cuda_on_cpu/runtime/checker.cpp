@@ -597,7 +597,10 @@ std::string Checker::remedy(const KnownArray& array, std::uintptr_t address, Mar
     case Telling::nothing:
         break;
     }
-    if (one_block) return order_.is_used() ? " Is a __syncthreads() missing between the two?" : "";
+    if (one_block) {
+        bool two_lines = checks_->line(mine.site()) != checks_->line(earlier.site());
+        return two_lines || order_.is_used() ? " Is a __syncthreads() missing between the two?" : "";
+    }
     return is_update(array, address, mine, earlier, wrote) ? ATOMIC_IS_MISSING : "";
 }
 

@@ -218,6 +218,8 @@ KernelArray Checks::named(const KernelArray& array, std::uintptr_t address) cons
     result.name = *best->name ? best->name : argument_name(best - launch_.parameters);
     result.first = std::uintptr_t(best->pointer);
     result.element_bytes = best->element_bytes;
+    result.rank = best->rank;
+    std::copy_n(best->extents, best->rank > 1 ? best->rank : 0, result.extents);
     return result;
 }
 

@@ -216,9 +216,35 @@ struct DeclaredList {
         count = all.size();
     }
 };
+// Of PyTorch's PackedTensorAccessor, whose template's parameters these are: its number of indices.
+template <class T>
+constexpr std::size_t ACCESSOR_RANK = 0;
+template <template <class, class, class, std::size_t, template <class> class, class> class Accessor,
+          class Item, class Check, class T, std::size_t Rank, template <class> class Traits,
+          class Index>
+constexpr std::size_t ACCESSOR_RANK<Accessor<Item, Check, T, Rank, Traits, Index>> = Rank;
+
+// With its sizes, if the tensor has no gaps.
+template <class T>
+Parameter describe_accessor(const char* name, const T& tensor) {
+    constexpr std::size_t RANK = ACCESSOR_RANK<T>;
+    Parameter parameter{name, tensor.data(), sizeof *tensor.data(), false, false};
+    bool is_dense = RANK <= std::extent_v<decltype(parameter.extents)>;
+    std::size_t step = 1;
+    for (std::size_t i = RANK; i-- && is_dense;) {
+        parameter.extents[i] = std::size_t(tensor.size(int(i)));
+        is_dense = std::size_t(tensor.stride(int(i))) == step;
+        step *= parameter.extents[i];
+    }
+    if (is_dense) parameter.rank = unsigned(RANK);
+    return parameter;
+}
+
 template <class T>
 Parameter describe_parameter(Declared declared, const T& argument) {
-    if constexpr (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>) {
+    if constexpr (ACCESSOR_RANK<T> != 0) {
+        return describe_accessor(declared.name, argument);
+    } else if constexpr (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>) {
         using Element = std::conditional_t<std::is_void_v<std::remove_pointer_t<T>>, char,
                                            std::remove_pointer_t<T>>;
         return {declared.name, argument, sizeof(Element), !std::is_arithmetic_v<Element>,
