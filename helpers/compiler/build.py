@@ -628,7 +628,7 @@ def _compiled(functions, build: Build) -> CompiledFunctions:
     if build.backend == "cpu":
         _guard_tensors()
         backend = tools.cpu_backend()
-        found = {name: reported(function, backend) for name, function in found.items()}
+        found = {name: reported(function, backend, build.check) for name, function in found.items()}
     if build.check:
         found = {name: checked_call(function) for name, function in found.items()}
     return CompiledFunctions({name: _briefly(function) for name, function in found.items()})

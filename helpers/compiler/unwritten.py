@@ -8,11 +8,12 @@ import torch
 from helpers.cuda_on_cpu import CpuBackend
 
 
-def reported(function, backend: CpuBackend):
+def reported(function, backend: CpuBackend, check: bool):
     """Return `function` of the `backend` with a look at the tensors that it made and returns.
 
     RuntimeWarning: elements that still hold what new memory is filled with. RuntimeError: elements
-    that were computed from what lies beside an array.
+    that were computed from what lies beside an array. With `check` also at the tensors that it was
+    given and has written to in part; the warning then says with how many threads.
     """
 
     @functools.wraps(function, assigned=["__name__", "__doc__"])
@@ -21,8 +22,15 @@ def reported(function, backend: CpuBackend):
         for tensor in _tensors(result):
             found = backend.find_unwritten(tensor)
             if (found.beside or found.unwritten) and not _is_given(tensor, (args, kwargs)):
-                _report(tensor, found, function.__name__)
+                _report(tensor, found, function.__name__, check and _who_left(tensor, found))
+        for tensor in _tensors([*args, kwargs]) if check else ():
+            found = backend.find_unwritten(tensor)
+            if 0 < found.unwritten < tensor.numel() and (said := _who_left(tensor, found)):
+                _report(tensor, found, function.__name__, said)
         return result
+
+    def _who_left(tensor, found):
+        return backend.who_left(tensor, found) if tensor.is_contiguous() else ""
 
     return call
 
@@ -43,17 +51,20 @@ def _is_given(tensor, arguments):
     return tensor.untyped_storage().data_ptr() in storages
 
 
-def _report(tensor, found, name):
-    if found.beside:
+def _report(tensor, found, name, who_left):
+    if found.beside and not who_left:
         raise RuntimeError(
             f"{name} returns a tensor whose element {_index(tensor, found.first_beside)} was "
             "computed from what lies past the end of an array, or before its start; "
             "check=True names the thread and the line."
         )
     if found.unwritten:
-        warnings.warn(
+        said = (
             f"{name} returns a tensor of which {found.unwritten} of {tensor.numel()} elements were "
-            f"never written; the first is {_index(tensor, found.first_unwritten)}.",
+            f"never written; the first is {_index(tensor, found.first_unwritten)}."
+        )
+        warnings.warn(
+            who_left or said,
             RuntimeWarning,
             stacklevel=3,  # where the function is called
         )

@@ -22,7 +22,8 @@ Calls of NVIDIA's libraries go to libraries/, thin calls of PyTorch's operators:
 
 A checked build (`check=True` in `translate` and `flags`) tells the runtime about every access:
 checked.py and include/cuda_on_cpu/check.h are what it adds, runtime/hooks.cpp is what it calls,
-checker.cpp and shadow.h find out what is wrong, counter.cpp what a GPU would do for the accesses.
+checker.cpp and shadow.h find out what is wrong, counter.cpp what a GPU would do for the accesses;
+stream_order.h is about work in streams that nothing orders, and the host that does not wait.
 """
 
 from .build import ENGLISH, INCLUDE, INCLUDE_TORCH, RUNTIME, CpuBackend, standard_library

@@ -164,6 +164,17 @@ class CpuBackend:
         take.restype = ctypes.c_char_p
         return take().decode(errors="replace").splitlines()
 
+    def who_left(self, tensor: torch.Tensor, found: Unwritten) -> str:
+        """Return a sentence on what checked kernels left of a tensor, and with how many threads.
+
+        "" if no kernel since the last `take_remarks` could write to it.
+        """
+        element = tensor.data_ptr() + found.first_unwritten * tensor.element_size()
+        who = _load(self.runtime_library()).cuda_on_cpu_who_left
+        who.restype = ctypes.c_char_p
+        who.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64]
+        return who(element, found.unwritten, tensor.numel()).decode(errors="replace")
+
     def stopped_at(self, error: str) -> tuple | None:
         """Return the thread that the last launch was stopped at, if the error tells of that one.
 

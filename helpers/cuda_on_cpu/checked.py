@@ -167,8 +167,8 @@ def with_structures(source: Source) -> list[tuple[int, int]]:
     return found
 
 
-_NUMBER = r"(?:unsigned|signed|long|short|int|char|float|double|half|bool|size_t|u?int\d+_t)"
-_NO_STRUCTURE = rf"[*&]|^[\w\s]*\b(?:void|{_NUMBER})\b"
+NUMBER = r"(?:unsigned|signed|long|short|int|char|float|double|half|bool|size_t|u?int\d+_t)"
+_NO_STRUCTURE = rf"[*&]|^[\w\s]*\b(?:void|{NUMBER})\b"
 _OPERATOR = r"(?:[-+*/%<>]|==|!=)"
 _ELSE_NUMBER = r":\s*-?\.?\d"  # i < n ? a[i] : 0.0f
 _CHANGE = r"(?:<<|>>|[-+*/%&|^])?=(?!=)|\+\+|--"
@@ -179,7 +179,7 @@ def _only_reads(source, kernel, parameter):
 
     False where that is not plain to see.
     """
-    pointer = re.fullmatch(rf"\s*(?:{_NUMBER}\s+)*{_NUMBER}\s*\*[\s\w]*?\b(\w+)\s*", parameter)
+    pointer = re.fullmatch(rf"\s*(?:{NUMBER}\s+)*{NUMBER}\s*\*[\s\w]*?\b(\w+)\s*", parameter)
     if not pointer or not kernel.body:
         return False
     word = rf"(?<!\.)(?<!->)\b{pointer[1]}\b"  # not threadIdx.x
@@ -206,4 +206,4 @@ def _is_read(code, start, end):
     if not set_to or not re.match("[;,]", after) or re.search("&|decltype", set_to[1]):
         return False
     declared = re.search(r"(\w+)\s+\w+\s*$", set_to[1])
-    return not declared or bool(re.fullmatch(rf"{_NUMBER}|auto|const", declared[1]))
+    return not declared or bool(re.fullmatch(rf"{NUMBER}|auto|const", declared[1]))

@@ -20,7 +20,7 @@ from .launches import (
 from .locals import mark_unset
 from .ptx import rewrite_asm
 from .refused import find_refused
-from .scanner import Source, line_of, mask
+from .scanner import Source, closing, line_of, mask
 from .spaces import mark_spaces
 from .unsupported import find_unsupported, leave_out_headers
 
@@ -39,11 +39,12 @@ def translate(src: str, check: bool = False, trace: bool = False, lambdas: bool 
     src = leave_out_headers(src)
     src = rewrite_asm(src)
     src = as_ptx(src)
+    src = _mark_empty_loops(src)
     src = _rewrite_noinline(src, check)
     src = _rewrite_words(src)
     src = _rewrite_clock(src)
     src = _rewrite_exits(src)
-    src = _rewrite_volatile(src)
+    src = _rewrite_volatile(src, check)
     src = _number_barriers(src)
     src = _limit_static_shared(src)
     src = _limit_constants(src)
@@ -72,6 +73,20 @@ def _replace(src: str, pattern: str, replacement) -> str:
     for found in re.finditer(pattern, mask(src)):
         parts += [src[end : found.start()], replacement(found, src[found.start() : found.end()])]
         end = found.end()
+    return "".join(parts) + src[end:]
+
+
+def _mark_empty_loops(src: str) -> str:
+    """for (;;) {}: an instruction in it, which has a line that can be told."""
+    source = Source(src)
+    code, parts, end = source.code, [], 0
+    for start, last in checked.device_bodies(source):
+        for found in re.finditer(r"\b(?:for|while)\s*\(", code[start:last]):
+            after = closing(code, start + found.end() - 1) + 1
+            body = re.compile(r"\s*\{(?=\s*\})").match(code, after)
+            if body and not source.in_macro(body.start()):
+                parts += [src[end : body.end()], ' __asm__ volatile("nop");']
+                end = body.end()
     return "".join(parts) + src[end:]
 
 
@@ -158,19 +173,27 @@ def _number_barriers(src: str) -> str:
     return _replace(src, r"\b__syncthreads\s*\(\s*\)", barrier)
 
 
-def _rewrite_volatile(src: str) -> str:
-    """volatile T* and volatile __shared__ T: memory through which threads wait for each other."""
+def _rewrite_volatile(src: str, check: bool) -> str:
+    """volatile T* and volatile __shared__ T: memory through which threads wait for each other.
+
+    To the checks it is data where no condition of the string looks at volatile memory of its type.
+    """
     if "volatile" not in src:
         return src
+    source = Source(src)
     element = (
         r"(?P<type>(?:const\s+)?(?:(?:unsigned|signed|long|short)\b(?:\s+(?:long|int|char|short)\b)*"
         r"|(?!(?:const|unsigned|signed|long|short)\b)[\w:]+(?:<[^<>;{}]*>)?))"
     )
     qualified = rf"(?P<const>\bconst\s+)?\bvolatile\s+{element}\s*\*[ \t]*"
 
+    def kind(found):
+        is_data = check and not _is_looked_at(source, found["type"])
+        return "::cuda_on_cpu::VolatileData" if is_data else "::cuda_on_cpu::Volatile"
+
     def pointer(found, own):
         const = "const " if found.groupdict().get("const") else ""
-        return f"::cuda_on_cpu::VolatilePointer<{const}{found['type']}> " + _newlines(own)
+        return f"{kind(found)}Pointer<{const}{found['type']}> " + _newlines(own)
 
     # reinterpret_cast does not make objects, and that is what the pointer becomes.
     src = _replace(src, rf"\breinterpret_cast\s*<\s*{qualified}\s*>", pointer)
@@ -179,11 +202,40 @@ def _rewrite_volatile(src: str) -> str:
 
     def variable(found, own):
         words = " ".join(word for word in found["words"].split() if word != "volatile")
-        return f"{words} ::cuda_on_cpu::Volatile<{found['type']}>" + _newlines(own)
+        return f"{words} {kind(found)}<{found['type']}>" + _newlines(own)
 
     word = r"(?:(?:extern|static|volatile|__shared__|__device__)\b\s*)"
     words = rf"\b(?P<words>(?={word}*volatile)(?={word}*__(?:shared|device)__){word}+)"
     return _replace(src, rf"{words}{element}(?=\s+\w+\s*[\[;=,])", variable)
+
+
+def _is_looked_at(source: Source, kind: str) -> bool:
+    """Whether a condition has a volatile variable of the type in it, or what was read from one."""
+    kind = re.escape(re.sub(r"\bconst\s+", "", kind))
+    own = rf"(?:\b{kind}\s+volatile|\bvolatile\b(?:\s|__\w+__)*\b{kind})\b"
+    if re.search(rf"\*\s*\(?\s*(?:reinterpret_cast\s*<|\()\s*(?:const\s+)?{own}", source.code):
+        return True  # *(volatile int*)p has no name
+    functions = [(f.start, f.body[1]) for f in source.functions if f.body]
+    names: dict[tuple[int, int], set[str]] = {}
+    for found in re.finditer(rf"{own}[\s*]*(?:__\w+__\s*)*(\w+)", source.code):
+        at = found.start()
+        within = next((f for f in functions if f[0] <= at < f[1]), (0, len(source.code)))
+        names.setdefault(within, set()).add(found[1])
+    return any(_are_looked_at(own, source.code[slice(*where)]) for where, own in names.items())
+
+
+def _are_looked_at(names: set[str], code: str) -> bool:
+    word = rf"\b(?:{'|'.join(names)})\b"
+    read = re.findall(rf"\b(\w+)\s*=(?!=)[^;=]*{word}", code)
+    word = rf"\b(?:{'|'.join(names.union(read))})\b"
+    compared = r"(?:[=!]=|<=|>=|<(?!<)|>(?!>)|&&|\|\||\?)"
+    if re.search(rf"{word}(?:\[[^][]*\])?\s*{compared}|(?:{compared}|!)\s*[*(]*\s*{word}", code):
+        return True
+    conditions = (
+        code[found.end() : closing(code, found.end() - 1)]
+        for found in re.finditer(r"\b(?:if|while|for|switch)\s*\(", code)
+    )
+    return any(re.search(word, condition) for condition in conditions)
 
 
 def _limit_static_shared(src: str) -> str:
@@ -257,12 +309,17 @@ def _name_static_shared(src: str) -> str:
 
     declared = [found for found in re.finditer(pattern, source.code) if not _has_no_size(found[0])]
     are_all = "true" if all(map(can_be_named, declared)) else "false"
+    number = (
+        rf"__shared__\s+(?:alignas\s*\([^()]*\)\s*)?(?:(?!half\b){checked.NUMBER}\s+)+\w+\s*[\[;,]"
+    )
+    are_numbers = "true" if all(re.match(number, found[0]) for found in declared) else "false"
 
     def naming(found, own):
         if not can_be_named(found) or _has_no_size(found[0]):
             return own
         names = checked.declared_variables(re.sub(members, " ", found[0]))
-        calls = (f' ::cuda_on_cpu::name_shared("{name}", {name}, {are_all});' for name in names)
+        about = f"{are_all}, {are_numbers}"
+        calls = (f' ::cuda_on_cpu::name_shared("{name}", {name}, {about});' for name in names)
         return own + "".join(calls)
 
     return _replace(src, pattern, naming)

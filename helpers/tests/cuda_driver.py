@@ -57,7 +57,7 @@ class Library:
     def __init__(self, path: Path, check: bool = False):
         self._library = ctypes.CDLL(str(path))
         self._library.call.restype = self._library.call_on_copies.restype = ctypes.c_char_p
-        self._check = check
+        self.check = check
 
     def run(self, name: str, *arrays: np.ndarray) -> None:
         """Raise RuntimeError with the message of the C++ exception, if there is one."""
@@ -67,7 +67,7 @@ class Library:
             passed.data[i] = array.ctypes.data
             passed.size[i] = array.size
         function = ctypes.cast(getattr(self._library, name), ctypes.c_void_p)
-        if self._check:
+        if self.check:
             sizes = (ctypes.c_long * 12)(*(array.nbytes for array in arrays))
             error = self._library.call_on_copies(function, ctypes.byref(passed), sizes)
         else:

@@ -7,6 +7,7 @@ the lines marked `fault`, of a race both of its sides. Every kernel takes x and 
 
 HEADER = """
 #include <cooperative_groups.h>
+#include <cuda/atomic>
 #include <cuda_fp16.h>
 #include <new>
 namespace cg = cooperative_groups;
@@ -723,6 +724,246 @@ FAULTS = {
     }
 """,
     ),
+    # --- volatile
+    "volatile_reverse": (
+        1,
+        64,
+        """
+    __shared__ volatile float s[64];
+    int t = threadIdx.x;
+    s[t] = x[t];  // fault
+    // fix: __syncthreads();
+    y[t] = s[63 - t];  // fault
+""",
+    ),
+    "volatile_sum_of_a_warp": (
+        1,
+        32,
+        """
+    __shared__ float sums[48];
+    volatile float* s = sums;
+    int t = threadIdx.x;
+    s[t] = x[t];  // fault
+    if (t < 16) s[32 + t] = 0;  // fault
+    // fix: __syncwarp();
+    float a = s[t + 16];  // fault
+    y[t] = a;
+""",
+    ),
+    "volatile_steps_of_a_warp": (
+        1,
+        32,
+        """
+    __shared__ volatile float s[48];
+    int t = threadIdx.x;
+    s[t] = x[t];
+    if (t < 16) s[32 + t] = 0;
+    __syncwarp();
+    for (int d = 16; d; d /= 2) {
+        float more = s[t + d];  // fault
+        // fix: __syncwarp();
+        s[t] += more;  // fault
+        __syncwarp();
+    }
+    y[t] = s[0];
+""",
+    ),
+    "volatile_neighbour_in_another_block": (
+        2,
+        32,
+        """
+    volatile float* v = x;
+    int i = blockIdx.x * 32 + threadIdx.x;
+    v[i] = 2 * i;  // fault
+    y[i] = v[(i + 32) % 64];  // fault; fix: y[i] = v[i];
+""",
+    ),
+    "volatile_count": (
+        1,
+        64,
+        """
+    volatile unsigned* count = reinterpret_cast<unsigned*>(n);
+    *count += 1;  // fault; fix: atomicAdd(n, 1);
+""",
+    ),
+    "volatile_count_of_blocks": (
+        4,
+        1,
+        """
+    volatile unsigned* count = reinterpret_cast<unsigned*>(n);
+    *count = *count + 1;  // fault; fix: atomicAdd(n, 1);
+""",
+    ),
+    "volatile_broadcast": (
+        1,
+        64,
+        """
+    __shared__ volatile float mean;
+    int t = threadIdx.x;
+    if (t == 0) mean = x[3];  // fault
+    // fix: __syncthreads();
+    y[t] = x[t] - mean;  // fault
+""",
+    ),
+    "volatile_shift_in_place": (
+        1,
+        64,
+        """
+    __shared__ volatile float s[65];
+    int t = threadIdx.x;
+    s[t] = x[t];
+    if (t == 0) s[64] = 0;
+    __syncthreads();
+    float next = s[t + 1];  // fault
+    // fix: __syncthreads();
+    s[t] = next;  // fault
+""",
+    ),
+    # --- atomics of a block
+    "count_of_a_block_for_all": (
+        4,
+        32,
+        """
+    atomicAdd_block(n, 1);  // fault; fix: atomicAdd(n, 1);
+""",
+    ),
+    "maximum_of_a_block_for_all": (
+        4,
+        32,
+        """
+    if (threadIdx.x == 3)
+        atomicMax_block(&n[5], int(blockIdx.x));  // fault; fix: atomicMax(&n[5], int(blockIdx.x));
+""",
+    ),
+    "one_of_them_of_a_block": (
+        2,
+        32,
+        """
+    if (blockIdx.x == 0) atomicAdd(&n[threadIdx.x], 1);  // fault
+    else atomicAdd_block(&n[threadIdx.x], 1);  // fault; fix: else atomicAdd(&n[threadIdx.x], 1);
+""",
+    ),
+    "lock_of_a_block_for_all": (
+        4,
+        1,
+        """
+    while (atomicCAS_block(n, 0, 1) != 0) {}  // fault; fix: while (atomicCAS(n, 0, 1) != 0) {}
+    __threadfence();
+    y[0] += 1;
+    __threadfence();
+    atomicExch(n, 0);  // fault
+""",
+    ),
+    "bins_of_a_block_for_all": (
+        4,
+        64,
+        """
+    int bin = int(x[blockIdx.x * 64 + threadIdx.x]) % 16;
+    atomicAdd_block(&n[bin], 1);  // fault; fix: atomicAdd(&n[bin], 1);
+""",
+    ),
+    "reference_of_block_scope": (
+        2,
+        32,
+        """
+    using Block = cuda::atomic_ref<int, cuda::thread_scope_block>;
+    using Device = cuda::atomic_ref<int, cuda::thread_scope_device>;
+    Block count(n[7]);  // fix: Device count(n[7]);
+    count.fetch_add(1);  // fault
+""",
+    ),
+    # --- a counter tells what is published
+    "counts_up_to_a_limit_without_fence": (
+        4,
+        1,
+        """
+    y[blockIdx.x] = x[blockIdx.x];  // fault
+    // fix: __threadfence();
+    bool last = atomicInc(reinterpret_cast<unsigned*>(n), 3) == 3;
+    __threadfence();
+    if (last) y[8] = y[0] + y[1] + y[2] + y[3];  // fault
+""",
+    ),
+    "waits_for_a_count_without_fence": (
+        3,
+        1,
+        """
+    if (blockIdx.x < 2) {
+        y[blockIdx.x] = 5;  // fault
+        // fix: __threadfence();
+        atomicAdd(n, 1);
+    } else {
+        while (atomicAdd(n, 0) < 2) {}
+        __threadfence();
+        y[2] = y[0] + y[1];  // fault
+    }
+""",
+    ),
+    "relaxed_count": (
+        4,
+        1,
+        """
+    cuda::atomic_ref<int, cuda::thread_scope_device> count(n[0]);
+    y[blockIdx.x] = x[blockIdx.x];  // fault
+    constexpr auto order = cuda::memory_order_relaxed;
+    // fix: __threadfence();
+    bool last = count.fetch_add(1, order) == 3;
+    __threadfence();
+    if (last) y[8] = y[0] + y[1] + y[2] + y[3];  // fault
+""",
+    ),
+    "volatile_results_without_fence": (
+        4,
+        1,
+        """
+    volatile float* result = y;
+    result[blockIdx.x] = x[blockIdx.x];  // fault
+    // fix: __threadfence();
+    bool last = atomicAdd(n, 1) == 3;
+    __threadfence();
+    if (last) x[8] = result[0] + result[1] + result[2] + result[3];  // fault
+""",
+    ),
+    "flag_of_each_block_without_fence": (
+        2,
+        1,
+        """
+    y[blockIdx.x] = 3;  // fault
+    // fix: __threadfence();
+    atomicExch(&n[blockIdx.x], 1);
+    if (blockIdx.x == 0) return;
+    while (atomicAdd(&n[0], 0) == 0) {}
+    __threadfence();
+    y[9] = y[0];  // fault
+""",
+    ),
+    "relaxed_store_in_ptx": (
+        2,
+        1,
+        """
+    int seen = 0;
+    if (blockIdx.x == 0) {
+        y[0] = 5;  // fault
+        // fix: __threadfence();
+        asm volatile("st.relaxed.gpu.global.u32 [%0], 1;" :: "l"(n) : "memory");
+    } else {
+        while (!seen)
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(n) : "memory");
+        y[1] = y[0];  // fault
+    }
+""",
+    ),
+    "fence_of_a_block_in_ptx": (
+        4,
+        1,
+        """
+    y[blockIdx.x] = x[blockIdx.x];  // fault
+    asm volatile("membar.cta;" ::: "memory");  // fix: asm volatile("membar.gl;" ::: "memory");
+    bool last = atomicAdd(n, 1) == 3;
+    __threadfence();
+    if (last) y[8] = y[0] + y[1] + y[2] + y[3];  // fault
+""",
+    ),
     # --- warps
     "mask_of_16": (
         1,
@@ -893,6 +1134,52 @@ RIGHT = {
     do {
         seen = *bits;
     } while (atomicCAS(bits, seen, __float_as_uint(__uint_as_float(seen) + 1)) != seen);
+""",
+    ),
+    "volatile_sum_by_syncwarp": (
+        1,
+        32,
+        """
+    __shared__ int first[5];
+    __shared__ volatile float s[48];
+    int t = threadIdx.x;
+    if (t < 5) first[t] = 3;
+    s[t] = x[t];
+    if (t < 16) s[32 + t] = 0;
+    __syncwarp();
+    for (int d = 16; d; d /= 2) {
+        float more = s[t + d];
+        __syncwarp();
+        s[t] += more;
+        __syncwarp();
+    }
+    y[t] = s[0] + first[t % 5];
+""",
+    ),
+    "block_atomics_within_blocks": (
+        4,
+        64,
+        """
+    __shared__ int count;
+    if (threadIdx.x == 0) count = 0;
+    __syncthreads();
+    atomicAdd_block(&count, 1);
+    atomicAdd_block(&n[blockIdx.x], 1);
+    __syncthreads();
+    if (threadIdx.x == 0) atomicAdd(&n[9], count);
+""",
+    ),
+    "part_of_a_warp_shuffles": (
+        1,
+        48,
+        """
+    int i = threadIdx.x;
+    unsigned mask = __ballot_sync(i < 32 ? 0xffffffff : 0xffff, i < 40);
+    if (i < 40) {
+        float v = x[i];
+        for (int d = 4; d; d /= 2) v += __shfl_down_sync(mask, v, d, 8);
+        if (i % 8 == 0) y[i] = v;
+    }
 """,
     ),
     "ticket_for_work": (

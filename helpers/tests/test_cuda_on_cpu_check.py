@@ -14,7 +14,7 @@ from helpers.base.machine import ROOT
 from helpers.compiler import checked, compile_cuda
 from helpers.compiler.build import compile_traced
 from helpers.device import DEVICE
-from helpers.tests.cuda_driver import need
+from helpers.tests.cuda_driver import compile_string, need
 
 SRC = r"""
 #include <cooperative_groups.h>
@@ -870,3 +870,33 @@ def test_checked_finds_the_twin():
     for other in (print, 3, []):
         with pytest.raises(TypeError, match="compile_cuda"):
             checked(other)
+
+
+ACCESSOR = """
+template <class T> struct Pointer { typedef T* type; };
+template <class Item, class Check, class T, std::size_t N, template <class> class Traits, class I>
+struct Packed {  // as PyTorch's GenericPackedTensorAccessor
+    T* at;
+    I sizes[N], strides[N];
+    T* data() const { return at; }
+    I size(int i) const { return sizes[i]; }
+    I stride(int i) const { return strides[i]; }
+    __device__ T* operator[](I i) const { return at + i * strides[0]; }
+};
+using Rows = Packed<float*, void, float, 2, Pointer, int>;
+__global__ void rows_kernel(Rows out, int row, int col) { out[row][col] = 1; }
+EXPORT dense(const Arrays& a) { rows_kernel<<<1, 1>>>(Rows{a.at<float>(0), {3, 5}, {5, 1}}, 3, 2); }
+EXPORT right(const Arrays& a) { rows_kernel<<<1, 1>>>(Rows{a.at<float>(0), {3, 5}, {5, 1}}, 2, 4); }
+EXPORT gaps(const Arrays& a) { rows_kernel<<<1, 1>>>(Rows{a.at<float>(0), {2, 5}, {8, 1}}, 2, 0); }
+"""
+
+
+def test_an_accessor_is_named_with_its_indices(tmp_path):
+    lib = compile_string(ACCESSOR, tmp_path, check=True)
+    x = np.zeros(15, np.float32)
+    lib.run("right", x)
+    assert x[14] == 1
+    with pytest.raises(RuntimeError, match=r"writes out\[3\]\[2\], but out ends at out\[2\]\[4\]"):
+        lib.run("dense", x)
+    with pytest.raises(RuntimeError, match=r"writes out\[16\], but out ends at out\[14\]"):
+        lib.run("gaps", x)

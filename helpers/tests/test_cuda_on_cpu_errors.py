@@ -149,6 +149,10 @@ EXPORT spin(const Arrays& a) { spins<<<4, 2>>>(a.at<int>(0)); }
 __global__ void spins_blindly(int* flag) {
     while (*flag == 0) {}  // line: spin_blindly
 }
+__global__ void spins_for_ever(int* flag) {
+    for (;;) {}  // line: spin_for_ever
+}
+EXPORT spin_for_ever(const Arrays& a) { spins_for_ever<<<4, 2>>>(a.at<int>(0)); }
 EXPORT spin_blindly(const Arrays& a) { spins_blindly<<<4, 2>>>(a.at<int>(0)); }
 __global__ void waits_for_all(int* arrived) {
     if (threadIdx.x > 0) return;
@@ -416,7 +420,7 @@ def test_trap(lib):
     assert f"thread (6,0,0), line {line('trap')}: __trap()" in message
 
 
-@pytest.mark.parametrize("name", ["spin", "spin_blindly", "spin_elsewhere"])
+@pytest.mark.parametrize("name", ["spin", "spin_blindly", "spin_elsewhere", "spin_for_ever"])
 def test_a_loop_that_never_ends(lib, short_patience, name):
     message = error_of(lib, name, ints(0))
     assert re.match(r"spins\w* \(launched at line \d+\), block \(\d,0,0\), thread", message)

@@ -420,6 +420,10 @@ def test_copies_without_a_wait_are_not_there(lib):
     out = np.zeros(32, np.float32)
     lib.run("primitives_run", tiles, out)
     np.testing.assert_array_equal(out, tiles[:, 62::-2].sum(0))
+    if lib.check:
+        with pytest.raises(RuntimeError, match="to which an asynchronous copy of thread"):
+            lib.run("primitives_without_wait", tiles, out)
+        return
     lib.run("primitives_without_wait", tiles, out)
     assert np.isnan(out).all()
 

@@ -1,5 +1,7 @@
 """What new memory holds on the CPU backend, and results that were not written."""
 
+import math
+import re
 import warnings
 
 import pytest
@@ -108,3 +110,76 @@ def test_a_tensor_larger_than_the_machine_is_refused():
     with pytest.raises(RuntimeError, match=r"a tensor of 17592186044416 bytes, and \d+ are free"):
         torch.empty(1 << 44, dtype=torch.uint8)
     assert torch.empty(1000).shape == (1000,)
+
+
+GRIDS = """
+__global__ void double_kernel(const float* x, float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = 2 * x[i];
+}
+__global__ void rows_kernel(const float* x, float* out, int rows, int cols) {
+    int col = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
+    if (row < rows && col < cols) out[row * cols + col] = x[row * cols + col];
+}
+__global__ void fours_kernel(const float* x, float* out, int n) {
+    int i = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
+    for (int k = 0; k < 4 && i + k < n; k++) out[i + k] = x[i + k];
+}
+torch::Tensor twice(torch::Tensor x, int64_t blocks) {
+    auto out = torch::empty_like(x);
+    double_kernel<<<blocks, 64>>>(x.data_ptr<float>(), out.data_ptr<float>(), x.numel());
+    return out;
+}
+void twice_into(torch::Tensor x, torch::Tensor out, int64_t blocks) {
+    double_kernel<<<blocks, 64>>>(x.data_ptr<float>(), out.data_ptr<float>(), x.numel());
+}
+void twice_in_parts(torch::Tensor x, torch::Tensor out, int64_t parts) {
+    for (int k = 0; k < parts; k++)
+        double_kernel<<<1, 64>>>(x.data_ptr<float>() + 64 * k, out.data_ptr<float>() + 64 * k, 64);
+}
+torch::Tensor rows(torch::Tensor x, int64_t across, int64_t down) {
+    auto out = torch::empty_like(x);
+    rows_kernel<<<dim3(across, down), dim3(16, 8)>>>(x.data_ptr<float>(), out.data_ptr<float>(),
+                                                   x.size(0), x.size(1));
+    return out;
+}
+torch::Tensor fours(torch::Tensor x, int64_t blocks) {
+    auto out = torch::empty_like(x);
+    fours_kernel<<<blocks, 32>>>(x.data_ptr<float>(), out.data_ptr<float>(), x.numel());
+    return out;
+}
+"""
+# What a grid is given, and what a grid that is too small leaves: the first element, and how many.
+TOO_SMALL = {
+    "whole_blocks_only": ("twice", (1000,), (16,), (15,), "out[960]", 40, 960),
+    "one_block": ("twice", (1000,), (16,), (1,), "out[64]", 936, 64),
+    "one_element": ("twice", (65,), (2,), (1,), "out[64]", 1, 64),
+    "into_what_was_given": ("twice_into", (1000,), (16,), (15,), "out[960]", 40, 960),
+    "one_part_too_few": ("twice_in_parts", (320,), (5,), (4,), "out[64]", 64, 64),
+    "last_columns": ("rows", (20, 40), (3, 3), (2, 3), "out[32]", 160, 768),
+    "last_rows": ("rows", (20, 40), (3, 3), (3, 2), "out[640]", 160, 768),
+    "rows_for_columns": ("rows", (8, 64), (4, 1), (1, 4), "out[16]", 384, 512),
+    "four_elements_each": ("fours", (1000,), (8,), (7,), "out[896]", 104, 224),
+}
+
+
+@pytest.fixture(scope="module")
+def grids():
+    return compile_cuda(GRIDS, check=True)
+
+
+@pytest.mark.parametrize("name", TOO_SMALL)
+def test_what_a_grid_is_too_small_to_write_is_told_with_its_threads(grids, name):
+    function, shape, enough, too_few, element, left, threads = TOO_SMALL[name]
+    x = torch.arange(math.prod(shape)).float().reshape(shape)
+    given = [torch.empty(shape)] if function in ("twice_into", "twice_in_parts") else []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        getattr(grids, function)(x, *given, *enough)
+    given = [torch.empty(shape) for _ in given]
+    said = rf"^\w+_kernel \(launched at line \d+\): {threads} threads run, and nobody writes "
+    said += re.escape(f"{element}. {left} of the tensor's {x.numel()} elements were never written")
+    with pytest.warns(RuntimeWarning, match=said) as warned:
+        getattr(grids, function)(x, *given, *too_few)
+    assert len(warned) == 1
+    assert ("is the grid too small?" in str(warned[0].message)) == (threads < x.numel())

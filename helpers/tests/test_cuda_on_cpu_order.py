@@ -63,7 +63,8 @@ BARRIER = "with no barrier between. Is a __syncthreads() missing between the two
 FENCE = "Is a __threadfence() missing, after the first access and before the atomic"
 LEFT_OPEN = "; nothing orders the blocks of a launch."
 REMEDIES = {
-    "scan_in_place": "with no barrier between.",
+    "scan_in_place": BARRIER,
+    "sum_stops_barriers_early": "with no barrier between.",
     "counts_set_to_zero": BARRIER,
     "counts_read_too_early": BARRIER,
     "lost_update": "what others write meanwhile is lost. Does it take an atomic",

@@ -499,6 +499,10 @@ def test_a_copy_is_there_after_the_wait(lib):
     odd = np.arange(32) % 2
     np.testing.assert_array_equal(out[0], a[:32, 1])
     np.testing.assert_array_equal(out[1], np.where(odd, a[32:, 1], 0))
+    if lib.check:
+        with pytest.raises(RuntimeError, match="to which an asynchronous copy of thread"):
+            lib.run("run_copies_false_", a, out)
+        return
     lib.run("run_copies_false_", a, out)
     assert np.isnan(out).all()
 
@@ -553,7 +557,7 @@ __global__ void ring(const uint4* in, unsigned* out) {
     ("2, true, true", None),
     ("1, true, true", "line 7: writes tile[0][32], read by thread (0,0,0)"),
     ("2, true, false", "line 17: reads tile[0][32] before any thread of the block has written it"),
-    ("2, false, true", "line 17: reads tile[0][0], to which an asynchronous copy of"),
+    ("2, false, true", "line 17: reads tile[0][32], to which an asynchronous copy of"),
 ])  # fmt: skip
 def test_a_ring_of_tiles_needs_a_wait_a_barrier_and_a_second_tile(tmp_path, kind, said):
     launch = f"EXPORT run(const Arrays& a) {{ ring<{kind}><<<1, 64>>>(a.at<uint4>(0), "

@@ -240,6 +240,26 @@ def test_volatile(declaration, new):
     assert translate(declaration).replace("::cuda_on_cpu::", "") == new
 
 
+@pytest.mark.parametrize("body, is_data", [
+    ("volatile float* s = x; s[i] += s[i + 32];", True),
+    ("__shared__ volatile float s[64]; float v = s[3]; x[i] = v; if (i < 32) x[i] = 1;", True),
+    ("volatile float* s = (volatile float*)p; s[i] = s[i + 1];", True),
+    ("volatile unsigned int* s = p; int y = s[1]; if (i < 3) s[i] = y + 1; if (y) {}", False),
+    ("volatile __shared__ int turn; while (turn != 3 - i) {}", False),
+    ("volatile int* flag = p; do { int v = flag[i]; if (v) break; } while (1);", False),
+    ("volatile int* flag = p; int ok = *flag == 3;", False),
+    ("volatile int* flag = p; int ok = *flag ? 1 : 2;", False),
+    ("volatile bool* stop = p; for (; i < 9 && !*stop; i++) {}", False),
+    ("while (*(volatile int*)p == 0);", False),
+])  # fmt: skip
+def test_volatile_memory_that_no_condition_looks_at_is_data_to_the_checks(body, is_data):
+    kernel = f"__global__ void k(float* x, void* p, int i) {{ {body} }}\n"
+    assert ("VolatileData" in translate(kernel, check=True)) == is_data
+    assert "VolatileData" not in translate(kernel)
+    other = "__global__ void look(float* s) { if (s[0] > s[1]) s[0] = 1; }\n"
+    assert ("VolatileData" in translate(other + kernel, check=True)) == is_data
+
+
 @pytest.mark.parametrize(
     ("call", "new"),
     [

@@ -10,7 +10,7 @@ namespace cuda_on_cpu {
 
 void AsyncCopies::begin_block() {
     if (!used_) return;
-    used_ = false;
+    used_ = bound_ = false;
     for (Queue& queue : of_thread_) {
         queue.copies.clear();
         queue.group = 0;
@@ -28,39 +28,37 @@ void AsyncCopies::add(unsigned thread, void* to, const void* value, std::size_t 
     Copy copy{to, nullptr, unsigned(bytes), its.group, {}};
     std::memcpy(copy.value, value, bytes);
     its.copies.push_back(copy);
+    if (checker_here) checker_here->begin_copy(std::uintptr_t(to), copy.bytes);
 }
 
 void AsyncCopies::commit(unsigned thread) { queue(thread).group++; }
 
 void AsyncCopies::wait(unsigned thread, unsigned groups) {
-    unsigned open = queue(thread).group;
-    deliver(thread, [=](const Copy& copy) { return !copy.barrier && copy.group + groups < open; });
+    Queue& its = queue(thread);
+    unsigned open = its.group;
+    deliver(its, [=](const Copy& copy) { return !copy.barrier && copy.group + groups < open; });
 }
 
 void AsyncCopies::wait_for_all(unsigned thread) {
-    deliver(thread, [](const Copy& copy) { return !copy.barrier; });
+    deliver(queue(thread), [](const Copy& copy) { return !copy.barrier; });
 }
 
 void AsyncCopies::bind(unsigned thread, const void* barrier) {
     Queue& its = queue(thread);
+    bound_ = true;
     for (Copy& copy : its.copies)
         if (!copy.barrier && copy.group == its.group) copy.barrier = barrier;
 }
 
-void AsyncCopies::deliver_bound(unsigned thread, const void* barrier) {
-    if (used_) deliver(thread, [=](const Copy& copy) { return copy.barrier == barrier; });
-}
-
-void AsyncCopies::check_those_under_way() {
-    if (!used_) return;
-    for (unsigned thread = 0; thread < MAX_THREADS; thread++)
-        for (const Copy& copy : of_thread_[thread].copies)
-            checker_here->check_copy(std::uintptr_t(copy.to), copy.bytes, thread, false);
+void AsyncCopies::deliver_bound(const void* barrier) {
+    if (!bound_) return;
+    for (Queue& queue : of_thread_)
+        deliver(queue, [=](const Copy& copy) { return copy.barrier == barrier; });
 }
 
 template <class Which>
-void AsyncCopies::deliver(unsigned thread, Which which) {
-    std::vector<Copy>& copies = queue(thread).copies;
+void AsyncCopies::deliver(Queue& from, Which which) {
+    std::vector<Copy>& copies = from.copies;
     std::size_t kept = 0;
     for (const Copy& copy : copies) {
         if (!which(copy)) {
@@ -68,7 +66,7 @@ void AsyncCopies::deliver(unsigned thread, Which which) {
             continue;
         }
         if (checker_here)
-            checker_here->check_copy(std::uintptr_t(copy.to), copy.bytes, thread, true);
+            checker_here->end_copy(std::uintptr_t(copy.to), copy.bytes, copy.barrier);
         std::memcpy(copy.to, copy.value, copy.bytes);
     }
     copies.resize(kept);
@@ -88,9 +86,6 @@ void wait_for_all_copies() {
 }
 void bind_copies(const void* barrier) {
     in_kernel("an asynchronous copy").copies().bind(position.thread, barrier);
-}
-void deliver_bound_copies(const void* barrier) {
-    in_kernel("a barrier").copies().deliver_bound(position.thread, barrier);
 }
 
 }  // namespace cuda_on_cpu

@@ -13,8 +13,7 @@ public:
     void wait(unsigned thread, unsigned groups);  // until at most so many are under way
     void wait_for_all(unsigned thread);
     void bind(unsigned thread, const void* barrier);
-    void deliver_bound(unsigned thread, const void* barrier);
-    void check_those_under_way();  // at the end of a checked block
+    void deliver_bound(const void* barrier);  // of all threads, as it opens
 
 private:
     struct Copy {
@@ -30,9 +29,9 @@ private:
 
     Queue& queue(unsigned thread);
     template <class Which>
-    void deliver(unsigned thread, Which which);
+    void deliver(Queue& from, Which which);
     std::vector<Queue> of_thread_;
-    bool used_ = false;                               // in this block
+    bool used_ = false, bound_ = false;  // in this block
 };
 
 }  // namespace cuda_on_cpu

@@ -31,7 +31,9 @@ void Multiprocessor::wake(const void* at) {
 static void open(BlockBarrier& barrier) {
     barrier.phase++;
     barrier.pending = barrier.expected;
-    in_kernel("a barrier").wake(&barrier);
+    Multiprocessor& here = in_kernel("a barrier");
+    here.copies().deliver_bound(&barrier);
+    here.wake(&barrier);
 }
 
 void init(BlockBarrier& barrier, unsigned expected) {

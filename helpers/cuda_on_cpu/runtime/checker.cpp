@@ -84,6 +84,7 @@ void Checker::name_array(DeclaredArray array) {
         if (known.begin == begin) return;
     shared_.emplace_back(known_as(array, true));
     if (dynamic || !array.others_have_names) return;
+    may_have_guards_ = !array.others_are_numbers;
     constexpr std::size_t BESIDE = 4096;  // bytes that an array at the edge may be left by
     static_shared_ = thread_local_memory(
         reinterpret_cast<void*>(multiprocessor_.launch().run_threads));
@@ -112,9 +113,7 @@ const KnownArray* Checker::nearest_static_shared(std::uintptr_t address) const {
 
 // The compiler keeps a byte that tells whether a shared variable of a class has been constructed.
 bool Checker::is_guard(std::uintptr_t address, unsigned bytes) const {
-    return bytes == 1 && address % 8 == 0 &&
-           std::any_of(shared_.begin(), shared_.end(),
-                       [](const KnownArray& shared) { return !shared.of_numbers; });
+    return bytes == 1 && address % 8 == 0 && may_have_guards_;
 }
 
 // Which array of the kernel an address belongs to that lies in none, but in an array's guard or in
@@ -162,7 +161,7 @@ void Checker::find(Recent& recent, std::uintptr_t address, unsigned bytes, Acces
                   array->shadow->cells(),
                   std::uint32_t(Mark::of_site(site).with_bytes((1u << cell_bytes) - 1).bits),
                   (unsigned char)cell_bytes, array->shared, array->constant,
-                  array->constant || array->only_read};
+                  array->constant || (array->only_read && !checks_->keeps_reads())};
         return;
     }
     const Stacks& stacks = multiprocessor_.stacks();
@@ -260,9 +259,15 @@ bool Checker::ordered(Mark earlier, Mark mine, bool shared) const {
                           mine.atomic());
 }
 
+// Whether both are atomics, and each is one step for the other.
+static bool one_by_one(Mark earlier, Mark mine) {
+    bool are_atomic = earlier.atomic() && mine.atomic();
+    return are_atomic && (earlier.same_block(mine) || !(earlier.of_block() || mine.of_block()));
+}
+
 bool Checker::races(Mark earlier, Mark mine, bool shared) const {
-    return earlier.exists() && earlier.bytes() & mine.bytes() &&
-           !(earlier.atomic() && mine.atomic()) && !ordered(earlier, mine, shared);
+    return earlier.exists() && earlier.bytes() & mine.bytes() && !one_by_one(earlier, mine) &&
+           !ordered(earlier, mine, shared);
 }
 
 void Checker::check_cell(Cell cell, Mark mine, const KnownArray& array, std::uintptr_t address,
@@ -270,6 +275,9 @@ void Checker::check_cell(Cell cell, Mark mine, const KnownArray& array, std::uin
     Mark write = load(cell.write()), read = load(cell.read()), other = load(cell.other_read());
     unsigned thread = mine.thread();
     bool is_load = kind == AccessKind::load;
+    bool under_copy = write.copies() && write.same_block(mine);
+    if (under_copy && write.bytes() & mine.bytes())
+        report_under_copy(array, address, kind, mine, write);
     // To read a value and then to compare and swap it is right: if it has changed, that fails.
     bool will_compare = is_load && write.compares();
     if (will_compare && !mine.atomic() && swapped_[thread] == address)
@@ -304,7 +312,7 @@ void Checker::check_cell(Cell cell, Mark mine, const KnownArray& array, std::uin
     bool says_less = mine.atomic() && write.exists() && !write.atomic() &&
                      write.same_thread(mine) && write.when() == mine.when() &&
                      !(mine.bytes() & ~write.bytes());
-    if (!says_less) store(cell.write(), mine);
+    if (!says_less && !under_copy) store(cell.write(), mine);
 }
 
 // The write that was about to be done is done by now.
@@ -353,7 +361,7 @@ void Checker::check_cells(const Recent& recent, std::uintptr_t address, unsigned
     code_ = recent.code;
     AccessKind kind = how.kind;
     Mark mine = mark(recent).without_bytes().with_order(
-        how.orders, how.atomic == AtomicKind::compare_and_swap);
+        how.orders, how.atomic == AtomicKind::compare_and_swap, how.scope == Scope::block);
     bool may_be_equal =
         kind == AccessKind::store && !how.orders && bytes <= sizeof unsettled_.before;
     unsettled_.element = 0;
@@ -385,28 +393,39 @@ void Checker::check_cells(const Recent& recent, std::uintptr_t address, unsigned
     if (unwritten && (is_vector || unwritten == cells)) report_unwritten(recent, address, mine);
 }
 
-// A copy leaves all ones where it will write: other bytes were stored there since. And a read was
-// after that if there is a barrier between.
-void Checker::check_copy(std::uintptr_t to, unsigned bytes, unsigned thread, bool in_kernel) {
+// Of each cell of shared memory there change(write, bytes): the mark of its write, those of its bytes.
+template <class Change>
+void Checker::change_cells(std::uintptr_t begin, unsigned bytes, Change change) {
     auto array = std::find_if(shared_.begin(), shared_.end(),
-                              [=](const KnownArray& shared) { return shared.contains(to); });
+                              [=](const KnownArray& shared) { return shared.contains(begin); });
     if (array == shared_.end()) return;
     unsigned cell_bytes = array->shadow->cell_bytes();
-    std::uintptr_t first = to - (to - array->begin) % cell_bytes;
-    for (std::uintptr_t at = first; at < to + bytes; at += cell_bytes) {
-        std::uintptr_t begin = std::max(at, to), end = std::min(at + cell_bytes, to + bytes);
+    std::uintptr_t end = begin + bytes;
+    for (std::uintptr_t at = begin - (begin - array->begin) % cell_bytes; at < end;
+         at += cell_bytes) {
         Cell cell = array->shadow->cells()[(at - array->begin) / cell_bytes];
-        Mark write = load(cell.write());
-        auto is_one = [](unsigned char byte) { return byte == 0xff; };
-        auto* values = reinterpret_cast<const unsigned char*>(begin);
-        if (!std::all_of(values, values + (end - begin), is_one))
-            return report_under_copy(*array, begin, AccessKind::store, write, thread, in_kernel);
-        unsigned mask = ((1u << (end - begin)) - 1) << (begin - at);
-        for (Mark read : {load(cell.read()), load(cell.other_read())})
-            if (read.exists() && read.same_block(write) && read.bytes() & mask &&
-                clocks_.barrier_between(write.time(), read.time()))
-                return report_under_copy(*array, begin, AccessKind::load, read, thread, in_kernel);
+        unsigned first = unsigned(std::max(at, begin) - at);
+        unsigned last = unsigned(std::min(at + cell_bytes, end) - at);
+        store(cell.write(), change(load(cell.write()), (1u << last) - (1u << first)));
     }
+}
+
+void Checker::begin_copy(std::uintptr_t to, unsigned bytes) {
+    change_cells(to, bytes, [](Mark write, unsigned mask) {
+        if (write.copies()) mask |= write.bytes();
+        return write.as_copy().without_bytes().with_bytes(mask);
+    });
+}
+
+void Checker::end_copy(std::uintptr_t to, unsigned bytes, bool at_barrier) {
+    std::uint64_t now = clocks_.now(position.thread);
+    change_cells(to, bytes, [=](Mark write, unsigned mask) {
+        if (!write.copies()) return write;
+        unsigned left = write.bytes() & ~mask;
+        if (left) return write.without_bytes().with_bytes(left);
+        Mark ended = Mark::of_site(write.site()).with_bytes(mask);
+        return Mark{ended.bits | (at_barrier ? write.who_and_when() : now)};
+    });
 }
 
 // ---------------------------------------------------------------- errors
@@ -529,15 +548,17 @@ void Checker::report_race(const KnownArray& array, std::uintptr_t address, Acces
 }
 
 void Checker::report_under_copy(const KnownArray& array, std::uintptr_t address, AccessKind kind,
-                                Mark mine, unsigned copier, bool in_kernel) {
+                                Mark mine, Mark copy) {
     Quiet quiet;
+    int line = checks_->line(copy.site());
     std::string sentence = present(kind) + checks_->element_names(array, address) +
                            ", to which an asynchronous copy of thread " +
-                           multiprocessor_.index_text(copier) +
-                           " is still under way: that thread has to wait for it, and a __syncthreads() "
-                           "after that tells the others.";
+                           multiprocessor_.index_text(copy.thread()) + " is still under way" +
+                           (line ? " since line " + std::to_string(line) : "") +
+                           ": that thread has to wait for it, and a __syncthreads() after that tells "
+                           "the others.";
     multiprocessor_.stop(mine.thread(), checks_->line(mine.site()), sentence);
-    if (in_kernel) multiprocessor_.abandon();
+    multiprocessor_.abandon();
 }
 
 // A flag, that is an atomic or volatile write which tells of an access, shows what is meant: a fence
@@ -545,6 +566,9 @@ void Checker::report_under_copy(const KnownArray& array, std::uintptr_t address,
 std::string Checker::remedy(const KnownArray& array, std::uintptr_t address, Mark mine,
                             Mark earlier, bool wrote) const {
     bool one_block = earlier.same_block(mine);
+    if (earlier.atomic() && mine.atomic())
+        return " An atomic of a block, atomicAdd_block() say, is one step for threads of its own "
+               "block only: it takes the atomic without _block.";
     Scope scope = one_block ? Scope::block : Scope::device;
     if (order_.is_done(earlier, mine.thread(), scope, true))
         return " The thread has seen that this is done, but a __threadfence() is missing between "
@@ -575,7 +599,10 @@ std::string Checker::remedy(const KnownArray& array, std::uintptr_t address, Mar
     case Telling::nothing:
         break;
     }
-    if (one_block) return order_.is_used() ? " Is a __syncthreads() missing between the two?" : "";
+    if (one_block) {
+        bool two_lines = checks_->line(mine.site()) != checks_->line(earlier.site());
+        return two_lines || order_.is_used() ? " Is a __syncthreads() missing between the two?" : "";
+    }
     return is_update(array, address, mine, earlier, wrote) ? ATOMIC_IS_MISSING : "";
 }
 

@@ -22,6 +22,7 @@ struct How {
     unsigned char alignment = 1;  // of the addresses, in bytes
     bool orders = false;  // an atomic or volatile: they do not race, and may order other accesses
     AtomicKind atomic = AtomicKind::update;
+    Scope scope = Scope::device;  // of an atomic
 };
 
 class Checker {
@@ -64,8 +65,12 @@ public:
     void name_array(DeclaredArray array);
     Locals& locals() { return locals_; }
     void forget(std::uintptr_t begin);  // an array that the kernel frees
-    // Shared memory to which a copy of `thread` is under way until now: nobody may have used it.
-    void check_copy(std::uintptr_t to, unsigned bytes, unsigned thread, bool in_kernel);
+    // An asynchronous copy to shared memory, for which the running thread has just stored all ones.
+    // Until it ends nobody may use that memory.
+    void begin_copy(std::uintptr_t to, unsigned bytes);
+    // From now on it is a write of the thread that waited for it, or, bound to a barrier, the write
+    // that it was when it began.
+    void end_copy(std::uintptr_t to, unsigned bytes, bool at_barrier);
 
     // Where the running thread stands: its calls and the iterations of its loops, as a hash. The
     // counter wants to know it.
@@ -151,7 +156,9 @@ private:
                                                   bool wrote, bool in_kernel = true);
     [[gnu::cold, gnu::noinline]] void report_under_copy(const KnownArray& array,
                                                         std::uintptr_t address, AccessKind kind,
-                                                        Mark mine, unsigned copier, bool in_kernel);
+                                                        Mark mine, Mark copy);
+    template <class Change>
+    void change_cells(std::uintptr_t begin, unsigned bytes, Change change);
     // What may be missing; empty if nothing can be said.
     std::string remedy(const KnownArray& array, std::uintptr_t address, Mark mine, Mark earlier,
                        bool wrote) const;
@@ -173,6 +180,7 @@ private:
 
     std::deque<KnownArray> shared_;          // that the block has
     Region static_shared_;                   // where those lie that are not dynamic
+    bool may_have_guards_ = false;           // beside those
     Recent recent_[RECENT];
 
     Clocks clocks_;
@@ -279,8 +287,8 @@ inline bool Checker::passes(Cell cell, Mark mine, AccessKind kind, bool shared) 
     if (kind == AccessKind::store && write.bits == mine.bits) return true;
     Mark read = load(cell.read());
     if (kind == AccessKind::load) {
-        if (read.bits == mine.bits && !write.compares()) return true;
-        if (write.bits ? !is_over(write) || write.compares() : shared) return false;
+        if (read.bits == mine.bits && !write.is_special()) return true;
+        if (write.bits ? !is_over(write) || write.is_special() : shared) return false;
         if (is_gone(read)) {
             store(cell.read(), mine);
             return true;
@@ -293,7 +301,7 @@ inline bool Checker::passes(Cell cell, Mark mine, AccessKind kind, bool shared) 
         return true;
     }
     Mark other = load(cell.other_read());
-    if (!is_gone(write) || !is_gone(read) || !is_gone(other)) return false;
+    if (!is_gone(write) || !is_gone(read) || !is_gone(other) || write.is_special()) return false;
     store(cell.write(), mine);
     return true;
 }

@@ -218,6 +218,8 @@ KernelArray Checks::named(const KernelArray& array, std::uintptr_t address) cons
     result.name = *best->name ? best->name : argument_name(best - launch_.parameters);
     result.first = std::uintptr_t(best->pointer);
     result.element_bytes = best->element_bytes;
+    result.rank = best->rank;
+    std::copy_n(best->extents, best->rank > 1 ? best->rank : 0, result.extents);
     return result;
 }
 
@@ -244,9 +246,17 @@ bool Checks::is_of_no_interest(std::uintptr_t address, Region* region) const {
     return false;
 }
 
+// The latest launch since remarks were taken that may have written to an array.
+struct Writer {
+    KernelArray array;
+    std::string launch;
+    std::uint64_t threads;
+};
+
 struct Remarks {
     std::mutex mutex;
     std::string all;  // one to a line
+    std::vector<Writer> writers;
 };
 
 static Remarks& remarks() {
@@ -265,7 +275,62 @@ extern "C" CUDA_ON_CPU_API const char* cuda_on_cpu_take_remarks() {
     std::lock_guard<std::mutex> lock(remarks().mutex);
     taken = std::move(remarks().all);
     remarks().all.clear();
+    remarks().writers.clear();
     return taken.c_str();
+}
+
+// A sentence on an element of a tensor that no kernel has written, the first of `unwritten`; "" if
+// no checked kernel since the last remarks could write to the tensor. Valid like those.
+extern "C" CUDA_ON_CPU_API const char* cuda_on_cpu_who_left(const void* element,
+                                                            std::uint64_t unwritten,
+                                                            std::uint64_t elements) {
+    static thread_local std::string sentence;
+    sentence.clear();
+    std::lock_guard<std::mutex> lock(remarks().mutex);
+    for (const Writer& writer : remarks().writers) {
+        if (std::uintptr_t(element) - writer.array.begin >= writer.array.bytes) continue;
+        sentence = writer.launch + ": " + std::to_string(writer.threads) +
+                   (writer.threads == 1 ? " thread runs" : " threads run") + ", and nobody writes " +
+                   element_text(writer.array, std::uintptr_t(element)) + ". " +
+                   std::to_string(unwritten) + " of the tensor's " + std::to_string(elements) +
+                   " elements were never written" +
+                   (writer.threads < elements ? ": is the grid too small?" : ".");
+    }
+    return sentence.c_str();
+}
+
+std::vector<Touched> Checks::touched() const {
+    std::vector<Touched> all;
+    for (const KnownArray& array : arrays_) {
+        const unsigned bytes = array.shadow->cell_bytes();
+        const Cells cells = array.shadow->cells();
+        for (std::size_t i = 0; i < array.bytes / bytes; i++) {
+            bool written = cells[i].write().exists();
+            if (!written && !cells[i].read().exists()) continue;
+            std::uintptr_t begin = array.begin + i * bytes;
+            bool goes_on = !all.empty() && all.back().end == begin && all.back().written == written;
+            if (goes_on) all.back().end += bytes;
+            else all.push_back({begin, begin + bytes, written});
+        }
+    }
+    return all;
+}
+
+void Checks::note_end() {
+    const dim3 grid = launch_.grid, block = launch_.block;
+    std::uint64_t threads = std::uint64_t{grid.x} * grid.y * grid.z * block.x * block.y * block.z;
+    std::lock_guard<std::mutex> lock(remarks().mutex);
+    auto& writers = remarks().writers;
+    for (std::size_t a = variables_; a < arrays_.size(); a++) {
+        const KnownArray& array = arrays_[a];
+        if (array.only_read) continue;
+        writers.erase(std::remove_if(writers.begin(), writers.end(),
+                                     [&](const Writer& earlier) {
+                                         return earlier.array.begin == array.begin;
+                                     }),
+                      writers.end());
+        writers.push_back({named(array, array.first), text(launch_), threads});
+    }
 }
 
 bool Checks::remark_once(unsigned site, unsigned other) {

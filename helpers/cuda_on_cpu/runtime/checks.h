@@ -14,6 +14,7 @@
 #include "memory.h"
 #include "order.h"
 #include "shadow.h"
+#include "stream_order.h"
 
 namespace cuda_on_cpu {
 
@@ -65,6 +66,11 @@ public:
     const Parameter* pointing_nowhere(std::uintptr_t address);
     const KnownArray* nearest_tensor(std::uintptr_t address);  // null if there is none
 
+    // That the launch has ended, so that it may be asked which one wrote to an array.
+    void note_end();
+    bool keeps_reads() const { return keeps_reads_; }  // also of arrays that the kernel only reads
+    std::vector<Touched> touched() const;              // by the launch
+
     // As the kernel's parameter that points into the array calls it; there may be several.
     KernelArray named(const KernelArray& array, std::uintptr_t address) const;
 
@@ -80,6 +86,7 @@ private:
     bool is_in_a_table(const MemoryFound& memory) const;
 
     const Launch& launch_;
+    const bool keeps_reads_ = is_order_of_interest();
     bool parameters_tell_all_ = false;  // so what they or their tables do not reach, nobody does
     Region arguments_, module_;
     std::mutex mutex_;  // guards what follows

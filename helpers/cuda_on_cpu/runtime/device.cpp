@@ -245,7 +245,7 @@ static void run_later(std::vector<Later>& later) {
     for (Later& one : later) result(one.work());
 }
 
-static void run_to_the_end(const Launch& launch) {
+static void run_to_the_end(const Launch& launch, bool in_stream) {
     static const int once = (start_afresh(), pthread_atfork(nullptr, nullptr, start_afresh));
     (void)once;
 
@@ -275,6 +275,9 @@ static void run_to_the_end(const Launch& launch) {
         if (fault.of_thread) stopped_at = {launch.grid, launch.block, fault.block, fault.thread};
         throw std::runtime_error(describe(fault));
     }
+    if (checks) checks->note_end();
+    if (checks && in_stream && checks->keeps_reads())
+        note_work(launch.stream, text(launch), checks->touched());
     if (!grid.later.empty()) run_later(grid.later);
 }
 
@@ -284,10 +287,11 @@ static std::atomic<bool> told_of_fault{false};
 extern "C" CUDA_ON_CPU_API bool cuda_on_cpu_told_of_fault() { return told_of_fault; }
 
 // A fault in a kernel of a program ends the program, if that looks at its error codes.
-static cudaError_t run_or_tell(const Launch& launch) {
+// in_stream: it is done as it is asked for, not later as a part of other work.
+static cudaError_t run_or_tell(const Launch& launch, bool in_stream) {
     if (fault != cudaSuccess) return result(fault);
     try {
-        run_to_the_end(launch);
+        run_to_the_end(launch, in_stream);
         return cudaSuccess;
     } catch (const std::runtime_error& error) {
         if (!launch.in_program) throw;
@@ -320,7 +324,7 @@ public:
             ::operator delete(launch_.arguments);
     }
     KeptLaunch(const KeptLaunch&) = delete;
-    cudaError_t run() const { return run_or_tell(launch_); }
+    cudaError_t run() const { return run_or_tell(launch_, false); }
 
 private:
     Launch launch_;
@@ -352,7 +356,7 @@ cudaError_t launch(const Launch& launch) {
         std::fprintf(stderr, "%s\n", refused.what());
         return result(refused.error);
     }
-    if (!is_put_off(launch.stream)) return run_or_tell(launch);
+    if (!is_put_off(launch.stream)) return run_or_tell(launch, true);
     if (Multiprocessor* here = Multiprocessor::running()) refuse_own_memory(*here, launch);
     auto kept = std::make_shared<KeptLaunch>(launch);
     return do_in_stream(launch.stream, cudaGraphNodeTypeKernel, [=] { return kept->run(); });

@@ -7,6 +7,7 @@
 
 #include "../include/cuda_on_cpu/check.h"
 #include "checker.h"
+#include "stream_order.h"
 
 using namespace cuda_on_cpu;
 
@@ -19,6 +20,8 @@ using namespace cuda_on_cpu;
                                                const void* code) {
     if (Checker* checker = checker_here)
         checker->access(std::uintptr_t(address), unsigned(bytes), how, code);
+    else if (host_must_wait)
+        note_host_access(address, bytes, how.kind == AccessKind::store, code);
 }
 
 static constexpr AccessKind LOAD = AccessKind::load, STORE = AccessKind::store;
@@ -59,6 +62,7 @@ ACCESSES(16)
 static void tell_of_any(const void* address, std::size_t bytes, AccessKind kind, const void* code) {
     Checker* checker = checker_here;
     if (checker && bytes) checker->look_at(std::uintptr_t(address), unsigned(bytes), {kind}, code);
+    if (!checker && host_must_wait) note_host_access(address, bytes, kind == AccessKind::store, code);
 }
 HOOK void __tsan_read_range(void* p, std::size_t n) { tell_of_any(p, n, LOAD, CALLER); }
 HOOK void __tsan_write_range(void* p, std::size_t n) { tell_of_any(p, n, STORE, CALLER); }
@@ -204,10 +208,10 @@ void report_received() {
     if (Checker* checker = checker_here) checker->report_unset(0, 0, CALLER);
 }
 
-void record_atomic(const void* address, std::size_t bytes, AtomicKind atomic) {
+void record_atomic(const void* address, std::size_t bytes, AtomicKind atomic, Scope scope) {
     if (Checker* checker = checker_here)
         checker->access(std::uintptr_t(address), unsigned(bytes),
-                        {AccessKind::atomic, 1, true, atomic}, CALLER);
+                        {AccessKind::atomic, 1, true, atomic, scope}, CALLER);
 }
 
 void record_acquire() {

@@ -11,6 +11,7 @@
 #include "host_calls.h"
 #include "memory.h"
 #include "multiprocessor.h"
+#include "stream_order.h"
 #include "streams.h"
 
 struct CUmemPoolHandle_st {
@@ -101,6 +102,18 @@ static HostAllocation allocation_of(const void* address) {
     return known == host_memory().all.end() ? HostAllocation{} : known->second;
 }
 
+static bool is_for_host(const HostAllocation& array) {
+    return array.bytes && array.type != cudaMemoryTypeDevice;
+}
+
+bool has_host_arrays() {
+    MemoryLock lock(host_memory().mutex);
+    auto& all = host_memory().all;
+    return std::any_of(all.begin(), all.end(), [](auto& array) { return is_for_host(array.second); });
+}
+
+bool is_host_array(const void* address) { return is_for_host(allocation_of(address)); }
+
 // ---------------------------------------------------------------- copies
 
 static bool is_device_memory(const void* address) {
@@ -163,14 +176,19 @@ cudaError_t copy_now(const MemoryCall& call, const cudaMemcpy3DParms& p) {
     return cudaSuccess;
 }
 
-cudaError_t copy_now(const MemoryCall& call, void* to, const void* from, std::size_t bytes,
-                     cudaMemcpyKind kind) {
+static cudaMemcpy3DParms row_of(void* to, const void* from, std::size_t bytes,
+                                cudaMemcpyKind kind) {
     cudaMemcpy3DParms row{};
     row.dstPtr = {to, bytes, bytes, 1};
     row.srcPtr = {const_cast<void*>(from), bytes, bytes, 1};
     row.extent = {bytes, 1, 1};
     row.kind = kind;
-    return copy_now(call, row);
+    return row;
+}
+
+cudaError_t copy_now(const MemoryCall& call, void* to, const void* from, std::size_t bytes,
+                     cudaMemcpyKind kind) {
+    return copy_now(call, row_of(to, from, bytes, kind));
 }
 
 cudaError_t fill_now(const MemoryCall& call, const cudaPitchedPtr& array, const void* pattern,
@@ -190,22 +208,58 @@ cudaError_t fill_now(const MemoryCall& call, const cudaPitchedPtr& array, const 
     return cudaSuccess;
 }
 
+// Of the box there, row by row.
+static void add_rows(std::vector<Touched>& touched, const cudaPitchedPtr& array,
+                     const cudaPos& first, const cudaExtent& extent, bool written) {
+    for (std::size_t plane = 0; plane < extent.depth; plane++)
+        for (std::size_t row = 0; row < extent.height; row++) {
+            auto begin = std::uintptr_t(at(array, first, row, plane));
+            touched.push_back({begin, begin + extent.width, written});
+        }
+}
+
+static std::string text(const MemoryCall& call) {
+    return std::string(call.name) + " in line " + std::to_string(call.line);
+}
+
+// To memory of the host's own it comes before the call returns, and from such memory it is taken by
+// then. Only what is named Async does not wait for arrays of the host's from CUDA.
+static void note_copy(const MemoryCall& call, const cudaMemcpy3DParms& how, cudaStream_t stream) {
+    if (!call.checked || is_put_off(stream)) return;
+    bool to_host = is_host_array(how.dstPtr.ptr), from_host = is_host_array(how.srcPtr.ptr);
+    bool takes_own = how.kind == cudaMemcpyHostToDevice && !from_host;
+    bool gives_own = how.kind == cudaMemcpyDeviceToHost && !to_host;
+    std::vector<Touched> touched;
+    if (!gives_own) add_rows(touched, how.dstPtr, how.dstPos, how.extent, true);
+    if (!takes_own) add_rows(touched, how.srcPtr, how.srcPos, how.extent, false);
+    note_work(stream, text(call), std::move(touched));
+    if (gives_own || (!stream && !std::strstr(call.name, "Async"))) note_wait(stream);
+}
+
 cudaError_t copy(const MemoryCall& call, const cudaMemcpy3DParms* given, cudaStream_t stream) {
-    return do_in_stream(stream, cudaGraphNodeTypeMemcpy,
-                        [=, how = *given] { return copy_now(call, how); });
+    cudaError_t error = do_in_stream(stream, cudaGraphNodeTypeMemcpy,
+                                     [=, how = *given] { return copy_now(call, how); });
+    if (error == cudaSuccess) note_copy(call, *given, stream);
+    return error;
 }
 
 cudaError_t copy(const MemoryCall& call, void* to, const void* from, std::size_t bytes,
                  cudaMemcpyKind kind, cudaStream_t stream) {
-    return do_in_stream(stream, cudaGraphNodeTypeMemcpy,
-                        [=] { return copy_now(call, to, from, bytes, kind); });
+    cudaMemcpy3DParms row = row_of(to, from, bytes, kind);
+    return copy(call, &row, stream);
 }
 
 cudaError_t fill(const MemoryCall& call, cudaPitchedPtr array, int byte, cudaExtent extent,
                  cudaStream_t stream) {
     auto pattern = static_cast<unsigned char>(byte);
-    return do_in_stream(stream, cudaGraphNodeTypeMemset,
-                        [=] { return fill_now(call, array, &pattern, 1, extent); });
+    cudaError_t error =
+        do_in_stream(stream, cudaGraphNodeTypeMemset,
+                     [=] { return fill_now(call, array, &pattern, 1, extent); });
+    if (error != cudaSuccess || !call.checked || is_put_off(stream)) return error;
+    std::vector<Touched> touched;
+    add_rows(touched, array, {}, extent, true);
+    note_work(stream, text(call), std::move(touched));
+    return error;
 }
 
 cudaError_t fill(const MemoryCall& call, void* pointer, int byte, std::size_t bytes,
@@ -218,6 +272,7 @@ cudaError_t fill(const MemoryCall& call, void* pointer, int byte, std::size_t by
 cudaError_t free_for_host(void* pointer, bool checked) {
     if (!Multiprocessor::running())
         if (cudaError_t error = refuse_during_capture()) return error;
+    if (!Multiprocessor::running()) forget_work();  // it waits for the device
     if (!pointer || release_now(pointer)) return cudaSuccess;
     if (checked) report_bad_free(pointer);
     return result(cudaErrorInvalidValue);

@@ -19,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "stream_order.h"
+
 namespace cuda_on_cpu {
 
 // An array lies at the end of its pages:  [guard][pages ... array][guard]
@@ -344,6 +346,7 @@ std::size_t release_newer(const char* owner, std::size_t made) {
 }
 
 extern "C" CUDA_ON_CPU_API void cuda_on_cpu_keep_freed(bool unused) {
+    forget_work();
     Memory& m = memory();
     std::lock_guard<std::mutex> lock(m.mutex);
     m.freed_stays_unused = unused;
@@ -506,6 +509,17 @@ void check_library_access(const char* library, const void* start, std::size_t by
 
 // A destructor must not throw, and it is destructors that free.
 static std::string late_fault;
+
+void tell_later(const std::string& sentence) {
+    if (late_fault.empty()) late_fault = sentence;
+}
+
+std::string describe_place(std::uintptr_t address) {
+    MemoryFound found;
+    if (!find_memory(reinterpret_cast<void*>(address), &found)) return "memory";
+    return "byte " + std::to_string(address - found.begin) + " of " + found.owner + " of " +
+           std::to_string(found.bytes) + " bytes";
+}
 
 void report_bad_free(const void* pointer) {
     if (!late_fault.empty()) return;

@@ -83,6 +83,8 @@ bool stays_inside(const void* start, std::size_t bytes, std::size_t host_bytes);
 // device's.
 void check_access(const HostAccess&, const void* start, std::size_t bytes, std::size_t host_bytes);
 void report_bad_free(const void*);  // when the function of the host has returned
+void tell_later(const std::string& sentence);  // likewise
+std::string describe_place(std::uintptr_t address);  // "byte 8 of an array from cudaMalloc ..."
 bool was_freed(const void* address);  // and has not been used again
 
 }  // namespace cuda_on_cpu

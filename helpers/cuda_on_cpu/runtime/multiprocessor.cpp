@@ -171,7 +171,6 @@ void Multiprocessor::run_checked_block(std::uint64_t block) {
     checker_->begin_block(block, grid_->block_index(block));
     checker_here = checker_.get();
     run_block(block);
-    if (!grid_->stopped) copies_.check_those_under_way();
     checker_here = nullptr;
     checker_->end_block();
 }

@@ -45,7 +45,6 @@ void Shadow::forget() {
 void Clocks::begin_block(std::uint64_t block) {
     block_bits_ = Mark::bits_of_block(block);
     begin_at(1);
-    barriers_.clear();
     if (ticked_) std::memset(time_, 0, sizeof time_);
     if (lanes_met_) std::memset(known_, 0, sizeof known_);
     ticked_ = lanes_met_ = false;

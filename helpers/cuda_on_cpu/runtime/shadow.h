@@ -1,10 +1,8 @@
 // The memory of what was accessed: for each element of an array the last write and two reads, by
 // which a later access of another thread is found to race.
 #pragma once
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "../include/cuda_on_cpu/limits.h"
 
@@ -18,7 +16,7 @@ void* map_zeros(std::size_t bytes);
 struct Mark {
     std::uint64_t bits;
 
-    static constexpr unsigned BLOCKS = 1u << 18, SITES = 1u << 13, LATEST = 0xffff;
+    static constexpr unsigned BLOCKS = 1u << 18, SITES = 1u << 12, LATEST = 0xffff;
 
     static std::uint64_t bits_of_block(std::uint64_t block) { return (block % BLOCKS) << 46; }
     static std::uint64_t bits_of_time(unsigned time) { return std::uint64_t{time} << 30; }
@@ -26,19 +24,25 @@ struct Mark {
     static Mark of_site(unsigned site) { return {std::uint64_t{site} << 7 | 1}; }
     Mark with_bytes(unsigned mask) const { return {bits | std::uint64_t{mask} << 2}; }
     Mark without_bytes() const { return {bits & ~std::uint64_t{0xf << 2}}; }
-    Mark with_order(bool atomic, bool compares) const {
-        return {bits | std::uint64_t{compares} << 6 | std::uint64_t{atomic} << 1};
+    Mark with_order(bool atomic, bool compares, bool of_block) const {
+        return {bits | std::uint64_t{of_block} << 19 | std::uint64_t{compares} << 6 |
+                std::uint64_t{atomic} << 1};
     }
 
     bool exists() const { return bits & 1; }
     bool atomic() const { return bits >> 1 & 1; }
     unsigned bytes() const { return bits >> 2 & 0xf; }  // of a cell of up to four, one bit each
-    bool compares() const { return bits >> 6 & 1; }     // compare-and-swap
+    bool is_special() const { return bits >> 6 & 1; }
+    bool compares() const { return is_special() && atomic(); }  // compare-and-swap
+    bool copies() const { return is_special() && !atomic(); }   // a copy that is under way
+    Mark as_copy() const { return {(bits | 1 << 6) & ~std::uint64_t{1 << 1}}; }
     unsigned site() const { return bits >> 7 & (SITES - 1); }
+    bool of_block() const { return bits >> 19 & 1; }  // an atomic, which others of its block see as one step
     unsigned thread() const { return bits >> 20 & 1023; }
     unsigned time() const { return bits >> 30 & LATEST; }
     unsigned block() const { return unsigned(bits >> 46); }
     std::uint64_t when() const { return bits >> 30; }  // block and time
+    std::uint64_t who_and_when() const { return bits >> 20 << 20; }
     bool same_block(Mark other) const { return block() == other.block(); }
     bool same_thread(Mark other) const {
         return same_block(other) && thread() == other.thread();
@@ -94,7 +98,6 @@ public:
     void begin_block(std::uint64_t block);
     void barrier() {
         begin_at(latest_ < Mark::LATEST ? latest_ + 1 : latest_);
-        barriers_.push_back(begin_);
     }
     void sync_lanes(unsigned warp, std::uint32_t lanes);
     void tick(unsigned thread);  // what the thread does from now on is later
@@ -104,10 +107,6 @@ public:
         return thread == other ? time(thread) : lanes_met_ ? known_[thread][other % LANES] : 0;
     }
     unsigned last_barrier() const { return begin_; }  // what has an earlier time is over
-    bool barrier_between(unsigned earlier, unsigned later) const {  // two times of this block
-        auto next = std::upper_bound(barriers_.begin(), barriers_.end(), earlier);
-        return next != barriers_.end() && *next <= later;
-    }
     unsigned time(unsigned thread) const {
         return time_[thread] > begin_ ? time_[thread] : begin_;
     }
@@ -139,7 +138,6 @@ private:
     std::uint64_t over_ = 0;             // begin_, as the marks have it
     unsigned now_of_ = NOBODY;           // the thread that now_ is of
     unsigned begin_ = 1, latest_ = 1;    // time of the last barrier; of anything since
-    std::vector<unsigned> barriers_;     // the times of this block's, in order
     bool lanes_met_ = false;             // in this block
     bool ticked_ = false;                // likewise, so that some time_ is not 0
     std::uint16_t time_[THREADS] = {};

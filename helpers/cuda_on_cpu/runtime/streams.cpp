@@ -9,7 +9,10 @@
 #include <thread>
 #include <unordered_set>
 
+#include "host_memory.h"
+#include "memory.h"
 #include "multiprocessor.h"
+#include "stream_order.h"
 
 // One capture: of the stream it began in, and of those that waited for an event in it.
 struct cuda_on_cpu::Capture {
@@ -27,6 +30,8 @@ struct CUstream_st {
     unsigned long long id = 0;
     std::shared_ptr<cuda_on_cpu::Capture> capture{};
     std::vector<cudaGraphNode_t> last{};  // what the next node of this stream comes after
+    unsigned long long done = 0;          // pieces of work
+    cuda_on_cpu::Times after{};           // what its next work comes after
 };
 
 struct CUevent_st {
@@ -36,6 +41,7 @@ struct CUevent_st {
     std::weak_ptr<cuda_on_cpu::Capture> capture{};  // the last record was captured,
     std::vector<cudaGraphNode_t> nodes{};           // after these,
     cudaStream_t stream = nullptr;                  // in this stream
+    cuda_on_cpu::Times after{};                     // what who waits for it comes after
 };
 
 namespace cuda_on_cpu {
@@ -47,10 +53,17 @@ static std::recursive_mutex& streams_mutex() {
 }
 using Lock = std::lock_guard<std::recursive_mutex>;
 
+struct DoneWork {
+    unsigned long long stream, number;
+    std::string call;
+    std::vector<Touched> touched;
+};
+
 struct Streams {
     std::unordered_set<cudaStream_t> alive;
     std::vector<std::shared_ptr<Capture>> captures;  // that have not ended
     unsigned long long ids = 2;
+    std::vector<DoneWork> done;                      // that the host has not waited for
 };
 static Streams& streams() {
     static auto* all = new Streams;
@@ -139,6 +152,116 @@ static cudaError_t wait_for(cudaStream_t stream) {
     return is_legacy(stream) ? refuse_waiting_for_captured() : result(cudaSuccess);
 }
 
+// ---------------------------------------------------------------- order
+
+bool host_must_wait = false;
+
+static void merge(Times& into, const Times& more) {
+    for (auto [stream, count] : more) into[stream] = std::max(into[stream], count);
+}
+
+bool is_order_of_interest() { return !streams().alive.empty() || has_host_arrays(); }
+
+static bool touches_host(const DoneWork& work) {
+    return std::any_of(work.touched.begin(), work.touched.end(), [](const Touched& touched) {
+        return is_host_array(reinterpret_cast<void*>(touched.begin));
+    });
+}
+
+// What comes before the host's next call need not be remembered.
+static void host_knows(const Times& times) {
+    auto& done = streams().done;
+    auto is_known = [&](const DoneWork& work) {
+        auto known = times.find(work.stream);
+        return known != times.end() && work.number <= known->second;
+    };
+    done.erase(std::remove_if(done.begin(), done.end(), is_known), done.end());
+    host_must_wait = std::any_of(done.begin(), done.end(), touches_host);
+}
+
+// Streams that wait for the default stream, and it for them.
+template <class See>
+static void see_blocking(CUstream_st& known, See see) {
+    if (known.id != find_stream(nullptr)->id) {
+        if (!(known.flags & cudaStreamNonBlocking)) see(*find_stream(nullptr));
+        return;
+    }
+    for (cudaStream_t other : streams().alive)
+        if (!(other->flags & cudaStreamNonBlocking)) see(*other);
+}
+
+// Where two pieces of work touch the same memory and one writes there: what each does. Both are
+// sorted.
+static std::pair<const Touched*, const Touched*> meeting(const std::vector<Touched>& mine,
+                                                         const std::vector<Touched>& others) {
+    auto a = mine.begin(), b = others.begin();
+    while (a != mine.end() && b != others.end()) {
+        bool meet = a->begin < b->end && b->begin < a->end;
+        if (meet && (a->written || b->written)) return {&*a, &*b};
+        a->end < b->end ? ++a : ++b;
+    }
+    return {nullptr, nullptr};
+}
+
+void note_work(cudaStream_t stream, const std::string& call, std::vector<Touched> touched) {
+    Lock lock(streams_mutex());
+    CUstream_st* known = find_stream(stream);
+    if (!known || known->capture || Multiprocessor::running()) return;
+    see_blocking(*known, [=](const CUstream_st& other) { merge(known->after, other.after); });
+    const Times before = known->after;
+    DoneWork mine{known->id, ++known->done, call, std::move(touched)};
+    known->after[mine.stream] = mine.number;
+    std::sort(mine.touched.begin(), mine.touched.end(),
+              [](const Touched& a, const Touched& b) { return a.begin < b.begin; });
+    for (const DoneWork& other : streams().done) {
+        auto time = before.find(other.stream);
+        if (time != before.end() && other.number <= time->second) continue;
+        auto [own, its] = meeting(mine.touched, other.touched);
+        if (!own) continue;
+        std::string sentence = call + (own->written ? " writes " : " reads ") +
+                               describe_place(std::max(own->begin, its->begin)) + ", which " +
+                               other.call + (its->written ? " writes" : " reads") +
+                               " in another stream; nothing orders the two. Is a "
+                               "cudaStreamWaitEvent() missing, or a wait of the host?";
+        forget_work();
+        throw std::runtime_error(sentence);
+    }
+    host_must_wait = host_must_wait || touches_host(mine);
+    streams().done.push_back(std::move(mine));
+}
+
+void note_wait(cudaStream_t stream) {
+    Lock lock(streams_mutex());
+    CUstream_st* known = find_stream(stream);
+    if (!known) return;
+    Times times = known->after;
+    see_blocking(*known, [&](const CUstream_st& other) {
+        if (is_legacy(stream)) merge(times, other.after);
+    });
+    host_knows(times);
+}
+
+void forget_work() {
+    Lock lock(streams_mutex());
+    streams().done.clear();
+    host_must_wait = false;
+}
+
+void note_host_access(const void* address, std::size_t bytes, bool writes, const void* code) {
+    Lock lock(streams_mutex());
+    auto begin = std::uintptr_t(address);
+    for (const DoneWork& work : streams().done)
+        if (const Touched* its = meeting({{begin, begin + bytes, writes}}, work.touched).second) {
+            int line = source_line(static_cast<char*>(const_cast<void*>(code)) - 1);
+            tell_later(std::string("the host ") + (writes ? "writes " : "reads ") +
+                       describe_place(begin) +
+                       (line ? " in line " + std::to_string(line) : "") + ", which " + work.call +
+                       (its->written ? " writes" : " reads") +
+                       ", and has not waited for that. Is a cudaStreamSynchronize() missing?");
+            return forget_work();
+        }
+}
+
 }  // namespace cuda_on_cpu
 
 using namespace cuda_on_cpu;
@@ -200,11 +323,15 @@ cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long* id) {
     return see_stream(stream, [=](const CUstream_st& s) { *id = s.id; });
 }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return wait_for(stream); }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    note_wait(stream);
+    return wait_for(stream);
+}
 
-cudaError_t cudaStreamQuery(cudaStream_t stream) { return wait_for(stream); }
+cudaError_t cudaStreamQuery(cudaStream_t stream) { return cudaStreamSynchronize(stream); }
 
 cudaError_t cudaDeviceSynchronize() {
+    forget_work();
     if (!captures_now) return result(cudaSuccess);
     Lock lock(streams_mutex());
     for (auto& capture : streams().captures) invalidate(*capture);
@@ -271,6 +398,10 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
         return cudaSuccess;
     }
     event->capture.reset();
+    if (known) {
+        event->after = known->after;
+        see_blocking(*known, [=](const CUstream_st& other) { merge(event->after, other.after); });
+    }
     return do_in_stream(stream, cudaGraphNodeTypeEventRecord, record);
 }
 
@@ -284,6 +415,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     if (!known || !event) return result(cudaErrorInvalidResourceHandle);
     auto capture = event->capture.lock();
     if (!capture) {
+        merge(known->after, event->after);
         if (!known->capture) return cudaSuccess;
         if (!event->is_recorded) return cudaSuccess;
         invalidate(*known->capture);
@@ -317,9 +449,13 @@ static cudaError_t see_event(cudaEvent_t event) {
     return result(cudaSuccess);
 }
 
-cudaError_t cudaEventSynchronize(cudaEvent_t event) { return see_event(event); }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    Lock lock(streams_mutex());
+    if (event) host_knows(event->after);
+    return see_event(event);
+}
 
-cudaError_t cudaEventQuery(cudaEvent_t event) { return see_event(event); }
+cudaError_t cudaEventQuery(cudaEvent_t event) { return cudaEventSynchronize(event); }
 
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) {
     if (!ms) return result(cudaErrorInvalidValue);

@@ -12,9 +12,8 @@ CUDA_ON_CPU_API void deliver_later(void* to, const void* value, std::size_t byte
 CUDA_ON_CPU_API void commit_copies();                   // those of this thread: a group
 CUDA_ON_CPU_API void wait_for_copies(unsigned groups);  // all but the latest so many
 CUDA_ON_CPU_API void wait_for_all_copies();             // also those in no group
-// The copies that are in no group yet come with the thread's next arrival at this barrier.
+// The copies that are in no group yet are there when this BlockBarrier opens.
 CUDA_ON_CPU_API void bind_copies(const void* barrier);
-CUDA_ON_CPU_API void deliver_bound_copies(const void* barrier);
 
 // Chunk: what moves in one access. Without a read, zeros are copied.
 template <class Chunk>

@@ -50,22 +50,23 @@ CUDA_ON_CPU_UNCHECKED inline T compare_and_swap_in_one_step(T* address, T expect
 
 // To the checks an atomic is one access, of the line that calls it.
 template <class T, class Change>
-CUDA_ON_CPU_INLINE T atomic_change(T* address, Change change) {
-    note_atomic(address, sizeof(T), AtomicKind::update);
+CUDA_ON_CPU_INLINE T atomic_change(T* address, Change change, Scope scope = Scope::device) {
+    note_atomic(address, sizeof(T), AtomicKind::update, scope);
     T old = change_in_one_step(address, change);
     note_acquire();
     return old;
 }
 template <class T>
-CUDA_ON_CPU_INLINE T atomic_exchange(T* address, T value) {
-    note_atomic(address, sizeof(T), AtomicKind::exchange);
+CUDA_ON_CPU_INLINE T atomic_exchange(T* address, T value, Scope scope = Scope::device) {
+    note_atomic(address, sizeof(T), AtomicKind::exchange, scope);
     T old = change_in_one_step(address, [value](T) CUDA_ON_CPU_UNCHECKED { return value; });
     note_acquire();
     return old;
 }
 template <class T>
-CUDA_ON_CPU_INLINE T atomic_compare_and_swap(T* address, T expected, T desired) {
-    note_atomic(address, sizeof(T), AtomicKind::compare_and_swap);
+CUDA_ON_CPU_INLINE T atomic_compare_and_swap(T* address, T expected, T desired,
+                                             Scope scope = Scope::device) {
+    note_atomic(address, sizeof(T), AtomicKind::compare_and_swap, scope);
     T old = compare_and_swap_in_one_step(address, expected, desired);
     note_acquire();
     return old;
@@ -73,14 +74,18 @@ CUDA_ON_CPU_INLINE T atomic_compare_and_swap(T* address, T expected, T desired) 
 
 }  // namespace cuda_on_cpu
 
-// _block and _system say how many threads have to see the step as one; here all always do.
-#define CUDA_ON_CPU_ATOMIC(NAME, T, EXPRESSION)                                             \
-    CUDA_ON_CPU_INLINE T NAME(T* address, T value) {                                                    \
+// _block and _system say how many threads have to see the step as one. Here all always do, so a
+// checked build tells of an atomic of a block that another block meets.
+#define CUDA_ON_CPU_ATOMIC_OF(SCOPE, NAME, T, EXPRESSION)                                   \
+    CUDA_ON_CPU_INLINE T NAME(T* address, T value) {                                        \
         return cuda_on_cpu::atomic_change(                                                  \
-            address, [value](T old) CUDA_ON_CPU_UNCHECKED { return EXPRESSION; });          \
-    }                                                                                       \
-    CUDA_ON_CPU_INLINE T NAME##_block(T* address, T value) { return NAME(address, value); }             \
-    CUDA_ON_CPU_INLINE T NAME##_system(T* address, T value) { return NAME(address, value); }
+            address, [value](T old) CUDA_ON_CPU_UNCHECKED { return EXPRESSION; },           \
+            cuda_on_cpu::Scope::SCOPE);                                                     \
+    }
+#define CUDA_ON_CPU_ATOMIC(NAME, T, EXPRESSION)                                             \
+    CUDA_ON_CPU_ATOMIC_OF(device, NAME, T, EXPRESSION)                                      \
+    CUDA_ON_CPU_ATOMIC_OF(block, NAME##_block, T, EXPRESSION)                               \
+    CUDA_ON_CPU_ATOMIC_OF(device, NAME##_system, T, EXPRESSION)
 
 #define CUDA_ON_CPU_ATOMIC_INTEGERS(NAME, EXPRESSION)           \
     CUDA_ON_CPU_ATOMIC(NAME, int, EXPRESSION)                   \
@@ -108,7 +113,7 @@ CUDA_ON_CPU_ATOMIC(atomicDec, unsigned, old == 0 || old > value ? value : old - 
         return cuda_on_cpu::atomic_exchange(address, value);                                     \
     }                                                                                            \
     CUDA_ON_CPU_INLINE T atomicExch_block(T* address, T value) {                                 \
-        return atomicExch(address, value);                                                       \
+        return cuda_on_cpu::atomic_exchange(address, value, cuda_on_cpu::Scope::block);          \
     }                                                                                            \
     CUDA_ON_CPU_INLINE T atomicExch_system(T* address, T value) {                                \
         return atomicExch(address, value);                                                       \
@@ -124,7 +129,8 @@ CUDA_ON_CPU_EXCHANGE(float)
         return cuda_on_cpu::atomic_compare_and_swap(address, expected, desired);                   \
     }                                                                                              \
     CUDA_ON_CPU_INLINE T atomicCAS_block(T* address, T expected, T desired) {                                  \
-        return atomicCAS(address, expected, desired);                                              \
+        return cuda_on_cpu::atomic_compare_and_swap(address, expected, desired,                    \
+                                                    cuda_on_cpu::Scope::block);                    \
     }                                                                                              \
     CUDA_ON_CPU_INLINE T atomicCAS_system(T* address, T expected, T desired) {                                 \
         return atomicCAS(address, expected, desired);                                              \

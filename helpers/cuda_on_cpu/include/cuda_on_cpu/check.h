@@ -43,6 +43,7 @@ struct DeclaredArray {
     const std::size_t* extents;
     bool of_numbers;         // no structure with padding can lie in it
     bool others_have_names;  // so that static shared memory without a name belongs to no array
+    bool others_are_numbers = false;  // so that there are no bytes that tell what is constructed
 };
 CUDA_ON_CPU_API void name_array(const DeclaredArray&);  // a shared one, by a thread of its block
 CUDA_ON_CPU_API void name_variable(const DeclaredArray&, bool constant);
@@ -55,10 +56,10 @@ CUDA_ON_CPU_API void set_local(const volatile void* variable, std::size_t bytes)
 CUDA_ON_CPU_API void report_received();  // by a shuffle
 // An exchange needs no earlier value, and a plain read may precede a compare-and-swap.
 enum class AtomicKind : unsigned char { update, exchange, compare_and_swap };
-CUDA_ON_CPU_API void record_atomic(const void* address, std::size_t bytes, AtomicKind);
+enum class Scope { block, device };
+CUDA_ON_CPU_API void record_atomic(const void* address, std::size_t bytes, AtomicKind, Scope);
 CUDA_ON_CPU_API void record_acquire();  // after an atomic or a volatile read
 CUDA_ON_CPU_API void record_acquired();  // and after that: later reads are no older
-enum class Scope { block, device };
 CUDA_ON_CPU_API void record_fence(Scope);
 
 // float[2][3] has elements of float and the extents 2, 3.
@@ -76,8 +77,11 @@ CUDA_ON_CPU_UNCHECKED DeclaredArray describe_array(const char* name, const volat
             begin && std::is_arithmetic_v<std::remove_all_extents_t<T>>, others_have_names};
 }
 template <class T>
-CUDA_ON_CPU_UNCHECKED void name_shared(const char* name, T& variable, bool others_have_names) {
-    name_array(describe_array<T>(name, &variable, sizeof(T), others_have_names));
+CUDA_ON_CPU_UNCHECKED void name_shared(const char* name, T& variable, bool others_have_names,
+                                       bool others_are_numbers) {
+    DeclaredArray array = describe_array<T>(name, &variable, sizeof(T), others_have_names);
+    array.others_are_numbers = others_are_numbers;
+    name_array(array);
 }
 template <class T>
 CUDA_ON_CPU_UNCHECKED void name_dynamic_shared([[maybe_unused]] const char* name) {
@@ -149,9 +153,10 @@ struct NamedVariable {
 
 CUDA_ON_CPU_INLINE void note_atomic([[maybe_unused]] const void* address,
                                     [[maybe_unused]] std::size_t bytes,
-                                    [[maybe_unused]] AtomicKind kind) {
+                                    [[maybe_unused]] AtomicKind kind,
+                                    [[maybe_unused]] Scope scope) {
 #if defined(CUDA_ON_CPU_CHECK)
-    record_atomic(address, bytes, kind);
+    record_atomic(address, bytes, kind, scope);
 #endif
 }
 
@@ -211,9 +216,35 @@ struct DeclaredList {
         count = all.size();
     }
 };
+// Of PyTorch's PackedTensorAccessor, whose template's parameters these are: its number of indices.
+template <class T>
+constexpr std::size_t ACCESSOR_RANK = 0;
+template <template <class, class, class, std::size_t, template <class> class, class> class Accessor,
+          class Item, class Check, class T, std::size_t Rank, template <class> class Traits,
+          class Index>
+constexpr std::size_t ACCESSOR_RANK<Accessor<Item, Check, T, Rank, Traits, Index>> = Rank;
+
+// With its sizes, if the tensor has no gaps.
+template <class T>
+Parameter describe_accessor(const char* name, const T& tensor) {
+    constexpr std::size_t RANK = ACCESSOR_RANK<T>;
+    Parameter parameter{name, tensor.data(), sizeof *tensor.data(), false, false};
+    bool is_dense = RANK <= std::extent_v<decltype(parameter.extents)>;
+    std::size_t step = 1;
+    for (std::size_t i = RANK; i-- && is_dense;) {
+        parameter.extents[i] = std::size_t(tensor.size(int(i)));
+        is_dense = std::size_t(tensor.stride(int(i))) == step;
+        step *= parameter.extents[i];
+    }
+    if (is_dense) parameter.rank = unsigned(RANK);
+    return parameter;
+}
+
 template <class T>
 Parameter describe_parameter(Declared declared, const T& argument) {
-    if constexpr (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>) {
+    if constexpr (ACCESSOR_RANK<T> != 0) {
+        return describe_accessor(declared.name, argument);
+    } else if constexpr (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>) {
         using Element = std::conditional_t<std::is_void_v<std::remove_pointer_t<T>>, char,
                                            std::remove_pointer_t<T>>;
         return {declared.name, argument, sizeof(Element), !std::is_arithmetic_v<Element>,

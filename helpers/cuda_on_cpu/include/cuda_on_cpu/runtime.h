@@ -68,6 +68,8 @@ struct Parameter {
     std::size_t element_bytes;
     bool may_hold_pointers;  // it, or what it points to
     bool only_read;          // the kernel's own text does not write through it
+    unsigned rank = 1;       // of indices that it is used with
+    std::size_t extents[4] = {};  // if these are more than one
 };
 
 struct Launch {

@@ -5,6 +5,10 @@
 // After every access the other threads have their turn. So a thread may spin until another one
 // sets a flag, and the lanes of a warp that all do the same run in step, which reductions from
 // before 2017 rely on. (Since Volta, GPUs do not promise that: __syncwarp() says it outright.)
+//
+// In a checked build VolatileData is as any other memory: it races, unless __syncwarp(), a barrier
+// or fences order its accesses. Volatile does not. It is what threads look at, as at a flag: memory
+// of a type that some condition of the string looks at through volatile (see translate).
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -14,7 +18,7 @@
 
 namespace cuda_on_cpu {
 
-template <class T>
+template <class T, bool IsData = false>
 struct Volatile {
     using Value = std::remove_const_t<T>;
     T memory;
@@ -47,14 +51,17 @@ struct Volatile {
     CUDA_ON_CPU_INLINE Value operator^=(Value value) { return *this = Value(read() ^ value); }
 
 private:
-    // A checked build tells volatile accesses from others, for they do not race.
 #if defined(CUDA_ON_CPU_CHECK)
     CUDA_ON_CPU_INLINE Value read() const {
+        if constexpr (IsData) return memory;
         Value value = *const_cast<const volatile Value*>(&memory);
         note_acquire();
         return value;
     }
-    CUDA_ON_CPU_INLINE void write(Value value) { *const_cast<volatile Value*>(&memory) = value; }
+    CUDA_ON_CPU_INLINE void write(Value value) {
+        if constexpr (IsData) memory = value;
+        else *const_cast<volatile Value*>(&memory) = value;
+    }
 #else
     Value read() const { return memory; }
     void write(Value value) { memory = value; }
@@ -62,33 +69,39 @@ private:
 };
 
 template <class T>
+using VolatileData = Volatile<T, true>;
+
+template <class T, bool IsData = false>
 class VolatilePointer {
-    Volatile<T>* pointer_ = nullptr;
+    using Element = Volatile<T, IsData>;
+    Element* pointer_ = nullptr;
 
 public:
     VolatilePointer() = default;
     VolatilePointer(std::nullptr_t) {}
-    VolatilePointer(T* pointer) : pointer_(reinterpret_cast<Volatile<T>*>(pointer)) {}
-    VolatilePointer(volatile T* pointer) : pointer_((Volatile<T>*)pointer) {}
+    VolatilePointer(T* pointer) : pointer_(reinterpret_cast<Element*>(pointer)) {}
+    VolatilePointer(volatile T* pointer) : pointer_((Element*)pointer) {}
     // 0 and NULL, and numbers that are cast.
     template <class I, std::enable_if_t<std::is_integral<I>::value, int> = 0>
-    VolatilePointer(I address) : pointer_((Volatile<T>*)(std::uintptr_t)address) {}
-    VolatilePointer(Volatile<T>* pointer) : pointer_(pointer) {}
+    VolatilePointer(I address) : pointer_((Element*)(std::uintptr_t)address) {}
+    VolatilePointer(Element* pointer) : pointer_(pointer) {}
     template <class U>
-    explicit VolatilePointer(U* pointer) : pointer_((Volatile<T>*)pointer) {}
+    explicit VolatilePointer(U* pointer) : pointer_((Element*)pointer) {}
     template <class U>
     explicit operator U*() const { return (U*)pointer_; }
-    CUDA_ON_CPU_INLINE Volatile<T>& operator*() const { return *pointer_; }
+    CUDA_ON_CPU_INLINE Element& operator*() const { return *pointer_; }
     // A member of a structure: the others have their turn before it is looked at.
     CUDA_ON_CPU_INLINE volatile T* operator->() const {
         yield();
         return (volatile T*)pointer_;
     }
-    CUDA_ON_CPU_INLINE Volatile<T>& operator[](std::ptrdiff_t i) const { return pointer_[i]; }
+    CUDA_ON_CPU_INLINE Element& operator[](std::ptrdiff_t i) const { return pointer_[i]; }
     VolatilePointer operator+(std::ptrdiff_t i) const { return pointer_ + i; }
     VolatilePointer operator-(std::ptrdiff_t i) const { return pointer_ - i; }
     VolatilePointer& operator+=(std::ptrdiff_t i) { return *this = *this + i; }
     VolatilePointer& operator-=(std::ptrdiff_t i) { return *this = *this - i; }
 };
+template <class T>
+using VolatileDataPointer = VolatilePointer<T, true>;
 
 }  // namespace cuda_on_cpu

@@ -1,5 +1,6 @@
 // What the lanes of a warp and the threads of a block do together.
 #pragma once
+#include "../async_copy.h"
 #include "../block_barrier.h"
 #include "../sync.h"
 #include "registers.h"
@@ -39,6 +40,13 @@ inline void bar_arrive(B32 id, B32 count, int line) {
 inline BlockBarrier& mbarrier(char* at) { return *reinterpret_cast<BlockBarrier*>(at); }
 inline void mbarrier_init(char* at, B32 count) { init(mbarrier(at), count); }
 inline B64 mbarrier_arrive(char* at, B32 count, int line) { return arrive(mbarrier(at), count, line); }
+// The thread's copies until now are there when the phase ends: as one arrival more than the barrier
+// expects, or as one of these.
+inline void mbarrier_bind_copies(char* at) { bind_copies(&mbarrier(at)); }
+inline void mbarrier_arrive_with_copies(char* at, int line) {
+    mbarrier_bind_copies(at);
+    arrive(mbarrier(at), 1, line);
+}
 inline bool mbarrier_test_wait(char* at, B64 state) { return is_over(mbarrier(at), B32(state)); }
 inline bool mbarrier_test_wait_parity(char* at, B32 parity) {
     return is_over(mbarrier(at), phase_of(mbarrier(at), parity & 1));
