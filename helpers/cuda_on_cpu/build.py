@@ -164,7 +164,7 @@ class CpuBackend:
         take.restype = ctypes.c_char_p
         return take().decode(errors="replace").splitlines()
 
-    def who_left(self, tensor: torch.Tensor, found: Unwritten) -> str:
+    def who_left(self, tensor: "torch.Tensor", found: Unwritten) -> str:
         """Return a sentence on what checked kernels left of a tensor, and with how many threads.
 
         "" if no kernel since the last `take_remarks` could write to it.
