@@ -165,14 +165,18 @@ static void step_by_step(void* context, bool on) {
 #endif
 }
 
+static bool a_grid_runs();
+
 // Runs on the thread's fault stack. It never returns to a kernel that has faulted: it leaves the
 // block for the scheduler, as a kernel that waits would. SA_NODEFER makes that legal, since the
 // signal is then not blocked while its handler runs.
 static void handle(int number, siginfo_t* info, void* context) {
     Multiprocessor* here = Multiprocessor::running();
-    if (!here && (number == STOP_SIGNAL || (number == SIGTRAP && steps_left))) {
-        steps_left = number == STOP_SIGNAL ? STEPS : steps_left - 1;
-        bool goes_on = leave_host_call_if_possible(code_address(context));
+    bool is_step = number == SIGTRAP && steps_left;
+    if (is_step || (number == STOP_SIGNAL && !here)) {
+        steps_left = is_step ? steps_left - 1 : STEPS;
+        // A grid that runs is the watchdog's to stop: other threads use what its launch has here.
+        bool goes_on = !here && !a_grid_runs() && leave_host_call_if_possible(code_address(context));
         if (!goes_on) steps_left = 0;
         return step_by_step(context, steps_left);
     }
@@ -250,6 +254,8 @@ struct Watchdog {
     std::condition_variable wake;
 };
 static Watchdog* watchdog = nullptr;  // never destroyed: its thread outlives main()
+
+static bool a_grid_runs() { return watchdog && watchdog->grid; }
 
 static std::atomic<double> time_limit{30};  // seconds of processor time
 static volatile sig_atomic_t interrupted = 0;
