@@ -29,5 +29,5 @@ def test_the_cpu_backend_has_the_same_facts():
     found = re.findall(r"(\w+) = ([\w* ]+)(?=[,;])", text)
     facts = {name: eval(value, {}) for name, value in found}
     assert {name: facts.pop(name) for name in SAME} == SAME
-    assert set(facts) == {"ARCHITECTURE", "MULTIPROCESSORS", "CONSTANT_BYTES"}  # its own
+    assert set(facts) == {"ARCHITECTURE", "MULTIPROCESSORS", "CONSTANT_BYTES", "ARGUMENT_BYTES"}
     assert f"sm_{facts['ARCHITECTURE'] // 10}" == gpu.CHIPS["A100"].arch

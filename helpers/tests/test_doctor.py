@@ -209,7 +209,7 @@ def test_a_build_is_machine_code_for_the_chip_that_is_here(monkeypatch, chip):
     monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
     number = f"{chip[0]}{chip[1]}"
     for make in (compiler._gpu_operators, compiler._gpu_module):
-        flags = make(doctor.SQUARE, "cell", [])["extra_cuda_cflags"]
+        flags = make([], doctor.SQUARE, "cell", [])["extra_cuda_cflags"]
         asked = [flag for flag in flags if "arch" in flag]
         assert asked == [f"-gencode=arch=compute_{number},code=sm_{number}"]
         assert cpp_extension._get_cuda_arch_flags(flags) == []  # so PyTorch adds none

@@ -89,7 +89,6 @@ static std::recursive_mutex* one_launch_at_a_time = nullptr;  // a grid's launch
 static void start_afresh() {
     crew = new Crew;
     one_launch_at_a_time = new std::recursive_mutex;
-    forget_watchdog();
 }
 
 static unsigned cores() {

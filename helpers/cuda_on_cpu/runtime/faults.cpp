@@ -323,9 +323,12 @@ static void watch(Watchdog& dog) {
 // Lets the watchdog see a grid or a function of the host.
 template <class Seen>
 static void begin_to_watch(Seen* Watchdog::*what, Seen* it) {
+    // A forked child has none of its threads.
+    static const int once = pthread_atfork(nullptr, nullptr, [] { watchdog = nullptr; });
+    (void)once;
     if (!watchdog) {
         watchdog = new Watchdog;
-        std::thread([] { watch(*watchdog); }).detach();
+        std::thread([dog = watchdog] { watch(*dog); }).detach();
     }
     std::lock_guard<std::mutex> lock(watchdog->mutex);
     if (!watchdog->grid && !watchdog->host) watchdog->begun = Clock::now();
@@ -386,8 +389,6 @@ void let_watchdog_do(void (*errand)(), double seconds) {
 }
 
 bool is_interrupted() { return interrupted; }
-
-void forget_watchdog() { watchdog = nullptr; }
 
 // ---------------------------------------------------------------- lines
 

@@ -49,9 +49,6 @@ bool is_interrupted();
 // For a watched thread that has spoiled its memory: another one may still have some.
 void let_watchdog_do(void (*errand)(), double seconds);
 
-// A child process has no watchdog thread; the next launch starts one.
-void forget_watchdog();
-
 // What the calls return to that the calling thread is in, the innermost first; none if unknown.
 Calls running_calls();
 constexpr int MOST_CALLS = 64;
