@@ -260,8 +260,8 @@ struct Remarks {
 };
 
 static Remarks& remarks() {
-    static Remarks remarks;
-    return remarks;
+    static auto* remarks = new Remarks;  // a program asks for them at its very end
+    return *remarks;
 }
 
 void remark(const std::string& sentence) {
