@@ -14,7 +14,7 @@ def misplaced(folder: Path, found: str) -> tuple:
     """Return what is wrong where the path of `ROOT` or `CACHE` has that, and the mend."""
     name, mend = "package", f"{INSTALL}   # in a folder of letters and digits"
     if folder == CACHE:
-        name, mend = "cache", "export CUDA_ON_CPU_CACHE=/var/tmp/cuda-on-cpu   # or another place"
+        name, mend = "cache", "export CUDA_ON_CPU_CACHE=$HOME/cuda-on-cpu   # or another place"
     return (
         f"The {name}'s folder has {found} in its path, which compilers do not take: {folder}",
         mend,
