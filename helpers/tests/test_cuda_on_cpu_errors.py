@@ -160,6 +160,10 @@ __global__ void waits_for_all(int* arrived) {
     while (atomicAdd(arrived, 0) < gridDim.x) {}
 }
 EXPORT wait_for_all(const Arrays& a) { waits_for_all<<<9, 1024>>>(a.at<int>(0)); }
+__global__ void spins_at_the_heap(volatile int* flag) {
+    while (*flag == 0) free(malloc(64));  // line: spin_at_the_heap
+}
+EXPORT spin_at_the_heap(const Arrays& a) { spins_at_the_heap<<<4, 2>>>(a.at<int>(0)); }
 __global__ void never_agrees(int* x) {
     while (!__syncthreads_or(x[0])) {}
 }
@@ -426,6 +430,12 @@ def test_a_loop_that_never_ends(lib, short_patience, name):
     assert re.match(r"spins\w* \(launched at line \d+\), block \(\d,0,0\), thread", message)
     assert f", line {line(name)}: no thread of" in message
     assert "for 0.3 s" in message
+
+
+def test_a_lock_that_an_endless_loop_takes_is_given_back(lib, short_patience):
+    for _ in range(3):  # the allocator's; a block that left with it would stop the next one
+        message = error_of(lib, "spin_at_the_heap", ints(0))
+        assert f", line {line('spin_at_the_heap')}: no thread of" in message
 
 
 def test_barriers_that_go_on_for_ever(lib, short_patience):

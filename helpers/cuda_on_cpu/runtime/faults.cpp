@@ -149,11 +149,16 @@ Calls calls_in_library_of(const void* function, const Calls& calls, const void* 
     return code;
 }
 
-// A function of the host is left where its own code stands, not amid another library's: from there
-// the thread goes on by single instructions for a while. It may come from a short call, as in a
-// loop around usleep().
+// What is left in the middle is left where its own code stands, not amid the runtime's or the C
+// library's, which may hold a lock: from there the thread goes on by single instructions for a
+// while. It may come from a short call, as in a loop around usleep() or atomicAdd().
 constexpr int STEPS = 20'000;
 static thread_local int steps_left;
+#if defined(__linux__) && defined(__x86_64__)
+constexpr bool CAN_STEP = true;
+#else
+constexpr bool CAN_STEP = false;
+#endif
 
 static void step_by_step(void* context, bool on) {
 #if defined(__linux__) && defined(__x86_64__)
@@ -165,6 +170,25 @@ static void step_by_step(void* context, bool on) {
 #endif
 }
 
+static bool in_library_of(const void* function, void* code) {
+    Dl_info its, here;
+    return dladdr(function, &its) && dladdr(code, &here) && its.dli_fbase == here.dli_fbase;
+}
+
+// Leaves a block that was expelled, if its own code stands there. Else returns whether it shall be
+// tried again.
+static bool leave_block_if_possible(Multiprocessor& here, void* context) {
+    constexpr int TRIES = 8;  // of the watchdog, where there are no single instructions
+    static thread_local int tries;
+    if (!here.is_expelled()) return false;
+    auto* kernel = reinterpret_cast<void*>(here.launch().run_threads);
+    bool is_own = in_library_of(kernel, code_address(context));
+    if (!is_own && (CAN_STEP || ++tries < TRIES)) return true;
+    tries = 0;
+    if (const char* why = here.why_expelled()) here.fail_at(0, code_of_kernel(here, context), why);
+    here.abandon();
+}
+
 static bool a_grid_runs();
 
 // Runs on the thread's fault stack. It never returns to a kernel that has faulted: it leaves the
@@ -173,25 +197,14 @@ static bool a_grid_runs();
 static void handle(int number, siginfo_t* info, void* context) {
     Multiprocessor* here = Multiprocessor::running();
     bool is_step = number == SIGTRAP && steps_left;
-    if (is_step || (number == STOP_SIGNAL && !here)) {
-        steps_left = is_step ? steps_left - 1 : STEPS;
+    if (is_step || number == STOP_SIGNAL) {
+        int left = is_step ? steps_left - 1 : STEPS;
+        steps_left = 0;  // and so it stays if what follows does not return
         // A grid that runs is the watchdog's to stop: other threads use what its launch has here.
-        bool goes_on = !here && !a_grid_runs() && leave_host_call_if_possible(code_address(context));
-        if (!goes_on) steps_left = 0;
+        bool goes_on = here ? leave_block_if_possible(*here, context)
+                            : !a_grid_runs() && leave_host_call_if_possible(code_address(context));
+        if (goes_on) steps_left = left;
         return step_by_step(context, steps_left);
-    }
-    if (number == STOP_SIGNAL) {
-        // It may stand between two threads, where no line can be told: the watchdog comes again.
-        constexpr int TRIES = 8;
-        static thread_local int tries;
-        if (!here->is_expelled()) return;
-        if (const char* why = here->why_expelled()) {
-            Calls code = code_of_kernel(*here, context);
-            if (code.empty() && ++tries < TRIES) return;
-            tries = 0;
-            here->fail_at(0, code, why);
-        }
-        here->abandon();
     }
     Death death = death_by(number, info, context);
     void* code = code_address(context);
