@@ -102,7 +102,7 @@ from helpers.tests.test_cuda_on_cpu_alive import SRC
 module, x = compile_cuda(SRC, check=CHECK), torch.zeros(4)
 def call(name, interrupted=False):
     if interrupted:
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
         getattr(module, name)(x)
     except BaseException as error:
@@ -203,7 +203,7 @@ def test_in_a_notebook():
         assert "first, line 17: reads through a null pointer." in execute("module.null_pointer(x)")
         assert "_exit(3) would end the whole process" in execute("module.ends_at_once(x)")
         assert "stack overflow" in execute("module.recursion(x)")
-        stop = "threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        stop = "threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
         assert "stopped in loops, line 53" in execute(stop + "module.loops(x)")
         assert "[1.0, 1.0, 1.0, 1.0]" in execute("module.fine(x); print(x.tolist())")
     finally:

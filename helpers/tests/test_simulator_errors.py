@@ -1001,7 +1001,7 @@ def test_ctrl_c_ends_a_launch():
         while True:
             out[0] += 1
 
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt) as caught:
         launch(endless_kernel, 1, 1, torch.zeros(1))
     line = inspect.getsourcelines(endless_kernel)[1] + 2
