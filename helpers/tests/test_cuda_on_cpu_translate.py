@@ -292,7 +292,7 @@ def test_casts_of_kernels_and_noinline():
         ("wgmma_async();", "wgmma"),
         ("const __grid_constant__ CUtensorMap map;", "TMA"),
         ("__global__ void __cluster_dims__(2) k() {}", "clusters"),
-        ("float x = tex2D<float>(t, 0, 0);", "textures"),
+        ("texture<float, 2> t;", "texture and surface references are gone since CUDA 12"),
         ("cusparseHandle_t handle;", "of CUDA's libraries, the CPU backend has cuBLAS"),
         ("ncclComm_t all;", "the others run on a GPU only"),
         ("cutlass::gemm::device::Gemm<float> gemm;", "CUTLASS runs on a GPU only"),

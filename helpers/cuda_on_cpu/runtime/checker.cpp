@@ -250,6 +250,29 @@ void Checker::look_at(std::uintptr_t address, unsigned bytes, How how, const voi
     if (counting_) count(recent, address, bytes, kind);
 }
 
+// What the launch has written a texture need not see, whatever orders the two: its cache may have
+// what was there before. (Counted is no such access: where the GPU puts elements nobody says.)
+void Checker::access_texture(const KernelArray& memory, std::uintptr_t address, unsigned bytes,
+                             AccessKind kind, const void* code, const char* by) {
+    settle(true);
+    Recent& recent = recent_[slot(code)];
+    if (recent.code != code || address - recent.begin >= recent.bytes) {
+        checks_->know(memory);
+        find(recent, address, bytes, kind, code);
+    }
+    if (!recent.array) return;
+    if (kind == AccessKind::load) {
+        std::size_t first = (address - recent.begin) / recent.cell_bytes;
+        std::size_t last = (address + bytes - 1 - recent.begin) / recent.cell_bytes;
+        for (std::size_t i = first; i <= last; i++)
+            if (Mark write = load(recent.cells[i].write()); write.exists())
+                report_stale(recent, address, write, by);
+        check_filled(recent, address, bytes);
+        if (recent.free_to_read) return;
+    }
+    if (!passes(recent, address, bytes, kind)) check_cells(recent, address, bytes, {kind});
+}
+
 bool Checker::ordered(Mark earlier, Mark mine, bool shared) const {
     if (earlier.same_thread(mine)) return true;
     bool same_block = earlier.same_block(mine);
@@ -460,6 +483,20 @@ void Checker::report_range(const KernelArray& array, std::uintptr_t address, uns
              code);
     if (!before && address < end) sentence += " to " + element_text(named, address + bytes - 1);
     fail(sentence + ", but " + name + (before ? " begins at " : " ends at ") + edge + ".", code);
+}
+
+void Checker::report_stale(const Recent& recent, std::uintptr_t address, Mark write,
+                           const char* by) {
+    Quiet quiet;
+    std::string who = write.same_block(mark(recent))
+                          ? "thread " + multiprocessor_.index_text(write.thread())
+                          : "block " + text(multiprocessor_.grid().block_index(write.block()));
+    int line = checks_->line(write.site());
+    fail("reads " + checks_->element_names(*recent.array, address) + " through " + by + ", but " +
+             who + " has written it" + (line ? " in line " + std::to_string(line) : "") +
+             " of this launch: what is read may be older, whatever orders the two. Another launch "
+             "sees it.",
+         recent.code);
 }
 
 void Checker::report_nowhere(std::uintptr_t address, AccessKind kind, const void* code) {

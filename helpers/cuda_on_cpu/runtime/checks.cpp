@@ -158,6 +158,16 @@ KnownArray* Checks::find(std::uintptr_t address, unsigned bytes) {
     return &arrays_.back();
 }
 
+void Checks::know(const KernelArray& array) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (find_known(array.begin)) return;
+    MemoryFound found;
+    KernelArray whole = array;  // linear memory is a part of an array
+    if (!*array.name && find_memory(reinterpret_cast<void*>(array.begin), &found))
+        whole.begin = found.begin, whole.bytes = found.bytes;
+    arrays_.emplace_back(named(whole, array.begin));
+}
+
 // Whether an array of 64-bit numbers, as tensors are that hold pointers, has one into this memory.
 bool Checks::is_in_a_table(const MemoryFound& memory) const {
     for (const KnownArray& array : arrays_) {

@@ -49,6 +49,7 @@ public:
     // kernel has no pointer to it. bytes: of the access, and so of an element if no parameter
     // points to the array.
     KnownArray* find(std::uintptr_t address, unsigned bytes);
+    void know(const KernelArray& array);  // as one that the kernel reaches
     bool is_of_no_interest(std::uintptr_t address, Region* region) const;
 
     // A number for the instruction before `code`, where the running thread is.

@@ -1,0 +1,331 @@
+// What a kernel reads through a texture, and reads and writes through a surface.
+//
+// The formulas are those of CUDA's programming guide, "Texture Fetching". Where it leaves something
+// open: the fraction of a place between two elements is rounded to the nearest of its 256 steps; an
+// element whose weight is 0 is not read; elements are mixed in double and rounded once; a NaN for a
+// coordinate is 0.
+#include <cmath>
+#include <cstring>
+
+#include "checker.h"
+#include "textures.h"
+
+#define CALLER __builtin_return_address(0)
+
+namespace cuda_on_cpu {
+
+// What all of one access share, for its errors and checks.
+struct Fetch {
+    const char* function;
+    const void* code;  // that it returns to
+
+    [[noreturn, gnu::cold, gnu::noinline]] void fail(const std::string& sentence) const;
+    const TextureObject& find(unsigned long long handle, bool is_surface, Shape shape) const;
+    void check_numbers(const TextureObject& texture, Wanted wanted) const;
+    void tell(const TextureObject& object, const void* at, std::size_t bytes, AccessKind kind) const;
+};
+
+void Fetch::fail(const std::string& sentence) const {
+    Quiet quiet;
+    std::string all = std::string(function) + " " + sentence;
+    Multiprocessor* here = Multiprocessor::running();
+    if (!here) throw std::runtime_error(all);
+    here->fail_at(Checks::line(code), {}, all);
+}
+
+static const char* const TEXTURE_FUNCTIONS[] = {"tex1Dfetch", "tex1D",        "tex2D",
+                                                "tex3D",      "tex1DLayered", "tex2DLayered"};
+
+static const char* describe(Shape shape) {
+    static const char* const texts[] = {"linear memory",     "an array of one dimension",
+                                        "two dimensions",    "an array of three dimensions",
+                                        "1D layers",         "2D layers"};
+    return texts[unsigned(shape)];
+}
+
+const TextureObject& Fetch::find(unsigned long long handle, bool is_surface, Shape shape) const {
+    const TextureObject* object = find_object(handle);
+    if (!object) fail("is given " + describe_missing(handle));
+    if (object->is_surface != is_surface)
+        fail(is_surface ? "is given a texture object; it takes a surface object."
+                        : "is given a surface object; it takes a texture object.");
+    const Grid3& grid = object->grid();
+    if (!grid.data) fail("is given an object of an array that has been freed.");
+    if (grid.shape != shape)
+        fail("is for " + std::string(describe(shape)) + ", but the " +
+             (is_surface ? "surface" : "texture") + " is one of " + describe(grid.shape) +
+             (is_surface ? "." : ": " + std::string(TEXTURE_FUNCTIONS[unsigned(grid.shape)]) + "."));
+    return *object;
+}
+
+void Fetch::check_numbers(const TextureObject& texture, Wanted wanted) const {
+    const Format& format = texture.grid().format;
+    if (wanted.floats != texture.gives_floats())
+        fail(wanted.floats ? "reads floats, but an element of the texture is " + text(format) +
+                                 (format.bits < 32 ? ". With cudaReadModeNormalizedFloat it is a "
+                                                     "fraction, from 0 or -1 to 1."
+                                                   : ".")
+             : format.is_float() ? "reads integers, but an element of the texture is " + text(format) + "."
+                                 : "reads integers, but cudaReadModeNormalizedFloat gives floats.");
+    if (wanted.count > format.count)
+        fail("reads " + std::to_string(wanted.count) + " numbers, but an element of the texture is " +
+             text(format) + ".");
+}
+
+void Fetch::tell(const TextureObject& object, const void* at, std::size_t bytes,
+                 AccessKind kind) const {
+    Checker* checker = checker_here;
+    if (!checker) return;
+    const Grid3& grid = object.grid();
+    auto begin = std::uintptr_t(grid.data);
+    std::size_t element_bytes = grid.format.bytes();
+    KernelArray memory{begin, grid.bytes(), false, "", begin, element_bytes, 1, {}, true};
+    if (object.array) {
+        memory.name = "the CUDA array";
+        for (unsigned axis = 0; axis < 3; axis++)
+            if (grid.size[axis] > 1 || axis == 0) memory.rank = axis + 1;
+        for (unsigned i = 0; i < memory.rank; i++)
+            memory.extents[i] = std::size_t(grid.size[memory.rank - 1 - i]);
+    }
+    checker->access_texture(memory, std::uintptr_t(at), unsigned(bytes), kind, code,
+                            object.is_surface ? "a surface" : "a texture");
+}
+
+// ---------------------------------------------------------------- elements
+
+static unsigned bits_of(float x) {
+    unsigned bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+static float float_of(unsigned bits) {
+    float x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+}
+// Of 16 bits: a sign, 5 of the exponent, 10 of the mantissa.
+static float half_of(unsigned bits) {
+    unsigned sign = (bits & 0x8000) << 16, exponent = bits >> 10 & 31, mantissa = bits & 0x3ff;
+    if (exponent == 31) return float_of(sign | 0x7f800000 | mantissa << 13);
+    if (exponent == 0) return (sign ? -0x1p-24f : 0x1p-24f) * float(mantissa);
+    return float_of(sign | (exponent + 112) << 23 | mantissa << 13);
+}
+
+// Number i of an element: a float's bits, or an integer of 32 bits.
+static unsigned number_of(const TextureObject& texture, const char* element, unsigned i) {
+    const Format& format = texture.grid().format;
+    unsigned bits = 0;
+    std::memcpy(&bits, element + i * format.bits / 8, format.bits / 8);
+    if (format.is_float())
+        return format.bits == 32 ? bits : bits_of(half_of(bits));
+    bool is_signed = format.description.f == cudaChannelFormatKindSigned;
+    unsigned unused = 32 - format.bits;
+    if (is_signed) bits = unsigned(int(bits << unused) >> unused);
+    if (!texture.is_normalized()) return bits;
+    double largest = double((1u << (format.bits - is_signed)) - 1);
+    double fraction = (is_signed ? double(int(bits)) : double(bits)) / largest;
+    if (fraction < -1) fraction = -1;  // of -128, say
+    bool is_encoded = texture.how.sRGB && format.bits == 8 && !is_signed && i < 3;
+    if (is_encoded)
+        fraction = fraction <= 0.04045 ? fraction / 12.92 : std::pow((fraction + 0.055) / 1.055, 2.4);
+    return bits_of(float(fraction));
+}
+
+static unsigned border_number(const TextureObject& texture, unsigned i) {
+    float color = texture.how.borderColor[i];
+    if (texture.gives_floats()) return bits_of(color);
+    return std::isnan(color) ? 0 : unsigned(static_cast<long long>(color));
+}
+
+// ---------------------------------------------------------------- places
+
+// A coordinate that no int holds is far outside all the same.
+static int floor_of(float x) {
+    constexpr float FAR = 1 << 30;
+    if (std::isnan(x)) return 0;
+    return int(std::floor(std::fmin(std::fmax(x, -FAR), FAR)));
+}
+
+constexpr int OUTSIDE = -1;
+
+static int index_of(int i, int size, cudaTextureAddressMode mode) {
+    if (i >= 0 && i < size) return i;
+    switch (mode) {
+        case cudaAddressModeBorder: return OUTSIDE;
+        case cudaAddressModeWrap: return (i % size + size) % size;
+        case cudaAddressModeMirror: {
+            int at = (i % (2 * size) + 2 * size) % (2 * size);
+            return at < size ? at : 2 * size - 1 - at;
+        }
+        default: return i < 0 ? 0 : size - 1;
+    }
+}
+
+// The elements along one axis that a fetch mixes: one of them with all the weight, or two.
+struct Taps {
+    int index[2];
+    double weight[2];
+};
+
+// x in elements, from where the first one begins.
+static float in_elements(const TextureObject& texture, unsigned axis, float x) {
+    if (!texture.how.normalizedCoords) return x;
+    float whole = std::floor(x);
+    cudaTextureAddressMode mode = texture.how.addressMode[axis];
+    if (mode == cudaAddressModeWrap) x -= whole;
+    if (mode == cudaAddressModeMirror) x = std::fmod(whole, 2.0f) != 0 ? 1 - (x - whole) : x - whole;
+    return x * float(texture.grid().size[axis]);
+}
+
+// How far x is from the element before it to the next, in 1.8 fixed point.
+static double fraction_of(float x) {
+    constexpr double STEPS = 256;
+    float fraction = x - std::floor(x);
+    return fraction >= 0 ? std::floor(double(fraction) * STEPS + 0.5) / STEPS : 0;
+}
+
+static Taps taps_of(const TextureObject& texture, unsigned axis, float x, bool mixes) {
+    x = in_elements(texture, axis, x);
+    int size = texture.grid().size[axis];
+    cudaTextureAddressMode mode = texture.how.addressMode[axis];
+    if (!mixes) return {{index_of(floor_of(x), size, mode), 0}, {1, 0}};
+    x -= 0.5f;
+    int first = floor_of(x);
+    double fraction = fraction_of(x);
+    return {{index_of(first, size, mode), index_of(first + 1, size, mode)}, {1 - fraction, fraction}};
+}
+
+// The axes of a texture; what it lacks has one element. z: or the layer, which is never outside.
+struct Footprint {
+    Taps x, y{{0, 0}, {1, 0}}, z{{0, 0}, {1, 0}};
+
+    Footprint(const TextureObject& texture, const TexturePlace& place, bool mixes)
+        : x(taps_of(texture, 0, place.x, mixes)) {
+        const Grid3& grid = texture.grid();
+        if (grid.axes() > 1) y = taps_of(texture, 1, place.y, mixes);
+        if (grid.axes() > 2) z = taps_of(texture, 2, place.z, mixes);
+        if (grid.has_layers()) z.index[0] = index_of(place.layer, grid.size[2], cudaAddressModeClamp);
+    }
+};
+
+// Null: the border.
+static const char* element_at(const Fetch& fetch, const TextureObject& texture, int x, int y, int z) {
+    if (x == OUTSIDE || y == OUTSIDE || z == OUTSIDE) return nullptr;
+    const Grid3& grid = texture.grid();
+    const char* element = grid.at(x, y, z);
+    fetch.tell(texture, element, grid.format.bytes(), AccessKind::load);
+    return element;
+}
+
+static unsigned number_at(const TextureObject& texture, const char* element, unsigned i) {
+    return element ? number_of(texture, element, i) : border_number(texture, i);
+}
+
+// ---------------------------------------------------------------- fetches
+
+void fetch(unsigned* numbers, cudaTextureObject_t handle, Wanted wanted, TexturePlace place) {
+    Fetch fetch{TEXTURE_FUNCTIONS[unsigned(wanted.shape)], CALLER};
+    const TextureObject& texture = fetch.find(handle, false, wanted.shape);
+    fetch.check_numbers(texture, wanted);
+    Footprint at(texture, place, texture.is_linear());
+    if (!texture.is_linear()) {
+        const char* element = element_at(fetch, texture, at.x.index[0], at.y.index[0], at.z.index[0]);
+        for (unsigned i = 0; i < wanted.count; i++) numbers[i] = number_at(texture, element, i);
+        return;
+    }
+    double sums[4] = {};
+    for (unsigned tap = 0; tap < 8; tap++) {
+        unsigned x = tap & 1, y = tap >> 1 & 1, z = tap >> 2;
+        double weight = at.x.weight[x] * at.y.weight[y] * at.z.weight[z];
+        if (weight == 0) continue;
+        const char* element = element_at(fetch, texture, at.x.index[x], at.y.index[y], at.z.index[z]);
+        for (unsigned i = 0; i < wanted.count; i++)
+            sums[i] += weight * double(float_of(number_at(texture, element, i)));
+    }
+    for (unsigned i = 0; i < wanted.count; i++)
+        numbers[i] = bits_of(float(sums[i]));
+}
+
+// Behind the end there are zeros.
+void fetch_linear(unsigned* numbers, cudaTextureObject_t handle, Wanted wanted, int x) {
+    Fetch fetch{TEXTURE_FUNCTIONS[unsigned(Shape::linear)], CALLER};
+    const TextureObject& texture = fetch.find(handle, false, Shape::linear);
+    fetch.check_numbers(texture, wanted);
+    bool is_inside = x >= 0 && x < texture.grid().size[0];
+    const char* element = is_inside ? element_at(fetch, texture, x, 0, 0) : nullptr;
+    for (unsigned i = 0; i < wanted.count; i++)
+        numbers[i] = element ? number_of(texture, element, i) : 0;
+}
+
+// Against the clock from the lower left one, y pointing down: the order of PTX's tld4.
+void gather(unsigned* numbers, cudaTextureObject_t handle, Wanted wanted, TexturePlace place, int number) {
+    Fetch fetch{"tex2Dgather", CALLER};
+    const TextureObject& texture = fetch.find(handle, false, Shape::two);
+    bool is_allowed = texture.array && texture.array->flags & cudaArrayTextureGather;
+    if (!is_allowed) fetch.fail("is for an array that was made with cudaArrayTextureGather.");
+    fetch.check_numbers(texture, {wanted.shape, 1, wanted.floats});
+    if (unsigned(number) >= texture.grid().format.count)
+        fetch.fail("is asked for number " + std::to_string(number) + " of an element, which is " +
+                   text(texture.grid().format) + ".");
+    Footprint at(texture, place, true);
+    constexpr unsigned ORDER[4][2] = {{0, 1}, {1, 1}, {1, 0}, {0, 0}};
+    for (unsigned i = 0; i < wanted.count; i++) {
+        const char* element = element_at(fetch, texture, at.x.index[ORDER[i][0]],
+                                         at.y.index[ORDER[i][1]], 0);
+        numbers[i] = number_at(texture, element, unsigned(number));
+    }
+}
+
+// ---------------------------------------------------------------- surfaces
+
+static const char* const SURFACE_FUNCTIONS[][2] = {
+    {"", ""},
+    {"surf1Dread", "surf1Dwrite"},
+    {"surf2Dread", "surf2Dwrite"},
+    {"surf3Dread", "surf3Dwrite"},
+    {"surf1DLayeredread", "surf1DLayeredwrite"},
+    {"surf2DLayeredread", "surf2DLayeredwrite"},
+};
+
+// Null: outside, where a read gives 0 and a write is none.
+static char* find_in_surface(const Fetch& fetch, unsigned bytes, unsigned long long handle,
+                             Shape shape, SurfacePlace place, cudaSurfaceBoundaryMode mode,
+                             AccessKind kind) {
+    const TextureObject& surface = fetch.find(handle, true, shape);
+    const Grid3& grid = surface.grid();
+    int row_bytes = int(grid.pitch);
+    if (place.x % int(bytes))
+        fetch.fail("is given x = " + std::to_string(place.x) + ", which counts bytes and is no "
+                   "multiple of the " + std::to_string(bytes) + " of its type: x * sizeof(T).");
+    int last[] = {row_bytes - int(bytes), grid.size[1] - 1, grid.size[2] - 1};
+    int at[] = {place.x, place.y, place.z};
+    for (unsigned axis = 0; axis < 3; axis++) {
+        if (at[axis] >= 0 && at[axis] <= last[axis]) continue;
+        if (mode == cudaBoundaryModeZero || last[axis] < 0) return nullptr;
+        if (mode != cudaBoundaryModeClamp)
+            fetch.fail("is given " + std::string(1, "xyz"[axis]) + " = " + std::to_string(at[axis]) +
+                       ", but " + (axis ? "there it ends at " + std::to_string(last[axis]) + "."
+                                        : "x counts bytes, and a row has " +
+                                              std::to_string(row_bytes) + " of them."));
+        at[axis] = at[axis] < 0 ? 0 : last[axis];
+    }
+    char* found = grid.at(0, at[1], at[2]) + at[0];
+    fetch.tell(surface, found, bytes, kind);
+    return found;
+}
+
+void read_surface(void* value, unsigned bytes, cudaSurfaceObject_t handle, Shape shape,
+                  SurfacePlace place, cudaSurfaceBoundaryMode mode) {
+    Fetch fetch{SURFACE_FUNCTIONS[unsigned(shape)][0], CALLER};
+    const char* from = find_in_surface(fetch, bytes, handle, shape, place, mode, AccessKind::load);
+    from ? std::memcpy(value, from, bytes) : std::memset(value, 0, bytes);
+}
+
+void write_surface(const void* value, unsigned bytes, cudaSurfaceObject_t handle, Shape shape,
+                   SurfacePlace place, cudaSurfaceBoundaryMode mode) {
+    Fetch fetch{SURFACE_FUNCTIONS[unsigned(shape)][1], CALLER};
+    char* to = find_in_surface(fetch, bytes, handle, shape, place, mode, AccessKind::store);
+    if (to) std::memcpy(to, value, bytes);
+}
+
+}  // namespace cuda_on_cpu
