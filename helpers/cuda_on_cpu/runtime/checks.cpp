@@ -88,6 +88,14 @@ void name_variable(const DeclaredArray& array, bool constant) {
     variables().all.back().constant = constant;
 }
 
+bool is_constant(std::uintptr_t address) {
+    std::lock_guard<std::mutex> lock(variables().mutex);
+    const auto& all = variables().all;
+    return std::any_of(all.begin(), all.end(), [=](const KernelArray& variable) {
+        return variable.constant && address - variable.begin < variable.bytes;
+    });
+}
+
 static std::atomic<bool> pointers_in_symbols{false};
 
 void note_pointer_in_symbol() { pointers_in_symbols = true; }

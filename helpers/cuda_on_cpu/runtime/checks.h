@@ -98,6 +98,8 @@ private:
     std::set<std::pair<unsigned, unsigned>> remarked_;
 };
 
+bool is_constant(std::uintptr_t address);  // of a __constant__ variable whose module has named it
+
 // "tile[3][5]"; an index may lie outside the array.
 std::string element_text(const KernelArray& array, std::uintptr_t address);
 

@@ -7,6 +7,7 @@
 
 #include "fiber.h"
 #include "streams.h"
+#include "textures.h"
 
 using namespace cuda_on_cpu;
 
@@ -30,8 +31,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* given, int device) {
     p.maxThreadsPerMultiProcessor = THREADS_PER_MULTIPROCESSOR;
     p.maxBlocksPerMultiProcessor = BLOCKS_PER_MULTIPROCESSOR;
     p.memPitch = 0x7fffffff;
-    p.textureAlignment = p.surfaceAlignment = 512;
-    p.texturePitchAlignment = 32;
+    p.textureAlignment = p.surfaceAlignment = texture_limits::ALIGNMENT;
+    p.texturePitchAlignment = texture_limits::PITCH_ALIGNMENT;
+    p.maxTexture1D = texture_limits::ONE;
+    std::copy_n(texture_limits::TWO, 2, p.maxTexture2D);
+    std::copy_n(texture_limits::THREE, 3, p.maxTexture3D);
+    p.maxTexture1DLayered[0] = p.maxTexture2DLayered[0] = texture_limits::LAYERED;
+    p.maxTexture2DLayered[1] = texture_limits::LAYERED;
+    p.maxTexture1DLayered[1] = p.maxTexture2DLayered[2] = texture_limits::LAYERS;
     p.clockRate = 1000000;  // kHz: clock64() counts nanoseconds
     p.memoryClockRate = 5001000;
     p.memoryBusWidth = 256;

@@ -1,0 +1,314 @@
+"""Textures and surfaces: what they give, against numpy in double precision, here or on a GPU.
+
+Point filtering has to give the element itself. With linear filtering a GPU has weights in 1.8
+fixed point, whose last bit its documentation leaves open: there it may be off by one step along each
+axis. The CPU backend rounds to the nearest step, and is held to that.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from helpers.compiler import compile_cuda
+from helpers.device import BACKEND, DEVICE
+
+CHECKS = [False, True] if BACKEND == "cpu" else [False]
+WRAP, CLAMP, MIRROR, BORDER = range(4)
+STEPS = 256  # of a weight
+
+SRC = r"""
+struct Texture {  // of an array that holds what a tensor holds: planes, rows, columns, numbers
+    cudaArray_t array;
+    cudaTextureObject_t object;
+    Texture(torch::Tensor inp, int64_t kind, int64_t axes, unsigned flags, cudaTextureDesc how) {
+        int bits = 8 * inp.element_size();
+        int64_t D = inp.size(0), H = inp.size(1), W = inp.size(2), C = inp.size(3);
+        cudaChannelFormatDesc element = cudaCreateChannelDesc(
+            bits, C > 1 ? bits : 0, C > 2 ? bits : 0, C > 3 ? bits : 0,
+            (cudaChannelFormatKind)kind);
+        bool layered = flags & cudaArrayLayered;
+        cudaExtent extent = make_cudaExtent(W, axes > 1 ? H : 0, axes > 2 || layered ? D : 0);
+        check(cudaMalloc3DArray(&array, &element, extent, flags));
+        cudaMemcpy3DParms copy = {};
+        size_t row = W * C * inp.element_size();
+        copy.srcPtr = make_cudaPitchedPtr(inp.data_ptr(), row, W, H);
+        copy.dstArray = array;
+        copy.extent = make_cudaExtent(W, H, D);
+        copy.kind = cudaMemcpyDeviceToDevice;
+        check(cudaMemcpy3D(&copy));
+        cudaResourceDesc resource = {};
+        resource.resType = cudaResourceTypeArray;
+        resource.res.array.array = array;
+        check(cudaCreateTextureObject(&object, &resource, &how, nullptr));
+    }
+    ~Texture() {
+        cudaDestroyTextureObject(object);
+        cudaFreeArray(array);
+    }
+    Texture(const Texture&) = delete;
+    static void check(cudaError_t error) {
+        TORCH_CHECK(error == cudaSuccess, cudaGetErrorString(error));
+    }
+};
+cudaTextureDesc description(int64_t address, int64_t filter, int64_t read, int64_t normalized) {
+    cudaTextureDesc how = {};
+    for (auto& mode : how.addressMode) mode = (cudaTextureAddressMode)address;
+    how.filterMode = (cudaTextureFilterMode)filter;
+    how.readMode = (cudaTextureReadMode)read;
+    how.normalizedCoords = normalized;
+    for (int i = 0; i < 4; i++) how.borderColor[i] = i + 1;
+    return how;
+}
+
+// How a texture is fetched from: its number of axes, or one of these.
+enum { ONE_LAYERED = 4, TWO_LAYERED = 5, GATHER = 6 };
+template <class T, class Number>
+__global__ void sample_kernel(cudaTextureObject_t texture, int how, const float* at,
+                              const int* layer, double* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float x = at[3 * i], y = at[3 * i + 1], z = at[3 * i + 2];
+    T value;
+    if (how == 1) value = tex1D<T>(texture, x);
+    if (how == 2) tex2D(&value, texture, x, y);
+    if (how == 3) value = tex3D<T>(texture, x, y, z);
+    if (how == ONE_LAYERED) value = tex1DLayered<T>(texture, x, layer[i]);
+    if (how == TWO_LAYERED) value = tex2DLayered<T>(texture, x, y, layer[i]);
+    if (how == GATHER) value = tex2Dgather<T>(texture, x, y, layer[i]);
+    const Number* numbers = (const Number*)&value;
+    for (int c = 0; c < 4; c++)
+        out[4 * i + c] = c < sizeof(T) / sizeof(Number) ? double(numbers[c]) : 0;
+}
+// inp (D, H, W, C); at (n, 3): x, y, z; layer (n,). Returns (n, 4), zeros behind number C.
+torch::Tensor sample(torch::Tensor inp, torch::Tensor at, torch::Tensor layer, int64_t kind,
+                     int64_t how, int64_t address, int64_t filter, int64_t read,
+                     int64_t normalized) {
+    unsigned flags = how == GATHER ? cudaArrayTextureGather : how > 3 ? cudaArrayLayered : 0;
+    int64_t axes = how == GATHER ? 2 : how > 3 ? how - 3 : how;
+    Texture texture(inp, kind, axes, flags, description(address, filter, read, normalized));
+    int n = at.size(0), C = how == GATHER ? 4 : inp.size(3);
+    bool fractions = read == cudaReadModeNormalizedFloat && inp.element_size() < 4;
+    auto out = torch::empty({n, 4}, at.options().dtype(torch::kDouble));
+    auto run = [&](auto kernel) {
+        kernel<<<n / 128 + 1, 128>>>(texture.object, how, at.data_ptr<float>(),
+                                     layer.data_ptr<int>(), out.data_ptr<double>(), n);
+    };
+    if (kind == cudaChannelFormatKindFloat || fractions) {
+        C == 1   ? run(sample_kernel<float, float>)
+        : C == 2 ? run(sample_kernel<float2, float>)
+                 : run(sample_kernel<float4, float>);
+    } else {
+        switch (10 * inp.element_size() + C) {
+            case 14: run(sample_kernel<uchar4, unsigned char>); break;
+            case 12: run(sample_kernel<char2, signed char>); break;
+            case 21: run(sample_kernel<short, short>); break;
+            case 24: run(sample_kernel<ushort4, unsigned short>); break;
+            case 42: run(sample_kernel<int2, int>); break;
+            default: TORCH_CHECK(false, "no kernel for this type");
+        }
+    }
+    return out;
+}
+"""
+KINDS = {  # of numbers: cudaChannelFormatKind
+    torch.float32: 2, torch.float16: 2, torch.uint8: 1, torch.int8: 0, torch.int16: 0,
+    torch.uint16: 1, torch.int32: 0,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    return {check: compile_cuda(SRC, functions=["sample"], check=check) for check in CHECKS}
+
+
+# ---------------------------------------------------------------- the reference
+
+
+def index_in(i: np.ndarray, size: int, address: int) -> np.ndarray:
+    """Return which element stands for number i; -1 for the border."""
+    if address == WRAP:
+        return i % size
+    if address == MIRROR:
+        return np.minimum(i % (2 * size), 2 * size - 1 - i % (2 * size))
+    if address == BORDER:
+        return np.where((i >= 0) & (i < size), i, -1)
+    return np.clip(i, 0, size - 1)
+
+
+def reference(inp, at, axes, address=CLAMP, linear=False, normalized=False, color=None):
+    """Return (n, C) elements of inp (D, H, W, C), mixed if `linear`, in double precision.
+
+    at (n, 3): x, y, z; color: of the border, (C,).
+    """
+    sizes, C = inp.shape[2::-1], inp.shape[3]
+    if not normalized and address in (WRAP, MIRROR):
+        address = CLAMP
+    taps = []  # of each axis: index and weight
+    for axis in range(axes):
+        x = at[:, axis].astype(np.float64) * (sizes[axis] if normalized else 1)
+        if linear:
+            first = np.floor(x - 0.5).astype(int)
+            step = np.floor((x - 0.5 - first) * STEPS + 0.5) / STEPS
+            both = [(first, 1 - step), (first + 1, step)]
+        else:
+            both = [(np.floor(x).astype(int), 1.0)]
+        taps.append([(index_in(i, sizes[axis], address), w) for i, w in both])
+    color = np.zeros(C) if color is None else np.asarray(color, np.float64)[:C]
+    out = np.zeros((len(at), C))
+    for chosen in itertools.product(*taps):
+        index = [i for i, _ in chosen] + [np.zeros(len(at), int)] * (3 - axes)
+        outside = np.any([i < 0 for i in index], axis=0)[:, None]
+        weight = np.prod([np.broadcast_to(w, len(at)) for _, w in chosen], axis=0)[:, None]
+        out += weight * np.where(outside, color, inp[index[2], index[1], index[0]].astype(np.float64))
+    return out
+
+
+def fractions(inp: torch.Tensor) -> np.ndarray:
+    """Return integers as cudaReadModeNormalizedFloat reads them."""
+    largest = torch.iinfo(inp.dtype).max
+    return np.maximum(inp.cpu().numpy().astype(np.float64) / largest, -1)
+
+
+def places(sizes, n: int, normalized: bool) -> torch.Tensor:
+    """Return (n, 3) random places, inside and outside, none at the edge of an element or a step."""
+    far = 3 * np.array(sizes) * 1024 * 2
+    at = (np.random.randint(-far // 2, far, (n, 3)) + 0.5) / 2048
+    at[:n // 2] = (np.random.randint(0, np.array(sizes) * 1024, (n // 2, 3)) + 0.5) / 1024
+    return torch.tensor(at / sizes if normalized else at, dtype=torch.float32, device=DEVICE)
+
+
+def values(dtype: torch.dtype, shape) -> torch.Tensor:
+    """Return random numbers, for integers with the smallest and the largest ones among them."""
+    if dtype.is_floating_point:
+        return torch.randn(shape).to(dtype).to(DEVICE)
+    info = torch.iinfo(dtype)
+    numbers = np.random.randint(info.min, info.max + 1, shape, dtype=np.int64)
+    numbers.flat[:2] = info.min, info.max
+    return torch.from_numpy(numbers.astype(str(dtype).removeprefix("torch."))).to(DEVICE)
+
+
+def check_linear(out, expected, inp, axes):
+    """Compare what was filtered; on a GPU within one step of each axis' weight."""
+    span = float(inp.max() - inp.min()) if inp.size else 1.0
+    atol = 1e-6 * max(1, span) if BACKEND == "cpu" else axes * span / STEPS + 1e-6
+    np.testing.assert_allclose(out, expected, rtol=1e-6, atol=atol)
+
+
+def fetch(functions, inp, at, how, layer=None, address=CLAMP, linear=0, read=0, normalized=0):
+    layer = torch.zeros(len(at)) if layer is None else layer
+    out = functions.sample(inp, at, layer.int().to(DEVICE), KINDS[inp.dtype], how, address, linear,
+                           read, normalized)  # fmt: skip
+    return out.cpu().numpy()
+
+
+# ---------------------------------------------------------------- numbers
+
+ADDRESSES = [(CLAMP, False), (BORDER, False), (WRAP, False), (MIRROR, False), (CLAMP, True),
+             (BORDER, True), (WRAP, True), (MIRROR, True)]  # fmt: skip
+SIZES = {1: (61, 1, 1), 2: (53, 37, 1), 3: (13, 11, 7)}  # width, height, depth
+COLOR = np.arange(1, 5)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_floats_of_all_addresses_and_filters(compiled, check, axes):
+    sizes = SIZES[axes]
+    for (address, normalized), linear, C in itertools.product(ADDRESSES, [0, 1], [1, 2, 4]):
+        inp, at = values(torch.float32, (*sizes[::-1], C)), places(sizes, 200, normalized)
+        out = fetch(compiled[check], inp, at, axes, None, address, linear, 0, normalized)
+        numbers = inp.cpu().numpy()
+        expected = reference(numbers, at.cpu().numpy(), axes, address, linear, normalized, COLOR)
+        if linear:
+            check_linear(out[:, :C], expected, np.append(numbers, COLOR), axes)
+        else:
+            np.testing.assert_array_equal(out[:, :C], expected)
+        assert (out[:, C:] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "C"),
+    [(torch.uint8, 4), (torch.int8, 2), (torch.int16, 1), (torch.uint16, 4), (torch.int32, 2)],
+)
+def test_integers_as_they_are_and_as_fractions(compiled, dtype, C):
+    inp, at = values(dtype, (1, 37, 53, C)), places(SIZES[2], 400, False)
+    numbers, where = inp.cpu().numpy(), at.cpu().numpy()
+    for check in CHECKS:
+        out = fetch(compiled[check], inp, at, 2)
+        np.testing.assert_array_equal(out[:, :C], reference(numbers, where, 2))
+        if dtype == torch.int32:
+            read = fetch(compiled[check], inp, at, 2, read=1)  # 32 bits stay what they are
+            np.testing.assert_array_equal(read, out)
+            continue
+        out = fetch(compiled[check], inp, at, 2, read=1)
+        expected = reference(fractions(inp), where, 2)
+        np.testing.assert_allclose(out[:, :C], expected, rtol=0, atol=6e-8)
+        assert {-1.0, 1.0} >= set(out[:, :C][np.abs(out[:, :C]) >= 1])
+        out = fetch(compiled[check], inp, at, 2, linear=1, read=1)
+        check_linear(out[:, :C], reference(fractions(inp), where, 2, linear=True), fractions(inp), 2)
+
+
+def test_halves_are_read_as_floats(compiled):
+    inp, at = values(torch.float16, (1, 37, 53, 4)), places(SIZES[2], 400, False)
+    inp.flatten()[:6] = torch.tensor([6e-8, -1e-6, 65504, float("inf"), float("-inf"), float("nan")])
+    numbers = inp.cpu().numpy()
+    for check in CHECKS:
+        out = fetch(compiled[check], inp, at, 2)
+        np.testing.assert_array_equal(out, reference(numbers, at.cpu().numpy(), 2))
+
+
+@pytest.mark.parametrize("axes", [1, 2])
+def test_layers_are_not_mixed_and_end_where_they_end(compiled, axes):
+    sizes = (*SIZES[axes][:2], 5)
+    inp, at = values(torch.float32, (*sizes[::-1], 2)), places(sizes, 300, True)
+    layer = torch.randint(-2, 8, (300,))
+    for check, linear in itertools.product(CHECKS, [0, 1]):
+        out = fetch(compiled[check], inp, at, axes + 3, layer, WRAP, linear, normalized=1)
+        for i in range(5):
+            mine = (layer.clamp(0, 4) == i).numpy()
+            numbers = inp[i : i + 1].cpu().numpy()
+            expected = reference(numbers, at.cpu().numpy()[mine], axes, WRAP, linear, True)
+            check_linear(out[mine, :2], expected, numbers, axes)
+
+
+def test_gather_gives_the_four_that_linear_filtering_mixes(compiled):
+    inp, at = values(torch.float32, (1, 37, 53, 4)), places(SIZES[2], 300, False)
+    number = torch.randint(0, 4, (300,))
+    where, numbers = at.cpu().numpy(), inp.cpu().numpy()
+    x, y = (np.floor(where[:, axis] - 0.5).astype(int) for axis in (0, 1))
+    corners = [(0, 1), (1, 1), (1, 0), (0, 0)]  # PTX's tld4: against the clock, y pointing down
+    for check in CHECKS:
+        out = fetch(compiled[check], inp, at, 6, number)
+        for i, (right, below) in enumerate(corners):
+            rows, columns = np.clip(y + below, 0, 36), np.clip(x + right, 0, 52)
+            np.testing.assert_array_equal(out[:, i], numbers[0, rows, columns, number])
+
+
+def test_the_examples_of_the_programming_guide(compiled):
+    """Four elements 1 3 2 4: at their centres, between them, and past both ends."""
+    inp = torch.tensor([1.0, 3, 2, 4], device=DEVICE).reshape(1, 1, 4, 1)
+    at = torch.zeros(9, 3, device=DEVICE)
+    at[:, 0] = torch.tensor([0.5, 1.5, 3.5, 1.0, 2.0, 1.25, 0.0, -9.0, 9.0])
+    for check in CHECKS:
+        out = fetch(compiled[check], inp, at, 1, linear=1)[:, 0]
+        assert out.tolist() == [1, 3, 4, 2, 2.5, 2.5, 1, 1, 4]
+        out = fetch(compiled[check], inp, at, 1)[:, 0]
+        assert out.tolist() == [1, 3, 4, 3, 2, 3, 1, 1, 4]
+        at[:, 0] /= 4
+        assert fetch(compiled[check], inp, at, 1, None, WRAP, 1, 0, 1)[6, 0] == 2.5  # of 4 and 1
+        at[:, 0] *= 4
+
+
+@pytest.mark.parametrize("address", [WRAP, CLAMP, MIRROR, BORDER])
+def test_coordinates_that_are_no_numbers(compiled, address):
+    """What they give is left open: an element, the border's colour, or what lies between."""
+    inp = values(torch.float32, (7, 11, 13, 1))
+    bad = [float("nan"), float("inf"), float("-inf"), 3e38, -3e38, 1e10, -1e10]
+    at = torch.tensor(list(itertools.product([0.5, *bad], repeat=3)), device=DEVICE)
+    for check, linear, normalized in itertools.product(CHECKS, [0, 1], [0, 1]):
+        out = fetch(compiled[check], inp, at, 3, None, address, linear, 0, normalized)
+        low, high = min(inp.min().item(), 0), max(inp.max().item(), 1)
+        assert np.isfinite(out).all() and (out >= low).all() and (out <= high).all()
+
+
