@@ -6,13 +6,20 @@ axis. The CPU backend rounds to the nearest step, and is held to that.
 """
 
 import itertools
+import re
+import subprocess
+import warnings
 
 import numpy as np
 import pytest
 import torch
 
+from helpers.base.machine import CACHE
 from helpers.compiler import compile_cuda
+from helpers.cuda_on_cpu import command
 from helpers.device import BACKEND, DEVICE
+from helpers.tests import planted_textures
+from helpers.tests.texture_programs import PROGRAMS
 
 CHECKS = [False, True] if BACKEND == "cpu" else [False]
 WRAP, CLAMP, MIRROR, BORDER = range(4)
@@ -310,5 +317,224 @@ def test_coordinates_that_are_no_numbers(compiled, address):
         out = fetch(compiled[check], inp, at, 3, None, address, linear, 0, normalized)
         low, high = min(inp.min().item(), 0), max(inp.max().item(), 1)
         assert np.isfinite(out).all() and (out >= low).all() and (out <= high).all()
+
+
+# ---------------------------------------------------------------- linear memory, surfaces
+
+MEMORY = r"""
+#define OK(call) TORCH_CHECK((call) == cudaSuccess, #call)
+__global__ void linear_kernel(cudaTextureObject_t texture, float* out, int first, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = tex1Dfetch<float>(texture, first + i);
+}
+__global__ void pitch_kernel(cudaTextureObject_t texture, const float* at, float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    out[2 * i] = tex2D<float2>(texture, at[3 * i], at[3 * i + 1]).x;
+    out[2 * i + 1] = tex2D<float2>(texture, at[3 * i], at[3 * i + 1]).y;
+}
+// Elements first to first + n of x, behind whose ends there are zeros.
+torch::Tensor linear(torch::Tensor x, int64_t first, int64_t n) {
+    cudaResourceDesc resource = {};
+    resource.resType = cudaResourceTypeLinear;
+    resource.res.linear = {x.data_ptr(), cudaCreateChannelDesc<float>(), x.numel() * sizeof(float)};
+    cudaTextureDesc how = {};
+    cudaTextureObject_t texture;
+    OK(cudaCreateTextureObject(&texture, &resource, &how, nullptr));
+    auto out = torch::full({n}, 9, x.options());
+    linear_kernel<<<n / 64 + 1, 64>>>(texture, out.data_ptr<float>(), first, n);
+    OK(cudaDestroyTextureObject(texture));
+    return out;
+}
+// x (H, pitch) uint8, of which W columns of two numbers are the texture.
+torch::Tensor pitched(torch::Tensor x, int64_t W, torch::Tensor at) {
+    cudaResourceDesc resource = {};
+    resource.resType = cudaResourceTypePitch2D;
+    resource.res.pitch2D = {x.data_ptr(), cudaCreateChannelDesc<uchar2>(), (size_t)W,
+                            (size_t)x.size(0), (size_t)x.size(1)};
+    cudaTextureDesc how = {};
+    how.addressMode[0] = how.addressMode[1] = cudaAddressModeClamp;
+    how.filterMode = cudaFilterModeLinear;
+    how.readMode = cudaReadModeNormalizedFloat;
+    cudaTextureObject_t texture;
+    OK(cudaCreateTextureObject(&texture, &resource, &how, nullptr));
+    int n = at.size(0);
+    auto out = torch::full({n, 2}, 9, at.options());
+    pitch_kernel<<<n / 64 + 1, 64>>>(texture, at.data_ptr<float>(), out.data_ptr<float>(), n);
+    OK(cudaDestroyTextureObject(texture));
+    return out;
+}
+
+__global__ void add_kernel(cudaSurfaceObject_t surface, int W, int H, int D, bool layered) {
+    int x = blockIdx.x * blockDim.x + threadIdx.x, y = threadIdx.y, z = blockIdx.y;
+    if (x >= W || y >= H) return;
+    int at = x * (int)sizeof(float2);
+    float2 v = layered ? surf2DLayeredread<float2>(surface, at, y, z)
+                       : surf3Dread<float2>(surface, at, y, z);
+    v.x += 1, v.y += z;
+    layered ? surf2DLayeredwrite(v, surface, at, y, z) : surf3Dwrite(v, surface, at, y, z);
+}
+// out (n, 2): what surf2Dread gives at x, y; and then those are written, with 7.
+__global__ void edge_kernel(cudaSurfaceObject_t surface, const int* at, int* out, int n, int mode) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    int x = at[2 * i] * (int)sizeof(int), y = at[2 * i + 1];
+    out[i] = mode ? surf2Dread<int>(surface, x, y, cudaBoundaryModeClamp)
+                  : surf2Dread<int>(surface, x, y, cudaBoundaryModeZero);
+}
+__global__ void write_kernel(cudaSurfaceObject_t surface, const int* at, int n, int mode) {
+    for (int i = 0; i < n; i++) {
+        int x = at[2 * i] * (int)sizeof(int), y = at[2 * i + 1];
+        if (mode) surf2Dwrite(7, surface, x, y, cudaBoundaryModeClamp);
+        else surf2Dwrite(7, surface, x, y, cudaBoundaryModeZero);
+    }
+}
+cudaSurfaceObject_t surface_of(cudaArray_t array) {
+    cudaResourceDesc resource = {};
+    resource.resType = cudaResourceTypeArray;
+    resource.res.array.array = array;
+    cudaSurfaceObject_t surface;
+    OK(cudaCreateSurfaceObject(&surface, &resource));
+    return surface;
+}
+torch::Tensor add(torch::Tensor inp, bool layered) {  // (D, H, W, 2)
+    int D = inp.size(0), H = inp.size(1), W = inp.size(2);
+    cudaArray_t array;
+    cudaChannelFormatDesc element = cudaCreateChannelDesc<float2>();
+    unsigned flags = cudaArraySurfaceLoadStore | (layered ? cudaArrayLayered : 0);
+    OK(cudaMalloc3DArray(&array, &element, make_cudaExtent(W, H, D), flags));
+    cudaMemcpy3DParms copy = {};
+    copy.srcPtr = make_cudaPitchedPtr(inp.data_ptr(), W * sizeof(float2), W, H);
+    copy.dstArray = array;
+    copy.extent = make_cudaExtent(W, H, D);
+    copy.kind = cudaMemcpyDeviceToDevice;
+    OK(cudaMemcpy3D(&copy));
+    cudaSurfaceObject_t surface = surface_of(array);
+    add_kernel<<<dim3((W + 31) / 32, D), dim3(32, H)>>>(surface, W, H, D, layered);
+    auto out = torch::empty_like(inp);
+    cudaMemcpy3DParms back = {};  // all but the first column and row, which stay the input's
+    OK(cudaMemcpy(out.data_ptr(), inp.data_ptr(), inp.numel() * 4, cudaMemcpyDeviceToDevice));
+    back.srcArray = array;
+    back.srcPos = make_cudaPos(1, 1, 0);
+    back.dstPtr = make_cudaPitchedPtr(out.data_ptr(), W * sizeof(float2), W, H);
+    back.dstPos = make_cudaPos(sizeof(float2), 1, 0);
+    back.extent = make_cudaExtent(W - 1, H - 1, D);
+    back.kind = cudaMemcpyDeviceToDevice;
+    OK(cudaMemcpy3D(&back));
+    OK(cudaDestroySurfaceObject(surface));
+    OK(cudaFreeArray(array));
+    return out;
+}
+// Returns what is read at the places (n, 2), and then the array with sevens there.
+torch::Tensor edges(torch::Tensor inp, torch::Tensor at, int64_t mode) {
+    int H = inp.size(0), W = inp.size(1), n = at.size(0);
+    size_t row = W * sizeof(int);
+    cudaArray_t array;
+    cudaChannelFormatDesc element = cudaCreateChannelDesc<int>();
+    OK(cudaMallocArray(&array, &element, W, H, cudaArraySurfaceLoadStore));
+    OK(cudaMemcpy2DToArray(array, 0, 0, inp.data_ptr(), row, row, H, cudaMemcpyDeviceToDevice));
+    cudaSurfaceObject_t surface = surface_of(array);
+    auto out = torch::empty({n + H * W}, inp.options());
+    edge_kernel<<<1, n>>>(surface, at.data_ptr<int>(), out.data_ptr<int>(), n, mode);
+    write_kernel<<<1, 1>>>(surface, at.data_ptr<int>(), n, mode);
+    OK(cudaMemcpy2DFromArray(out.data_ptr<int>() + n, row, array, 0, 0, row, H,
+                             cudaMemcpyDeviceToDevice));
+    OK(cudaDestroySurfaceObject(surface));
+    OK(cudaFreeArray(array));
+    return out;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def memory():
+    functions = ["linear", "pitched", "add", "edges"]
+    return {check: compile_cuda(MEMORY, functions=functions, check=check) for check in CHECKS}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("n", [1, 255, 1823])
+def test_linear_memory_ends_in_zeros(memory, check, n):
+    x = torch.randn(n, device=DEVICE)
+    out = memory[check].linear(x, -5, n + 10).cpu()
+    assert torch.equal(out[5 : 5 + n], x.cpu()) and not out[:5].any() and not out[5 + n :].any()
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_rows_with_a_pitch_are_filtered(memory, check):
+    x = torch.randint(0, 256, (37, 128), dtype=torch.uint8, device=DEVICE)
+    W, at = 53, places(SIZES[2], 300, False)
+    numbers = x.cpu().numpy()[:, : 2 * W].reshape(1, 37, W, 2) / 255
+    expected = reference(numbers, at.cpu().numpy(), 2, linear=True)
+    check_linear(memory[check].pitched(x, W, at).cpu().numpy(), expected, numbers, 2)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("layered", [False, True])
+def test_surfaces_are_read_and_written_and_copied_in_parts(memory, check, layered):
+    inp = torch.randn(5, 11, 67, 2, device=DEVICE)
+    expected = inp.clone()
+    expected[:, 1:, 1:, 0] += 1
+    expected[:, 1:, 1:, 1] += torch.arange(5, device=DEVICE)[:, None, None]
+    assert torch.equal(memory[check].add(inp, layered), expected)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("clamp", [False, True])
+def test_what_is_outside_of_a_surface(memory, check, clamp):
+    inp = torch.randint(10, 99, (7, 13), dtype=torch.int32)
+    at = torch.tensor([[0, 0], [-1, 3], [13, 3], [12, 6], [5, -1], [5, 7], [-9, 99]]).int()
+    out = memory[check].edges(inp.to(DEVICE), at.to(DEVICE), int(clamp)).cpu()
+    columns, rows = at[:, 0].clamp(0, 12), at[:, 1].clamp(0, 6)
+    inside = (columns == at[:, 0]) & (rows == at[:, 1])
+    if not clamp:
+        columns, rows = columns[inside], rows[inside]
+    expected = inp[at[:, 1].clamp(0, 6), at[:, 0].clamp(0, 12)]
+    assert torch.equal(out[:7], expected if clamp else expected * inside)
+    written = inp.clone()
+    written[rows, columns] = 7
+    assert torch.equal(out[7:].reshape(7, 13), written)
+
+
+# ---------------------------------------------------------------- faults
+
+
+@pytest.fixture(scope="module")
+def planted():
+    if BACKEND == "cuda":
+        pytest.skip("the CPU backend's sentences")
+    text, lines = planted_textures.source()
+    names = [f"{fault.name}_{kind}" for fault in planted_textures.FAULTS for kind in ("bad", "good")]
+    return compile_cuda(text, functions=names, check=True), lines
+
+
+@pytest.mark.parametrize("fault", planted_textures.FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_is_found_and_its_twin_passes(planted, fault):
+    compiled, lines = planted
+    bad, good = (getattr(compiled, f"{fault.name}_{kind}") for kind in ("bad", "good"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        good(torch.randn(fault.sizes[0]))
+    with pytest.raises(RuntimeError) as error:
+        bad(torch.randn(fault.sizes[0]))
+    expected = fault.where.replace("{line}", str(lines[f"{fault.name}_bad"])) + ".*" + fault.said
+    said = str(error.value).splitlines()[0]
+    assert re.search(expected, said), said
+
+
+# ---------------------------------------------------------------- whole programs
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="programs of the CPU backend")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_with_textures(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_ON_CPU_CACHE", str(CACHE))
+    monkeypatch.chdir(tmp_path)
+    program, expected, atol = PROGRAMS[name]
+    (tmp_path / "program.cu").write_text(program)
+    assert command.main(["--check", "program.cu", "-o", "program"]) == 0
+    done = subprocess.run(["./program"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stderr == ""
+    np.testing.assert_allclose(np.array(done.stdout.split(), float), expected(), rtol=0, atol=atol)
 
 

@@ -51,7 +51,9 @@ const TextureObject& Fetch::find(unsigned long long handle, bool is_surface, Sha
                         : "is given a surface object; it takes a texture object.");
     const Grid3& grid = object->grid();
     if (!grid.data) fail("is given an object of an array that has been freed.");
-    if (grid.shape != shape)
+    // NVIDIA's samples make tables of one row with a height of 1, and read them by tex1D.
+    bool is_row = shape == Shape::one && grid.shape == Shape::two && grid.size[1] == 1;
+    if (grid.shape != shape && !is_row)
         fail("is for " + std::string(describe(shape)) + ", but the " +
              (is_surface ? "surface" : "texture") + " is one of " + describe(grid.shape) +
              (is_surface ? "." : ": " + std::string(TEXTURE_FUNCTIONS[unsigned(grid.shape)]) + "."));
@@ -199,11 +201,12 @@ static Taps taps_of(const TextureObject& texture, unsigned axis, float x, bool m
 struct Footprint {
     Taps x, y{{0, 0}, {1, 0}}, z{{0, 0}, {1, 0}};
 
-    Footprint(const TextureObject& texture, const TexturePlace& place, bool mixes)
+    Footprint(const TextureObject& texture, Shape shape, const TexturePlace& place, bool mixes)
         : x(taps_of(texture, 0, place.x, mixes)) {
         const Grid3& grid = texture.grid();
-        if (grid.axes() > 1) y = taps_of(texture, 1, place.y, mixes);
-        if (grid.axes() > 2) z = taps_of(texture, 2, place.z, mixes);
+        bool has_rows = shape == Shape::two || shape == Shape::three || shape == Shape::two_layered;
+        if (has_rows) y = taps_of(texture, 1, place.y, mixes);
+        if (shape == Shape::three) z = taps_of(texture, 2, place.z, mixes);
         if (grid.has_layers()) z.index[0] = index_of(place.layer, grid.size[2], cudaAddressModeClamp);
     }
 };
@@ -227,7 +230,7 @@ void fetch(unsigned* numbers, cudaTextureObject_t handle, Wanted wanted, Texture
     Fetch fetch{TEXTURE_FUNCTIONS[unsigned(wanted.shape)], CALLER};
     const TextureObject& texture = fetch.find(handle, false, wanted.shape);
     fetch.check_numbers(texture, wanted);
-    Footprint at(texture, place, texture.is_linear());
+    Footprint at(texture, wanted.shape, place, texture.is_linear());
     if (!texture.is_linear()) {
         const char* element = element_at(fetch, texture, at.x.index[0], at.y.index[0], at.z.index[0]);
         for (unsigned i = 0; i < wanted.count; i++) numbers[i] = number_at(texture, element, i);
@@ -267,7 +270,7 @@ void gather(unsigned* numbers, cudaTextureObject_t handle, Wanted wanted, Textur
     if (unsigned(number) >= texture.grid().format.count)
         fetch.fail("is asked for number " + std::to_string(number) + " of an element, which is " +
                    text(texture.grid().format) + ".");
-    Footprint at(texture, place, true);
+    Footprint at(texture, Shape::two, place, true);
     constexpr unsigned ORDER[4][2] = {{0, 1}, {1, 1}, {1, 0}, {0, 0}};
     for (unsigned i = 0; i < wanted.count; i++) {
         const char* element = element_at(fetch, texture, at.x.index[ORDER[i][0]],

@@ -35,7 +35,6 @@ struct Grid3 {
     std::size_t pitch;  // bytes from row to row
     char* data;         // null: it has been freed
 
-    unsigned axes() const { return shape == Shape::three ? 3 : shape == Shape::two || shape == Shape::two_layered ? 2 : 1; }
     bool has_layers() const { return shape == Shape::one_layered || shape == Shape::two_layered; }
     char* at(int x, int y, int z) const {
         return data + (std::size_t(z) * std::size_t(size[1]) + std::size_t(y)) * pitch +
