@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from helpers.base.machine import CACHE
-from helpers.compiler import compile_cuda
+from helpers.compiler import CompileError, compile_cuda
 from helpers.cuda_on_cpu import command
 from helpers.device import BACKEND, DEVICE
 from helpers.tests import planted_textures
@@ -538,3 +538,214 @@ def test_programs_with_textures(name, tmp_path, monkeypatch):
     np.testing.assert_allclose(np.array(done.stdout.split(), float), expected(), rtol=0, atol=atol)
 
 
+# ---------------------------------------------------------------- the host's calls
+
+CALLS = r"""
+#define EXPECT(condition) TORCH_CHECK(condition, "line ", __LINE__, ": ", #condition)
+#define OK(call) EXPECT((call) == cudaSuccess)
+#define FAILS(call, error) EXPECT((call) == error); EXPECT(cudaGetLastError() == error)
+__global__ void read_kernel(cudaTextureObject_t texture, float* out) {
+    out[threadIdx.x] = tex2D<float>(texture, threadIdx.x, 0);
+}
+template <class T>
+bool describes(int x, int y, int z, int w, cudaChannelFormatKind kind) {
+    cudaChannelFormatDesc d = cudaCreateChannelDesc<T>();
+    return d.x == x && d.y == y && d.z == z && d.w == w && d.f == kind;
+}
+cudaTextureDesc plain() { return cudaTextureDesc{}; }
+cudaArray_t make(int W, int H, int D = 0, unsigned flags = 0) {
+    cudaArray_t array = nullptr;
+    cudaChannelFormatDesc element = cudaCreateChannelDesc<float>();
+    OK(cudaMalloc3DArray(&array, &element, make_cudaExtent(W, H, D), flags));
+    return array;
+}
+cudaResourceDesc of(cudaArray_t array) {
+    cudaResourceDesc resource = {};
+    resource.resType = cudaResourceTypeArray;
+    resource.res.array.array = array;
+    return resource;
+}
+void descriptions(torch::Tensor) {
+    EXPECT(describes<float>(32, 0, 0, 0, cudaChannelFormatKindFloat));
+    EXPECT(describes<uchar4>(8, 8, 8, 8, cudaChannelFormatKindUnsigned));
+    EXPECT(describes<short2>(16, 16, 0, 0, cudaChannelFormatKindSigned));
+    EXPECT(describes<char>(8, 0, 0, 0, cudaChannelFormatKindSigned));
+    EXPECT(describes<uint1>(32, 0, 0, 0, cudaChannelFormatKindUnsigned));
+    EXPECT(describes<float3>(0, 0, 0, 0, cudaChannelFormatKindNone));
+    EXPECT(describes<double>(0, 0, 0, 0, cudaChannelFormatKindNone));
+    EXPECT(cudaCreateChannelDescHalf2().y == 16);
+    cudaDeviceProp about;
+    OK(cudaGetDeviceProperties(&about, 0));
+    EXPECT(about.maxTexture2D[0] >= 65536 && about.textureAlignment == 512);
+    EXPECT(about.texturePitchAlignment == 32);
+}
+void arrays(torch::Tensor) {
+    cudaArray_t array = make(12, 5, 3, cudaArrayLayered | cudaArraySurfaceLoadStore);
+    cudaChannelFormatDesc element;
+    cudaExtent extent;
+    unsigned flags;
+    OK(cudaArrayGetInfo(&element, &extent, &flags, array));
+    EXPECT(element.x == 32 && element.y == 0 && element.f == cudaChannelFormatKindFloat);
+    EXPECT(extent.width == 12 && extent.height == 5 && extent.depth == 3);
+    EXPECT(flags == (cudaArrayLayered | cudaArraySurfaceLoadStore));
+    OK(cudaGetChannelDesc(&element, array));
+    OK(cudaFreeArray(array));
+    OK(cudaFreeArray(nullptr));
+    element = cudaCreateChannelDesc<float>();
+    FAILS(cudaMallocArray(&array, &element, 0, 5), cudaErrorInvalidValue);
+    FAILS(cudaMallocArray(&array, &element, 1 << 20, 5), cudaErrorInvalidValue);
+    FAILS(cudaMalloc3DArray(&array, &element, make_cudaExtent(5, 0, 5)), cudaErrorInvalidValue);
+}
+void copies(torch::Tensor) {
+    const int W = 7, H = 5;
+    float host[W * H], back[W * H] = {}, row[9] = {};
+    for (int i = 0; i < W * H; i++) host[i] = i;
+    cudaArray_t a = make(W, H), b = make(W, H);
+    size_t bytes = W * sizeof(float);
+    OK(cudaMemcpyToArray(a, 0, 0, host, sizeof host, cudaMemcpyHostToDevice));
+    OK(cudaMemcpyFromArray(row, a, 5 * sizeof(float), 1, sizeof row, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < 9; i++) EXPECT(row[i] == W + 5 + i);  // on into the next row
+    cudaStream_t stream;
+    OK(cudaStreamCreate(&stream));
+    OK(cudaMemcpy2DToArrayAsync(b, 0, 0, host, bytes, bytes, H, cudaMemcpyHostToDevice, stream));
+    OK(cudaMemcpy2DArrayToArray(b, 4, 1, a, 8, 2, 12, 3));  // 3 x 3 elements
+    OK(cudaMemcpy2DFromArrayAsync(back, bytes, b, 0, 0, bytes, H, cudaMemcpyDeviceToHost, stream));
+    OK(cudaStreamSynchronize(stream));
+    for (int y = 0; y < H; y++)
+        for (int x = 0; x < W; x++) {
+            bool moved = x >= 1 && x < 4 && y >= 1 && y < 4;
+            EXPECT(back[y * W + x] == (moved ? (y + 1) * W + x + 1 : y * W + x));
+        }
+    cudaMemcpy3DParms from_array_to_array = {};
+    from_array_to_array.srcArray = a;
+    from_array_to_array.dstArray = b;
+    from_array_to_array.extent = make_cudaExtent(W, H, 1);
+    from_array_to_array.kind = cudaMemcpyDeviceToDevice;
+    OK(cudaMemcpy3D(&from_array_to_array));
+    OK(cudaMemcpy2DFromArray(back, bytes, b, 0, 0, bytes, H, cudaMemcpyDeviceToHost));
+    EXPECT(!memcmp(back, host, sizeof host));
+    OK(cudaStreamDestroy(stream));
+    OK(cudaFreeArray(a));
+    OK(cudaFreeArray(b));
+}
+void objects(torch::Tensor) {
+    cudaArray_t array = make(8, 8, 0, cudaArraySurfaceLoadStore);
+    cudaResourceDesc resource = of(array), got;
+    cudaTextureDesc how = plain(), got_how;
+    how.addressMode[0] = cudaAddressModeBorder;
+    how.borderColor[1] = 0.5f;
+    cudaTextureObject_t texture, again;
+    cudaSurfaceObject_t surface;
+    OK(cudaCreateTextureObject(&texture, &resource, &how, nullptr));
+    OK(cudaGetTextureObjectResourceDesc(&got, texture));
+    EXPECT(got.resType == cudaResourceTypeArray && got.res.array.array == array);
+    OK(cudaGetTextureObjectTextureDesc(&got_how, texture));
+    EXPECT(got_how.addressMode[0] == cudaAddressModeBorder && got_how.borderColor[1] == 0.5f);
+    OK(cudaCreateSurfaceObject(&surface, &resource));
+    OK(cudaGetSurfaceObjectResourceDesc(&got, surface));
+    OK(cudaDestroyTextureObject(texture));
+    OK(cudaCreateTextureObject(&again, &resource, &how, nullptr));
+    EXPECT(again != texture && again != 0);
+    OK(cudaDestroyTextureObject(again));
+    OK(cudaDestroySurfaceObject(surface));
+    OK(cudaFreeArray(array));
+}
+torch::Tensor later(torch::Tensor out, int64_t pitch) {  // fetches through what was not made
+    cudaResourceDesc resource = {};
+    resource.resType = cudaResourceTypePitch2D;
+    resource.res.pitch2D = {out.data_ptr<float>(), cudaCreateChannelDesc<float>(), 8, 1, (size_t)pitch};
+    cudaTextureDesc how = plain();
+    cudaTextureObject_t texture = 0;
+    cudaCreateTextureObject(&texture, &resource, &how, nullptr); cudaGetLastError();
+    read_kernel<<<1, 8>>>(texture, out.data_ptr<float>() + 8);
+    return out;
+}
+"""
+REFUSALS = r"""
+void refusals(torch::Tensor x) {
+    cudaTextureObject_t texture;
+    cudaTextureDesc how = plain();
+    cudaResourceDesc resource = {};
+    resource.resType = cudaResourceTypeLinear;
+    resource.res.linear = {x.data_ptr<float>() + 1, cudaCreateChannelDesc<float>(), 64};
+    FAILS(cudaCreateTextureObject(&texture, &resource, &how, nullptr), cudaErrorMisalignedAddress);
+    resource.res.linear = {x.data_ptr<float>(), cudaCreateChannelDesc<float3>(), 64};
+    FAILS(cudaCreateTextureObject(&texture, &resource, &how, nullptr),
+          cudaErrorInvalidChannelDescriptor);
+    resource.res.linear = {&how, cudaCreateChannelDesc<float>(), 64};
+    FAILS(cudaCreateTextureObject(&texture, &resource, &how, nullptr), cudaErrorInvalidValue);
+    resource.resType = cudaResourceTypeMipmappedArray;
+    FAILS(cudaCreateTextureObject(&texture, &resource, &how, nullptr), cudaErrorNotSupported);
+    FAILS(cudaDestroyTextureObject(123456789), cudaErrorInvalidValue);
+    cudaArray_t array = make(8, 8);
+    FAILS(cudaMemcpy2DToArray(array, 4, 0, x.data_ptr<float>(), 32, 32, 1,
+                              cudaMemcpyDeviceToDevice), cudaErrorInvalidValue);
+    FAILS(cudaMemcpyToArray(array, 0, 0, x.data_ptr<float>(), 32, cudaMemcpyDeviceToHost),
+          cudaErrorInvalidMemcpyDirection);
+    cudaSurfaceObject_t surface;
+    resource = of(array);
+    FAILS(cudaCreateSurfaceObject(&surface, &resource), cudaErrorInvalidValue);
+    cudaResourceViewDesc view = {};
+    view.firstLayer = 1;
+    FAILS(cudaCreateTextureObject(&texture, &resource, &how, &view), cudaErrorNotSupported);
+    OK(cudaFreeArray(array));
+    FAILS(cudaFreeArray(array), cudaErrorInvalidValue);
+    FAILS(cudaCreateTextureObject(&texture, &resource, &how, nullptr), cudaErrorInvalidValue);
+    std::vector<cudaTextureObject_t> all;  // more than there are at once
+    array = make(8, 8);
+    resource = of(array);
+    cudaTextureObject_t first = 0;
+    for (int i = 0; i < 70000; i++) {
+        OK(cudaCreateTextureObject(&texture, &resource, &how, nullptr));
+        EXPECT(texture != first);
+        if (!i) first = texture;
+        OK(cudaDestroyTextureObject(texture));
+    }
+    OK(cudaFreeArray(array));
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def calls():
+    names = ["descriptions", "arrays", "copies", "objects", "later"]
+    names += ["refusals"] * (BACKEND == "cpu")
+    return compile_cuda(CALLS + REFUSALS * (BACKEND == "cpu"), functions=names)
+
+
+@pytest.mark.parametrize("name", ["descriptions", "arrays", "copies", "objects"])
+def test_calls_of_the_host(calls, name):
+    getattr(calls, name)(torch.zeros(64, device=DEVICE))
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="the CPU backend's error codes")
+def test_what_the_host_is_refused_is_an_error_code(calls):
+    calls.refusals(torch.zeros(64))
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="the CPU backend's sentences")
+def test_a_fetch_says_why_there_is_no_object(calls):
+    line = next(i for i, text in enumerate(CALLS.splitlines(), 1) if "cudaGetLastError();" in text)
+    sentence = rf"line \d+: tex2D is given 0, which is no object that was created. "
+    sentence += rf"cudaCreateTextureObject in line {line}: a pitch of 40 bytes: it takes a multiple"
+    with pytest.raises(RuntimeError, match=sentence):
+        calls.later(torch.zeros(64), 40)
+    assert calls.later(torch.arange(64.0), 64)[8:16].tolist() == list(range(8))
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="what nvcc says is another matter")
+@pytest.mark.parametrize(
+    ("fetch", "sentence"),
+    [
+        ("tex2D<double>(t, 0, 0)", "a texture is read as float, or as an integer of 8, 16 or 32"),
+        ("tex3D<float3>(t, 0, 0, 0).x", "a texture is read as float"),
+        ("surf2Dread<double>(t, 0, 0)", "a surface is read and written as float"),
+        ("(surf2Dwrite(1.0, t, 0, 0), 0)", "a surface is read and written as float"),
+        ("texCubemap<float>(t, 0, 0, 0)", "CUDA has cubemaps, the CPU backend does not yet"),
+        ("tex2D<float>(t, 0, 0, 0)", "no matching function"),
+    ],
+)
+def test_what_the_compiler_refuses(fetch, sentence):
+    src = f"__global__ void k(cudaTextureObject_t t, float* o) {{ o[0] = {fetch}; }}\n"
+    with pytest.raises(CompileError, match=sentence):
+        compile_cuda(src + "void f() {}", functions="f")

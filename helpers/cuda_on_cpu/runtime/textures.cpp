@@ -207,12 +207,18 @@ static cudaError_t resolve_end(const MemoryCall& call, cudaArray_t* array, cudaP
     return cudaSuccess;
 }
 
+static cudaError_t check_direction(const MemoryCall& call, bool to_array, bool from_array,
+                                   cudaMemcpyKind kind) {
+    bool to_host = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyHostToHost;
+    bool from_host = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyHostToHost;
+    if (!(to_array && to_host) && !(from_array && from_host)) return cudaSuccess;
+    return refuse(call, cudaErrorInvalidMemcpyDirection,
+                  "an array lies on the device, but its direction says on the host.");
+}
+
 static cudaError_t resolve_ends(const MemoryCall& call, cudaMemcpy3DParms* how) {
-    bool to_host = how->kind == cudaMemcpyDeviceToHost || how->kind == cudaMemcpyHostToHost;
-    bool from_host = how->kind == cudaMemcpyHostToDevice || how->kind == cudaMemcpyHostToHost;
-    if ((how->dstArray && to_host) || (how->srcArray && from_host))
-        return refuse(call, cudaErrorInvalidMemcpyDirection,
-                      "an array lies on the device, but its direction says on the host.");
+    if (cudaError_t error = check_direction(call, how->dstArray, how->srcArray, how->kind))
+        return error;
     const cudaExtent& extent = how->extent;
     if (cudaError_t error = resolve_end(call, &how->dstArray, &how->dstPos, &how->dstPtr, extent))
         return error;
@@ -264,6 +270,7 @@ cudaError_t copy_in_a_row(const MemoryCall& call, const CopyEnd& to, const CopyE
                              std::to_string(bytes) + " bytes from byte " + std::to_string(first) +
                                  " on do not lie in an array of one or two dimensions that has " +
                                  std::to_string(grid.bytes()) + "."));
+    if (cudaError_t error = check_direction(call, to.array, from.array, kind)) return result(error);
     bool is_to = to.array;
     return copy(call, is_to ? grid.data + first : const_cast<void*>(to.pointer),
                 is_to ? from.pointer : grid.data + first, bytes, kind, stream);
