@@ -65,7 +65,8 @@ _HEADERS = {
         r"\b(?:cublas|cufft|curand|cudnn|cusparse|cusolver|nccl|nvrtc)[A-Z_]\w*|\bcurand\w*",
     r"cuda_fp[46]\.h": r"\b__nv_fp[46]\w*",
     r"cudaTypedefs\.h": r"\bPFN_cu\w+",
-    r"cuda_texture_types\.h": r"\btexture\b",
+    r"(?:cuda_)?(?:texture|surface)(?:_fetch_functions|_functions|_types)\.h":
+        r"\b(?:texture|surface)\s*<",
 }  # fmt: skip
 
 
