@@ -59,8 +59,10 @@ struct Texture {  // of an array that holds what a tensor holds: planes, rows, c
         TORCH_CHECK(error == cudaSuccess, cudaGetErrorString(error));
     }
 };
-cudaTextureDesc description(int64_t address, int64_t filter, int64_t read, int64_t normalized) {
+cudaTextureDesc description(int64_t address, int64_t filter, int64_t read, int64_t normalized,
+                            int64_t srgb) {
     cudaTextureDesc how = {};
+    how.sRGB = srgb;
     for (auto& mode : how.addressMode) mode = (cudaTextureAddressMode)address;
     how.filterMode = (cudaTextureFilterMode)filter;
     how.readMode = (cudaTextureReadMode)read;
@@ -91,10 +93,11 @@ __global__ void sample_kernel(cudaTextureObject_t texture, int how, const float*
 // inp (D, H, W, C); at (n, 3): x, y, z; layer (n,). Returns (n, 4), zeros behind number C.
 torch::Tensor sample(torch::Tensor inp, torch::Tensor at, torch::Tensor layer, int64_t kind,
                      int64_t how, int64_t address, int64_t filter, int64_t read,
-                     int64_t normalized) {
+                     int64_t normalized, int64_t srgb) {
     unsigned flags = how == GATHER ? cudaArrayTextureGather : how > 3 ? cudaArrayLayered : 0;
     int64_t axes = how == GATHER ? 2 : how > 3 ? how - 3 : how;
-    Texture texture(inp, kind, axes, flags, description(address, filter, read, normalized));
+    Texture texture(inp, kind, axes, flags,
+                    description(address, filter, read, normalized, srgb));
     int n = at.size(0), C = how == GATHER ? 4 : inp.size(3);
     bool fractions = read == cudaReadModeNormalizedFloat && inp.element_size() < 4;
     auto out = torch::empty({n, 4}, at.options().dtype(torch::kDouble));
@@ -203,10 +206,12 @@ def check_linear(out, expected, inp, axes):
     np.testing.assert_allclose(out, expected, rtol=1e-6, atol=atol)
 
 
-def fetch(functions, inp, at, how, layer=None, address=CLAMP, linear=0, read=0, normalized=0):
+def fetch(
+    functions, inp, at, how, layer=None, address=CLAMP, linear=0, read=0, normalized=0, srgb=0
+):
     layer = torch.zeros(len(at)) if layer is None else layer
     out = functions.sample(inp, at, layer.int().to(DEVICE), KINDS[inp.dtype], how, address, linear,
-                           read, normalized)  # fmt: skip
+                           read, normalized, srgb)  # fmt: skip
     return out.cpu().numpy()
 
 
@@ -263,6 +268,27 @@ def test_halves_are_read_as_floats(compiled):
     for check in CHECKS:
         out = fetch(compiled[check], inp, at, 2)
         np.testing.assert_array_equal(out, reference(numbers, at.cpu().numpy(), 2))
+
+
+def test_the_border_has_its_color_and_srgb_is_decoded(compiled):
+    inp = torch.arange(256, dtype=torch.uint8, device=DEVICE).reshape(1, 1, 64, 4)
+    at = torch.zeros(66, 3, device=DEVICE)
+    at[:, 0] = torch.arange(66) - 0.5
+    at[:, 1] = 0.5
+    encoded = inp.cpu().numpy()[0, 0] / 255
+    decoded = np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
+    decoded[:, 3] = encoded[:, 3]  # a fourth number is no color
+    for check in CHECKS:
+        out = fetch(compiled[check], inp, at, 2, address=BORDER)
+        np.testing.assert_array_equal(out[1:65], inp.cpu().numpy()[0, 0])
+        if BACKEND == "cpu":  # what a border of integers is the documentation leaves open
+            np.testing.assert_array_equal(out[[0, 65]], [COLOR, COLOR])
+        out = fetch(compiled[check], inp, at, 2, address=BORDER, read=1)
+        np.testing.assert_allclose(out[1:65], encoded, rtol=0, atol=6e-8)
+        np.testing.assert_array_equal(out[[0, 65]], [COLOR, COLOR])
+        out = fetch(compiled[check], inp, at, 2, read=1, srgb=1)
+        atol = 1e-7 if BACKEND == "cpu" else 1 / 255
+        np.testing.assert_allclose(out[1:65], decoded, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("axes", [1, 2])

@@ -44,6 +44,7 @@ static const char* describe(Shape shape) {
 }
 
 const TextureObject& Fetch::find(unsigned long long handle, bool is_surface, Shape shape) const {
+    if (!Multiprocessor::running()) fail("is a function of kernels: the host cannot call it.");
     const TextureObject* object = find_object(handle);
     if (!object) fail("is given " + describe_missing(handle));
     if (object->is_surface != is_surface)
@@ -141,11 +142,13 @@ static unsigned border_number(const TextureObject& texture, unsigned i) {
 
 // ---------------------------------------------------------------- places
 
-// A coordinate that no int holds is far outside all the same.
+// A coordinate that no int holds is far outside all the same. (The C library's floor() is a call.)
 static int floor_of(float x) {
     constexpr float FAR = 1 << 30;
-    if (std::isnan(x)) return 0;
-    return int(std::floor(std::fmin(std::fmax(x, -FAR), FAR)));
+    if (!(x > -FAR)) return x < 0 ? -int(FAR) : 0;
+    if (x > FAR) return int(FAR);
+    int cut = int(x);
+    return cut - (float(cut) > x);
 }
 
 constexpr int OUTSIDE = -1;
@@ -172,18 +175,18 @@ struct Taps {
 // x in elements, from where the first one begins.
 static float in_elements(const TextureObject& texture, unsigned axis, float x) {
     if (!texture.how.normalizedCoords) return x;
-    float whole = std::floor(x);
+    int whole = floor_of(x);
     cudaTextureAddressMode mode = texture.how.addressMode[axis];
-    if (mode == cudaAddressModeWrap) x -= whole;
-    if (mode == cudaAddressModeMirror) x = std::fmod(whole, 2.0f) != 0 ? 1 - (x - whole) : x - whole;
+    if (mode == cudaAddressModeWrap || mode == cudaAddressModeMirror) x -= float(whole);
+    if (mode == cudaAddressModeMirror && whole % 2) x = 1 - x;
     return x * float(texture.grid().size[axis]);
 }
 
-// How far x is from the element before it to the next, in 1.8 fixed point.
-static double fraction_of(float x) {
+// How far x is above a whole number, in 1.8 fixed point.
+static double fraction_of(float x, int whole) {
     constexpr double STEPS = 256;
-    float fraction = x - std::floor(x);
-    return fraction >= 0 ? std::floor(double(fraction) * STEPS + 0.5) / STEPS : 0;
+    float fraction = x - float(whole);
+    return fraction >= 0 && fraction <= 1 ? int(double(fraction) * STEPS + 0.5) / STEPS : 0;
 }
 
 static Taps taps_of(const TextureObject& texture, unsigned axis, float x, bool mixes) {
@@ -193,7 +196,7 @@ static Taps taps_of(const TextureObject& texture, unsigned axis, float x, bool m
     if (!mixes) return {{index_of(floor_of(x), size, mode), 0}, {1, 0}};
     x -= 0.5f;
     int first = floor_of(x);
-    double fraction = fraction_of(x);
+    double fraction = fraction_of(x, first);
     return {{index_of(first, size, mode), index_of(first + 1, size, mode)}, {1 - fraction, fraction}};
 }
 

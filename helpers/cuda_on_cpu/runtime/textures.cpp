@@ -24,7 +24,7 @@ struct Textures {
     std::unordered_map<const cudaArray*, std::shared_ptr<cudaArray>> arrays;
     std::size_t places = 0;
     std::deque<std::size_t> free_places;  // the one that has been free for longest first
-    std::string refused;                  // why there is no object, or was none
+    std::string refused;                  // why the latest call has made none; "" if it has
 };
 static Textures& textures() {
     static auto* textures = new Textures;
@@ -227,15 +227,20 @@ static cudaError_t resolve_ends(const MemoryCall& call, cudaMemcpy3DParms* how) 
 
 // Extents and places in an array count its elements.
 cudaError_t resolve_arrays(const MemoryCall& call, cudaMemcpy3DParms* how) {
-    std::size_t element_bytes = 1;
+    std::size_t element_bytes = 0;
     for (auto [array, first] : {std::pair{how->dstArray, &how->dstPos}, {how->srcArray, &how->srcPos}})
         if (array) {
             std::shared_ptr<cudaArray> found = find_array(array);
             if (!found) return refuse(call, cudaErrorInvalidValue, NO_ARRAY);
-            element_bytes = found->grid.format.bytes();
-            first->x *= element_bytes;
+            std::size_t bytes = found->grid.format.bytes();
+            if (element_bytes && element_bytes != bytes)
+                return refuse(call, cudaErrorInvalidValue,
+                              "the two arrays have elements of " + std::to_string(element_bytes) +
+                                  " and " + std::to_string(bytes) + " bytes.");
+            element_bytes = bytes;
+            first->x *= bytes;
         }
-    how->extent.width *= element_bytes;
+    if (element_bytes) how->extent.width *= element_bytes;
     return resolve_ends(call, how);
 }
 
@@ -243,7 +248,7 @@ static void put(const CopyEnd& end, std::size_t width, std::size_t rows, cudaArr
                 cudaPos* first, cudaPitchedPtr* pointer) {
     *array = end.array;
     *first = {end.x, end.y, 0};
-    *pointer = {const_cast<void*>(end.pointer), end.pitch ? end.pitch : width, width, rows};
+    *pointer = {const_cast<void*>(end.pointer), rows > 1 ? end.pitch : width, width, rows};
 }
 
 cudaError_t copy_rows(const MemoryCall& call, const CopyEnd& to, const CopyEnd& from,
@@ -319,6 +324,7 @@ static cudaError_t make_object(unsigned long long* handle, Fill fill) {
     fill(object);
     object.latest += PLACES;
     object.handle.store(object.latest, std::memory_order_release);
+    all.refused.clear();
     *handle = object.latest;
     return cudaSuccess;
 }
