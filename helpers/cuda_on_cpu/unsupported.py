@@ -18,7 +18,7 @@ _UNSUPPORTED = [
     (r"\b(?:texture|surface)\s*<\s*(?:(?:un)?signed\b|(?:u?(?:char|short|int)|float)[124]?\b"
      r"|void\b)|\bcuda(?:Bind|Unbind)(?:Texture|Surface)\w*|\btextureReference\b",
      "texture and surface references are gone since CUDA 12: give the kernel an object "
-     "(cudaTextureObject_t) that cudaCreateTextureObject makes, and write tex2D<float>(object, x, y)."),
+     "(cudaTextureObject_t) that cudaCreateTextureObject makes, and call tex2D<T>(object, x, y)."),
     (r"\b(?:tex|surf)Cubemap\w*|\bcudaArrayCubemap\b",
      "CUDA has cubemaps, the CPU backend does not yet: take an array of six layers "
      "(cudaArrayLayered) and tex2DLayered, which filters within a face."),
@@ -31,9 +31,10 @@ _UNSUPPORTED = [
     (r"\bcudaGraphConditional\w*|\bcudaGraphSetConditional\w*|\bcudaGraphCond(?:Type|Assign)\w*"
      r"|\bcudaConditionalNodeParams\b|\bcudaGraphNodeTypeConditional\b",
      "CUDA has conditional nodes of graphs, the CPU backend does not yet: let the host look at the "
-     "condition and launch one graph or another, or the kernels of the node return at once where it "
+     "condition and launch one graph or another, or let the node's kernels return at once where it "
      "does not hold."),
-    (r"\bcudaGraph(?:Exec)?(?:Add|Node|ExecNode)(?:SetParams|GetParams|Node)\s*\(|\bcudaGraphNodeParams\b",
+    (r"\bcudaGraph(?:Add|NodeAdd)Node\s*\(|\bcudaGraph(?:Exec)?Node[SG]etParams\b"
+     r"|\bcudaGraphNodeParams\b",
      "CUDA has one call for nodes of every kind, the CPU backend does not yet: "
      "cudaGraphAddKernelNode, cudaGraphAddMemcpyNode and their like add one of a kind."),
     (r"\bcudaGetCurrentGraphExec\b|\bcudaStreamGraph(?:TailLaunch|FireAndForget)\w*",

@@ -326,7 +326,7 @@ FAULTS = [
     ),
     _array(
         "bad_pitch",
-        r"a pitch of 40 bytes: it takes a multiple of 32 \(texturePitchAlignment\), and 32 at least",
+        r"a pitch of 40 bytes: it takes a multiple of 32 \(texturePitchAlignment\), and 32 at",
         "    out[i] = 0;",
         """    cudaResourceDesc resource = {};
     resource.resType = cudaResourceTypePitch2D;

@@ -1,8 +1,8 @@
 """Textures and surfaces: what they give, against numpy in double precision, here or on a GPU.
 
 Point filtering has to give the element itself. With linear filtering a GPU has weights in 1.8
-fixed point, whose last bit its documentation leaves open: there it may be off by one step along each
-axis. The CPU backend rounds to the nearest step, and is held to that.
+fixed point, whose last bit its documentation leaves open: there it may be off by one step along
+each axis. The CPU backend rounds to the nearest step, and is held to that.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from helpers.base.machine import CACHE
 from helpers.compiler import CompileError, compile_cuda
 from helpers.cuda_on_cpu import command
 from helpers.device import BACKEND, DEVICE
-from helpers.tests import planted_textures
+from helpers.tests.planted_textures import FAULTS, source
 from helpers.tests.texture_programs import PROGRAMS
 
 CHECKS = [False, True] if BACKEND == "cpu" else [False]
@@ -171,7 +171,8 @@ def reference(inp, at, axes, address=CLAMP, linear=False, normalized=False, colo
         index = [i for i, _ in chosen] + [np.zeros(len(at), int)] * (3 - axes)
         outside = np.any([i < 0 for i in index], axis=0)[:, None]
         weight = np.prod([np.broadcast_to(w, len(at)) for _, w in chosen], axis=0)[:, None]
-        out += weight * np.where(outside, color, inp[index[2], index[1], index[0]].astype(np.float64))
+        there = inp[index[2], index[1], index[0]].astype(np.float64)
+        out += weight * np.where(outside, color, there)
     return out
 
 
@@ -185,7 +186,7 @@ def places(sizes, n: int, normalized: bool) -> torch.Tensor:
     """Return (n, 3) random places, inside and outside, none at the edge of an element or a step."""
     far = 3 * np.array(sizes) * 1024 * 2
     at = (np.random.randint(-far // 2, far, (n, 3)) + 0.5) / 2048
-    at[:n // 2] = (np.random.randint(0, np.array(sizes) * 1024, (n // 2, 3)) + 0.5) / 1024
+    at[: n // 2] = (np.random.randint(0, np.array(sizes) * 1024, (n // 2, 3)) + 0.5) / 1024
     return torch.tensor(at / sizes if normalized else at, dtype=torch.float32, device=DEVICE)
 
 
@@ -258,12 +259,13 @@ def test_integers_as_they_are_and_as_fractions(compiled, dtype, C):
         np.testing.assert_allclose(out[:, :C], expected, rtol=0, atol=6e-8)
         assert {-1.0, 1.0} >= set(out[:, :C][np.abs(out[:, :C]) >= 1])
         out = fetch(compiled[check], inp, at, 2, linear=1, read=1)
-        check_linear(out[:, :C], reference(fractions(inp), where, 2, linear=True), fractions(inp), 2)
+        expected = reference(fractions(inp), where, 2, linear=True)
+        check_linear(out[:, :C], expected, fractions(inp), 2)
 
 
 def test_halves_are_read_as_floats(compiled):
     inp, at = values(torch.float16, (1, 37, 53, 4)), places(SIZES[2], 400, False)
-    inp.flatten()[:6] = torch.tensor([6e-8, -1e-6, 65504, float("inf"), float("-inf"), float("nan")])
+    inp.flatten()[:6] = torch.tensor([6e-8, -1e-6, 65504, np.inf, -np.inf, np.nan])
     numbers = inp.cpu().numpy()
     for check in CHECKS:
         out = fetch(compiled[check], inp, at, 2)
@@ -529,12 +531,12 @@ def test_what_is_outside_of_a_surface(memory, check, clamp):
 def planted():
     if BACKEND == "cuda":
         pytest.skip("the CPU backend's sentences")
-    text, lines = planted_textures.source()
-    names = [f"{fault.name}_{kind}" for fault in planted_textures.FAULTS for kind in ("bad", "good")]
+    text, lines = source()
+    names = [f"{fault.name}_{kind}" for fault in FAULTS for kind in ("bad", "good")]
     return compile_cuda(text, functions=names, check=True), lines
 
 
-@pytest.mark.parametrize("fault", planted_textures.FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_fault_is_found_and_its_twin_passes(planted, fault):
     compiled, lines = planted
     bad, good = (getattr(compiled, f"{fault.name}_{kind}") for kind in ("bad", "good"))
@@ -676,10 +678,49 @@ void objects(torch::Tensor) {
     OK(cudaDestroySurfaceObject(surface));
     OK(cudaFreeArray(array));
 }
+void graphs(torch::Tensor x) {  // of 64 floats; what the texture reads is copied by the graph
+    float host[8] = {1, 2, 3, 4, 5, 6, 7, 8}, back[16];
+    cudaArray_t array = make(8, 1), other = make(8, 1);
+    cudaResourceDesc resource = of(array);
+    cudaTextureDesc how = plain();
+    cudaTextureObject_t texture;
+    OK(cudaCreateTextureObject(&texture, &resource, &how, nullptr));
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    OK(cudaStreamCreate(&stream));
+    OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    OK(cudaMemcpy2DToArrayAsync(array, 0, 0, host, 32, 32, 1, cudaMemcpyHostToDevice, stream));
+    read_kernel<<<1, 8, 0, stream>>>(texture, x.data_ptr<float>());
+    OK(cudaStreamEndCapture(stream, &graph));
+    cudaMemcpy3DParms copy = {};
+    copy.srcPtr = make_cudaPitchedPtr(host, 32, 8, 1);
+    copy.dstArray = other;
+    copy.extent = make_cudaExtent(8, 1, 1);
+    copy.kind = cudaMemcpyHostToDevice;
+    cudaGraphNode_t node;
+    OK(cudaGraphAddMemcpyNode(&node, graph, nullptr, 0, &copy));
+    OK(cudaGraphInstantiate(&executable, graph, 0));
+    for (int add : {0, 10}) {
+        for (int i = 0; i < 8; i++) host[i] = i + add;
+        OK(cudaGraphLaunch(executable, stream));
+        OK(cudaStreamSynchronize(stream));
+        OK(cudaMemcpy(back, x.data_ptr<float>(), 32, cudaMemcpyDeviceToHost));
+        OK(cudaMemcpyFromArray(back + 8, other, 0, 0, 32, cudaMemcpyDeviceToHost));
+        for (int i = 0; i < 16; i++) EXPECT(back[i] == i % 8 + add);
+    }
+    OK(cudaGraphExecDestroy(executable));
+    OK(cudaGraphDestroy(graph));
+    OK(cudaStreamDestroy(stream));
+    OK(cudaDestroyTextureObject(texture));
+    OK(cudaFreeArray(array));
+    OK(cudaFreeArray(other));
+}
 torch::Tensor later(torch::Tensor out, int64_t pitch) {  // fetches through what was not made
     cudaResourceDesc resource = {};
     resource.resType = cudaResourceTypePitch2D;
-    resource.res.pitch2D = {out.data_ptr<float>(), cudaCreateChannelDesc<float>(), 8, 1, (size_t)pitch};
+    resource.res.pitch2D = {out.data_ptr<float>(), cudaCreateChannelDesc<float>(), 8, 1,
+                            (size_t)pitch};
     cudaTextureDesc how = plain();
     cudaTextureObject_t texture = 0;
     cudaCreateTextureObject(&texture, &resource, &how, nullptr); cudaGetLastError();
@@ -734,12 +775,12 @@ void refusals(torch::Tensor x) {
 
 @pytest.fixture(scope="module")
 def calls():
-    names = ["descriptions", "arrays", "copies", "objects", "later"]
+    names = ["descriptions", "arrays", "copies", "objects", "graphs", "later"]
     names += ["refusals"] * (BACKEND == "cpu")
     return compile_cuda(CALLS + REFUSALS * (BACKEND == "cpu"), functions=names)
 
 
-@pytest.mark.parametrize("name", ["descriptions", "arrays", "copies", "objects"])
+@pytest.mark.parametrize("name", ["descriptions", "arrays", "copies", "objects", "graphs"])
 def test_calls_of_the_host(calls, name):
     getattr(calls, name)(torch.zeros(64, device=DEVICE))
 
@@ -752,7 +793,7 @@ def test_what_the_host_is_refused_is_an_error_code(calls):
 @pytest.mark.skipif(BACKEND == "cuda", reason="the CPU backend's sentences")
 def test_a_fetch_says_why_there_is_no_object(calls):
     line = next(i for i, text in enumerate(CALLS.splitlines(), 1) if "cudaGetLastError();" in text)
-    sentence = rf"line \d+: tex2D is given 0, which is no object that was created. "
+    sentence = r"line \d+: tex2D is given 0, which is no object that was created. "
     sentence += rf"cudaCreateTextureObject in line {line}: a pitch of 40 bytes: it takes a multiple"
     with pytest.raises(RuntimeError, match=sentence):
         calls.later(torch.zeros(64), 40)

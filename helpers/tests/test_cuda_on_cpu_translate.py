@@ -297,7 +297,7 @@ def test_casts_of_kernels_and_noinline():
         ("surface<void, 2> s;", "references are gone"),
         ("cudaBindTextureToArray(t, a);", "cudaTextureObject_t"),
         ("float x = texCubemap<float>(t, 0, 0, 0);", "array of six layers"),
-        ("cudaMallocMipmappedArray(&a, &d, e, 4);", "mipmapped arrays, the CPU backend does not yet"),
+        ("cudaMallocMipmappedArray(&a, &d, e, 4);", "mipmapped arrays, the CPU backend does not"),
         ("cudaGraphAddMemAllocNode(&n, g, 0, 0, &p);", "allocate with cudaMalloc before the graph"),
         ("cudaMemAllocNodeParams p = {};", "nodes of graphs that allocate"),
         ("cudaGraphConditionalHandleCreate(&h, g, 0, 0);", "let the host look at the condition"),

@@ -204,7 +204,8 @@ __global__ void spaces_kernel(int* out, Kept kept, unsigned* words) {
 }
 torch::Tensor spaces(torch::Tensor words, int64_t threads) {
     auto out = torch::empty({threads, 12}, words.options());
-    spaces_kernel<<<1, threads, 64>>>(out.data_ptr<int>(), Kept{}, (unsigned*)words.data_ptr<int>());
+    auto* given = (unsigned*)words.data_ptr<int>();
+    spaces_kernel<<<1, threads, 64>>>(out.data_ptr<int>(), Kept{}, given);
     return out;
 }
 """

@@ -250,6 +250,15 @@ void Checker::look_at(std::uintptr_t address, unsigned bytes, How how, const voi
     if (counting_) count(recent, address, bytes, kind);
 }
 
+// Which bytes of the cell at `at` the access from `offset` to `end` touches.
+static unsigned bytes_in_cell(std::size_t at, unsigned cell_bytes, std::size_t offset,
+                              std::size_t end) {
+    unsigned mask = (1u << cell_bytes) - 1;
+    if (at < offset) mask &= ~0u << (offset - at);
+    if (at + cell_bytes > end) mask &= (1u << (end - at)) - 1;
+    return mask;
+}
+
 // What the launch has written a texture need not see, whatever orders the two: its cache may have
 // what was there before. (Counted is no such access: where the GPU puts elements nobody says.)
 void Checker::access_texture(const KernelArray& memory, std::uintptr_t address, unsigned bytes,
@@ -262,11 +271,13 @@ void Checker::access_texture(const KernelArray& memory, std::uintptr_t address, 
     }
     if (!recent.array) return;
     if (kind == AccessKind::load) {
-        std::size_t first = (address - recent.begin) / recent.cell_bytes;
-        std::size_t last = (address + bytes - 1 - recent.begin) / recent.cell_bytes;
-        for (std::size_t i = first; i <= last; i++)
-            if (Mark write = load(recent.cells[i].write()); write.exists())
+        unsigned cell_bytes = recent.cell_bytes;
+        std::size_t offset = address - recent.begin, end = offset + bytes;
+        for (std::size_t at = offset - offset % cell_bytes; at < end; at += cell_bytes) {
+            Mark write = load(recent.cells[at / cell_bytes].write());
+            if (write.exists() && write.bytes() & bytes_in_cell(at, cell_bytes, offset, end))
                 report_stale(recent, address, write, by);
+        }
         check_filled(recent, address, bytes);
         if (recent.free_to_read) return;
     }
@@ -394,9 +405,7 @@ void Checker::check_cells(const Recent& recent, std::uintptr_t address, unsigned
     std::size_t offset = address - recent.begin, end = offset + bytes;
     for (std::size_t at = offset - offset % cell_bytes; at < end; at += cell_bytes) {
         Cell cell = recent.cells[at / cell_bytes];
-        unsigned mask = (1u << cell_bytes) - 1;
-        if (at < offset) mask &= ~0u << (offset - at);
-        if (at + cell_bytes > end) mask &= (1u << (end - at)) - 1;
+        unsigned mask = bytes_in_cell(at, cell_bytes, offset, end);
         Mark write = load(cell.write());
         unwritten += needs_value && !(write.exists() && write.same_block(mine));
         cells++;

@@ -22,7 +22,8 @@ struct Fetch {
     [[noreturn, gnu::cold, gnu::noinline]] void fail(const std::string& sentence) const;
     const TextureObject& find(unsigned long long handle, bool is_surface, Shape shape) const;
     void check_numbers(const TextureObject& texture, Wanted wanted) const;
-    void tell(const TextureObject& object, const void* at, std::size_t bytes, AccessKind kind) const;
+    void tell(const TextureObject& object, const void* at, std::size_t bytes,
+              AccessKind kind) const;
 };
 
 void Fetch::fail(const std::string& sentence) const {
@@ -36,10 +37,19 @@ void Fetch::fail(const std::string& sentence) const {
 static const char* const TEXTURE_FUNCTIONS[] = {"tex1Dfetch", "tex1D",        "tex2D",
                                                 "tex3D",      "tex1DLayered", "tex2DLayered"};
 
+static const char* const SURFACE_FUNCTIONS[][2] = {
+    {"", ""},
+    {"surf1Dread", "surf1Dwrite"},
+    {"surf2Dread", "surf2Dwrite"},
+    {"surf3Dread", "surf3Dwrite"},
+    {"surf1DLayeredread", "surf1DLayeredwrite"},
+    {"surf2DLayeredread", "surf2DLayeredwrite"},
+};
+
 static const char* describe(Shape shape) {
-    static const char* const texts[] = {"linear memory",     "an array of one dimension",
-                                        "two dimensions",    "an array of three dimensions",
-                                        "1D layers",         "2D layers"};
+    static const char* const texts[] = {"linear memory",  "an array of one dimension",
+                                        "two dimensions", "an array of three dimensions",
+                                        "1D layers",      "2D layers"};
     return texts[unsigned(shape)];
 }
 
@@ -56,23 +66,25 @@ const TextureObject& Fetch::find(unsigned long long handle, bool is_surface, Sha
     bool is_row = shape == Shape::one && grid.shape == Shape::two && grid.size[1] == 1;
     if (grid.shape != shape && !is_row)
         fail("is for " + std::string(describe(shape)) + ", but the " +
-             (is_surface ? "surface" : "texture") + " is one of " + describe(grid.shape) +
-             (is_surface ? "." : ": " + std::string(TEXTURE_FUNCTIONS[unsigned(grid.shape)]) + "."));
+             (is_surface ? "surface" : "texture") + " is one of " + describe(grid.shape) + ": " +
+             (is_surface ? SURFACE_FUNCTIONS[unsigned(grid.shape)][0]
+                         : TEXTURE_FUNCTIONS[unsigned(grid.shape)]) +
+             ".");
     return *object;
 }
 
 void Fetch::check_numbers(const TextureObject& texture, Wanted wanted) const {
     const Format& format = texture.grid().format;
-    if (wanted.floats != texture.gives_floats())
-        fail(wanted.floats ? "reads floats, but an element of the texture is " + text(format) +
-                                 (format.bits < 32 ? ". With cudaReadModeNormalizedFloat it is a "
-                                                     "fraction, from 0 or -1 to 1."
-                                                   : ".")
-             : format.is_float() ? "reads integers, but an element of the texture is " + text(format) + "."
-                                 : "reads integers, but cudaReadModeNormalizedFloat gives floats.");
+    const std::string is = ", but an element of the texture is ";
+    if (wanted.floats && !texture.gives_floats())
+        fail("reads floats" + is + text(format) +
+             (format.bits < 32 ? ". With cudaReadModeNormalizedFloat it is a fraction of at most 1."
+                               : "."));
+    if (!wanted.floats && texture.is_normalized())
+        fail("reads integers, but cudaReadModeNormalizedFloat gives floats.");
+    if (!wanted.floats && format.is_float()) fail("reads integers" + is + text(format) + ".");
     if (wanted.count > format.count)
-        fail("reads " + std::to_string(wanted.count) + " numbers, but an element of the texture is " +
-             text(format) + ".");
+        fail("reads " + std::to_string(wanted.count) + " numbers" + is + text(format) + ".");
 }
 
 void Fetch::tell(const TextureObject& object, const void* at, std::size_t bytes,
@@ -130,7 +142,8 @@ static unsigned number_of(const TextureObject& texture, const char* element, uns
     if (fraction < -1) fraction = -1;  // of -128, say
     bool is_encoded = texture.how.sRGB && format.bits == 8 && !is_signed && i < 3;
     if (is_encoded)
-        fraction = fraction <= 0.04045 ? fraction / 12.92 : std::pow((fraction + 0.055) / 1.055, 2.4);
+        fraction = fraction <= 0.04045 ? fraction / 12.92
+                                       : std::pow((fraction + 0.055) / 1.055, 2.4);
     return bits_of(float(fraction));
 }
 
@@ -197,7 +210,8 @@ static Taps taps_of(const TextureObject& texture, unsigned axis, float x, bool m
     x -= 0.5f;
     int first = floor_of(x);
     double fraction = fraction_of(x, first);
-    return {{index_of(first, size, mode), index_of(first + 1, size, mode)}, {1 - fraction, fraction}};
+    return {{index_of(first, size, mode), index_of(first + 1, size, mode)},
+            {1 - fraction, fraction}};
 }
 
 // The axes of a texture; what it lacks has one element. z: or the layer, which is never outside.
@@ -210,12 +224,14 @@ struct Footprint {
         bool has_rows = shape == Shape::two || shape == Shape::three || shape == Shape::two_layered;
         if (has_rows) y = taps_of(texture, 1, place.y, mixes);
         if (shape == Shape::three) z = taps_of(texture, 2, place.z, mixes);
-        if (grid.has_layers()) z.index[0] = index_of(place.layer, grid.size[2], cudaAddressModeClamp);
+        if (grid.has_layers())
+            z.index[0] = index_of(place.layer, grid.size[2], cudaAddressModeClamp);
     }
 };
 
 // Null: the border.
-static const char* element_at(const Fetch& fetch, const TextureObject& texture, int x, int y, int z) {
+static const char* element_at(const Fetch& fetch, const TextureObject& texture, int x, int y,
+                              int z) {
     if (x == OUTSIDE || y == OUTSIDE || z == OUTSIDE) return nullptr;
     const Grid3& grid = texture.grid();
     const char* element = grid.at(x, y, z);
@@ -235,7 +251,8 @@ void fetch(unsigned* numbers, cudaTextureObject_t handle, Wanted wanted, Texture
     fetch.check_numbers(texture, wanted);
     Footprint at(texture, wanted.shape, place, texture.is_linear());
     if (!texture.is_linear()) {
-        const char* element = element_at(fetch, texture, at.x.index[0], at.y.index[0], at.z.index[0]);
+        const char* element =
+            element_at(fetch, texture, at.x.index[0], at.y.index[0], at.z.index[0]);
         for (unsigned i = 0; i < wanted.count; i++) numbers[i] = number_at(texture, element, i);
         return;
     }
@@ -244,7 +261,8 @@ void fetch(unsigned* numbers, cudaTextureObject_t handle, Wanted wanted, Texture
         unsigned x = tap & 1, y = tap >> 1 & 1, z = tap >> 2;
         double weight = at.x.weight[x] * at.y.weight[y] * at.z.weight[z];
         if (weight == 0) continue;
-        const char* element = element_at(fetch, texture, at.x.index[x], at.y.index[y], at.z.index[z]);
+        const char* element =
+            element_at(fetch, texture, at.x.index[x], at.y.index[y], at.z.index[z]);
         for (unsigned i = 0; i < wanted.count; i++)
             sums[i] += weight * double(float_of(number_at(texture, element, i)));
     }
@@ -264,7 +282,8 @@ void fetch_linear(unsigned* numbers, cudaTextureObject_t handle, Wanted wanted, 
 }
 
 // Against the clock from the lower left one, y pointing down: the order of PTX's tld4.
-void gather(unsigned* numbers, cudaTextureObject_t handle, Wanted wanted, TexturePlace place, int number) {
+void gather(unsigned* numbers, cudaTextureObject_t handle, Wanted wanted, TexturePlace place,
+            int number) {
     Fetch fetch{"tex2Dgather", CALLER};
     const TextureObject& texture = fetch.find(handle, false, Shape::two);
     bool is_allowed = texture.array && texture.array->flags & cudaArrayTextureGather;
@@ -284,15 +303,6 @@ void gather(unsigned* numbers, cudaTextureObject_t handle, Wanted wanted, Textur
 
 // ---------------------------------------------------------------- surfaces
 
-static const char* const SURFACE_FUNCTIONS[][2] = {
-    {"", ""},
-    {"surf1Dread", "surf1Dwrite"},
-    {"surf2Dread", "surf2Dwrite"},
-    {"surf3Dread", "surf3Dwrite"},
-    {"surf1DLayeredread", "surf1DLayeredwrite"},
-    {"surf2DLayeredread", "surf2DLayeredwrite"},
-};
-
 // Null: outside, where a read gives 0 and a write is none.
 static char* find_in_surface(const Fetch& fetch, unsigned bytes, unsigned long long handle,
                              Shape shape, SurfacePlace place, cudaSurfaceBoundaryMode mode,
@@ -309,10 +319,11 @@ static char* find_in_surface(const Fetch& fetch, unsigned bytes, unsigned long l
         if (at[axis] >= 0 && at[axis] <= last[axis]) continue;
         if (mode == cudaBoundaryModeZero || last[axis] < 0) return nullptr;
         if (mode != cudaBoundaryModeClamp)
-            fetch.fail("is given " + std::string(1, "xyz"[axis]) + " = " + std::to_string(at[axis]) +
-                       ", but " + (axis ? "there it ends at " + std::to_string(last[axis]) + "."
-                                        : "x counts bytes, and a row has " +
-                                              std::to_string(row_bytes) + " of them."));
+            fetch.fail("is given " + std::string(1, "xyz"[axis]) + " = " +
+                       std::to_string(at[axis]) + ", but " +
+                       (axis ? "there it ends at " + std::to_string(last[axis]) + "."
+                             : "x counts bytes, and a row has " + std::to_string(row_bytes) +
+                                   " of them."));
         at[axis] = at[axis] < 0 ? 0 : last[axis];
     }
     char* found = grid.at(0, at[1], at[2]) + at[0];

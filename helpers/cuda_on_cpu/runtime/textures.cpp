@@ -36,8 +36,12 @@ static std::array<std::atomic<TextureObject*>, PLACES> objects;
 
 // ---------------------------------------------------------------- what is refused
 
+static std::string place(const char* name, int line) {
+    return std::string(name) + " in line " + std::to_string(line) + ": ";
+}
+
 static cudaError_t refuse(const TextureCall& call, cudaError_t error, const std::string& sentence) {
-    std::string all = std::string(call.name) + " in line " + std::to_string(call.line) + ": " + sentence;
+    std::string all = place(call.name, call.line) + sentence;
     if (call.checked) throw std::runtime_error(all);
     TexturesLock lock(textures().mutex);
     textures().refused = all;
@@ -55,8 +59,9 @@ std::string text(const Format& format) {
     std::string kind = format.is_float() ? "floating-point"
                        : format.description.f == cudaChannelFormatKindSigned ? "signed"
                                                                              : "unsigned";
-    return std::to_string(format.count) + " " + kind + (format.count == 1 ? " number" : " numbers") +
-           " of " + std::to_string(format.bits) + " bits";
+    return std::to_string(format.count) + " " + kind +
+           (format.count == 1 ? " number of " : " numbers of ") + std::to_string(format.bits) +
+           " bits";
 }
 
 // A sentence if a GPU has no such elements.
@@ -75,8 +80,8 @@ static std::string read_format(const cudaChannelFormatDesc& given, Format* forma
     for (unsigned i = 0; i < 4; i++) are_equal &= bits[i] == (i < count ? bits[0] : 0);
     if (!are_equal || (bits[0] != 8 && bits[0] != 16 && bits[0] != 32) ||
         (format->is_float() && bits[0] == 8))
-        return "the numbers of an element have 8, 16 or 32 bits (floating-point ones 16 or 32), all "
-               "of them the same.";
+        return "the numbers of an element have 8, 16 or 32 bits (floating-point ones 16 or 32), "
+               "all of them the same.";
     return "";
 }
 
@@ -123,7 +128,8 @@ static std::string read_shape(const cudaExtent& extent, unsigned flags, Shape* s
 
 cudaError_t make_array(const TextureCall& call, cudaArray_t* array,
                        const cudaChannelFormatDesc* element, cudaExtent extent, unsigned flags) {
-    constexpr unsigned KNOWN = cudaArrayLayered | cudaArraySurfaceLoadStore | cudaArrayTextureGather;
+    constexpr unsigned KNOWN =
+        cudaArrayLayered | cudaArraySurfaceLoadStore | cudaArrayTextureGather;
     if (!array || !element) return result(cudaErrorInvalidValue);
     auto made = std::make_shared<cudaArray>(cudaArray{{}, extent, flags});
     Grid3& grid = made->grid;
@@ -180,8 +186,7 @@ bool release_array(void* data) {
 
 static cudaError_t refuse(const MemoryCall& call, cudaError_t error, const std::string& sentence) {
     if (!call.checked) return error;
-    throw std::runtime_error(std::string(call.name) + " in line " + std::to_string(call.line) + ": " +
-                             sentence);
+    throw std::runtime_error(place(call.name, call.line) + sentence);
 }
 
 // One end of a copy. width: bytes.
@@ -194,15 +199,16 @@ static cudaError_t resolve_end(const MemoryCall& call, cudaArray_t* array, cudaP
     auto fits = [](std::size_t begin, std::size_t count, std::size_t size) {
         return begin <= size && count <= size - begin;
     };
-    bool row_fits = fits(first->x, extent.width, grid.pitch);
-    if (!row_fits || !fits(first->y, extent.height, std::size_t(grid.size[1])) ||
-        !fits(first->z, extent.depth, std::size_t(grid.size[2])))
+    auto rows = std::size_t(grid.size[1]), planes = std::size_t(grid.size[2]);
+    if (!fits(first->x, extent.width, grid.pitch) || !fits(first->y, extent.height, rows) ||
+        !fits(first->z, extent.depth, planes))
         return refuse(call, cudaErrorInvalidValue,
-                      product(extent.width, extent.height, extent.depth) + " bytes, rows and planes "
-                      "from " + product(first->x, 0, 0) + ", " + std::to_string(first->y) + ", " +
-                      std::to_string(first->z) + " on do not lie in an array of " +
-                      product(grid.pitch, std::size_t(grid.size[1]), std::size_t(grid.size[2])) + ".");
-    *pointer = {grid.data, grid.pitch, grid.pitch, std::size_t(grid.size[1])};
+                      product(extent.width, extent.height, extent.depth) +
+                          " bytes, rows and planes from " + std::to_string(first->x) + ", " +
+                          std::to_string(first->y) + ", " + std::to_string(first->z) +
+                          " on do not lie in an array of " + product(grid.pitch, rows, planes) +
+                          ".");
+    *pointer = {grid.data, grid.pitch, grid.pitch, rows};
     *array = nullptr;
     return cudaSuccess;
 }
@@ -228,7 +234,8 @@ static cudaError_t resolve_ends(const MemoryCall& call, cudaMemcpy3DParms* how) 
 // Extents and places in an array count its elements.
 cudaError_t resolve_arrays(const MemoryCall& call, cudaMemcpy3DParms* how) {
     std::size_t element_bytes = 0;
-    for (auto [array, first] : {std::pair{how->dstArray, &how->dstPos}, {how->srcArray, &how->srcPos}})
+    for (auto [array, first] :
+         {std::pair{how->dstArray, &how->dstPos}, {how->srcArray, &how->srcPos}})
         if (array) {
             std::shared_ptr<cudaArray> found = find_array(array);
             if (!found) return refuse(call, cudaErrorInvalidValue, NO_ARRAY);
@@ -334,7 +341,8 @@ cudaError_t destroy_object(const TextureCall& call, unsigned long long handle, b
     TextureObject* object = find_object(handle);
     if (!object || object->is_surface != is_surface)
         return refuse(call, cudaErrorInvalidValue,
-                      "is given " + (object ? "the other kind of object." : describe_missing(handle)));
+                      "is given " +
+                          (object ? "the other kind of object." : describe_missing(handle)));
     TexturesLock lock(textures().mutex);
     object->handle = 0;
     object->array.reset();
@@ -353,13 +361,14 @@ static cudaError_t check_linear(const TextureCall& call, const void* start, std:
                       "cudaMalloc, or a tensor.");
     if (is_known && !stays_inside(start, bytes, 0))
         return refuse(call, cudaErrorInvalidValue,
-                      std::to_string(bytes) + " bytes from " + describe_place(std::uintptr_t(start)) +
-                          " on: they do not lie in it.");
+                      std::to_string(bytes) + " bytes from " +
+                          describe_place(std::uintptr_t(start)) + " on: they do not lie in it.");
     std::size_t offset = is_known ? std::uintptr_t(start) - found.begin : 0;
     if (offset % texture_limits::ALIGNMENT)
         return refuse(call, cudaErrorMisalignedAddress,
-                      "begins at byte " + std::to_string(offset) + " of its memory, which is no "
-                      "multiple of " + std::to_string(texture_limits::ALIGNMENT) + " (textureAlignment).");
+                      "begins at byte " + std::to_string(offset) +
+                          " of its memory, which is no multiple of " +
+                          std::to_string(texture_limits::ALIGNMENT) + " (textureAlignment).");
     return cudaSuccess;
 }
 
@@ -390,15 +399,16 @@ static cudaError_t read_resource(const TextureCall& call, const cudaResourceDesc
     const std::size_t most[] = {is_linear ? LINEAR : PITCH_2D[0], is_linear ? 1 : PITCH_2D[1]};
     if (!width || !height || width > most[0] || height > most[1])
         return refuse(call, cudaErrorInvalidValue,
-                      product(width, height, 0) + " elements: a texture of such memory has from 1 to " +
-                          product(most[0], most[1], 0) + ".");
+                      product(width, height, 0) + " elements: a texture of such memory has from 1 "
+                          "to " + product(most[0], most[1], 0) + ".");
     *grid = {is_linear ? Shape::linear : Shape::two, grid->format, {int(width), int(height), 1},
              is_linear ? width * bytes : pitched.pitchInBytes,
              static_cast<char*>(is_linear ? linear.devPtr : pitched.devPtr)};
     if (!is_linear && (grid->pitch % PITCH_ALIGNMENT || grid->pitch < width * bytes))
         return refuse(call, cudaErrorInvalidValue,
-                      "a pitch of " + std::to_string(grid->pitch) + " bytes: it takes a multiple of " +
-                          std::to_string(PITCH_ALIGNMENT) + " (texturePitchAlignment), and " +
+                      "a pitch of " + std::to_string(grid->pitch) +
+                          " bytes: it takes a multiple of " + std::to_string(PITCH_ALIGNMENT) +
+                          " (texturePitchAlignment), and " +
                           std::to_string(width * bytes) + " at least. cudaMallocPitch gives one.");
     return check_linear(call, grid->data, grid->bytes());
 }
@@ -492,7 +502,8 @@ static cudaError_t answer(T* given, unsigned long long handle, bool is_surface,
     return cudaSuccess;
 }
 
-cudaError_t cudaGetTextureObjectResourceDesc(cudaResourceDesc* resource, cudaTextureObject_t texture) {
+cudaError_t cudaGetTextureObjectResourceDesc(cudaResourceDesc* resource,
+                                             cudaTextureObject_t texture) {
     return answer(resource, texture, false, &TextureObject::resource);
 }
 
@@ -505,7 +516,8 @@ cudaError_t cudaGetTextureObjectResourceViewDesc(cudaResourceViewDesc* view,
     return answer(view, texture, false, &TextureObject::view);
 }
 
-cudaError_t cudaGetSurfaceObjectResourceDesc(cudaResourceDesc* resource, cudaSurfaceObject_t surface) {
+cudaError_t cudaGetSurfaceObjectResourceDesc(cudaResourceDesc* resource,
+                                             cudaSurfaceObject_t surface) {
     return answer(resource, surface, true, &TextureObject::resource);
 }
 

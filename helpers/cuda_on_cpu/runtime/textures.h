@@ -31,7 +31,7 @@ struct Format {
 struct Grid3 {
     Shape shape;
     Format format;
-    int size[3];        // elements in a row, rows, planes or layers; 1 where there is no such extent
+    int size[3];        // elements in a row, rows, planes or layers; 1 where there are none
     std::size_t pitch;  // bytes from row to row
     char* data;         // null: it has been freed
 
@@ -68,7 +68,7 @@ TextureObject* find_object(unsigned long long handle);
 // Why there is none: "... that has been destroyed."
 std::string describe_missing(unsigned long long handle);
 
-// With the array's memory as a pitched pointer, in bytes; or an error, or a sentence that is thrown.
+// Puts the memory of arrays in their place, in bytes; or an error, or a sentence that is thrown.
 cudaError_t resolve_arrays(const MemoryCall&, cudaMemcpy3DParms*);
 
 bool release_array(void* data);  // of a function of the host that has failed

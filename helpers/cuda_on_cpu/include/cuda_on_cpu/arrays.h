@@ -99,7 +99,7 @@ CUDA_ON_CPU_API cudaError_t make_array(const TextureCall&, cudaArray_t*,
 CUDA_ON_CPU_API cudaError_t free_array(const TextureCall&, cudaArray_t);
 }  // namespace cuda_on_cpu
 
-// extent: in elements, 0 for an extent that the array does not have; depth: layers, if it has those.
+// extent: in elements, 0 for what the array does not have; depth: or layers.
 inline cudaError_t cudaMalloc3DArray(cudaArray_t* array, const cudaChannelFormatDesc* element,
                                      cudaExtent extent, unsigned flags = 0, CUDA_ON_CPU_AT) {
     return cuda_on_cpu::make_array({"cudaMalloc3DArray", line}, array, element, extent, flags);

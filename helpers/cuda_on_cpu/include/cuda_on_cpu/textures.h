@@ -138,7 +138,8 @@ struct TexturePlace {
 CUDA_ON_CPU_API void fetch(unsigned* numbers, cudaTextureObject_t, Wanted, TexturePlace);
 CUDA_ON_CPU_API void fetch_linear(unsigned* numbers, cudaTextureObject_t, Wanted, int x);
 // The same number of the four elements that linear filtering would mix.
-CUDA_ON_CPU_API void gather(unsigned* numbers, cudaTextureObject_t, Wanted, TexturePlace, int number);
+CUDA_ON_CPU_API void gather(unsigned* numbers, cudaTextureObject_t, Wanted, TexturePlace,
+                            int number);
 
 struct SurfacePlace {
     int x, y = 0, z = 0;  // x: bytes. z: or a layer
@@ -154,8 +155,8 @@ CUDA_ON_CPU_API void write_surface(const void* value, unsigned bytes, cudaSurfac
 template <class T>
 CUDA_ON_CPU_FETCH Wanted wanted(Shape shape) {
     static_assert(Texel<T>::COUNT != 0,
-                  "a texture is read as float, or as an integer of 8, 16 or 32 bits, or as a vector "
-                  "of 2 or 4 of these");
+                  "a texture is read as float, or as an integer of 8, 16 or 32 bits, or as a "
+                  "vector of 2 or 4 of these");
     return {shape, Texel<T>::COUNT, std::is_same<typename Texel<T>::Number, float>::value};
 }
 template <class T>
@@ -203,12 +204,12 @@ CUDA_ON_CPU_OF_SURFACE(ulonglong2)
     template <class T>                                                                           \
     CUDA_ON_CPU_FETCH T NAME(cudaTextureObject_t texture, __VA_ARGS__) {                         \
         using namespace cuda_on_cpu;                                                             \
-        return fetched<T>(texture, Shape::SHAPE, TexturePlace CUDA_ON_CPU_BRACED PLACE);                \
+        return fetched<T>(texture, Shape::SHAPE, CUDA_ON_CPU_BRACED PLACE);                      \
     }                                                                                            \
     template <class T>                                                                           \
     CUDA_ON_CPU_FETCH void NAME(T* value, cudaTextureObject_t texture, __VA_ARGS__) {            \
         using namespace cuda_on_cpu;                                                             \
-        *value = fetched<T>(texture, Shape::SHAPE, TexturePlace CUDA_ON_CPU_BRACED PLACE);              \
+        *value = fetched<T>(texture, Shape::SHAPE, CUDA_ON_CPU_BRACED PLACE);                    \
     }
 #define CUDA_ON_CPU_BRACED(...) {__VA_ARGS__}
 // There are no mipmaps: whatever the level or the gradients, it is the array's one level.
