@@ -12,11 +12,12 @@ cudaTextureDesc plain() {
     how.addressMode[0] = how.addressMode[1] = cudaAddressModeClamp;
     return how;
 }
-cudaTextureObject_t linear_texture(torch::Tensor x, int64_t first = 0) {
+template <class T>
+cudaTextureObject_t linear_texture(torch::Tensor x) {
     cudaResourceDesc resource = {};
     resource.resType = cudaResourceTypeLinear;
-    resource.res.linear = {x.data_ptr<float>() + first, cudaCreateChannelDesc<float>(),
-                           (x.numel() - first) * sizeof(float)};
+    resource.res.linear = {x.data_ptr<float>(), cudaCreateChannelDesc<T>(),
+                           x.numel() * sizeof(float)};
     cudaTextureDesc how = plain();
     cudaTextureObject_t texture = 0;
     cudaCreateTextureObject(&texture, &resource, &how, nullptr);
@@ -53,19 +54,19 @@ cudaSurfaceObject_t surface_of(cudaArray_t array) {
 """
 
 
-def _linear(name, said, body, launch="<<<1, 64>>>", more=""):
-    """Return a fault in a kernel with a texture of x, x and out: 64 elements each, and i."""
+def _linear(name, said, body, launch="<<<1, 64>>>", element="float"):
+    """Return a fault in a kernel with a texture of x, x and out: 64 floats each, and i."""
     return Fault(
         name,
         said,
-        f"""{more}
+        f"""
 __global__ void NAME_kernel(cudaTextureObject_t texture, float* x, float* out) {{
     int i = blockIdx.x * blockDim.x + threadIdx.x;
 {body}
 }}
 torch::Tensor NAME(torch::Tensor values) {{
     auto x = values.clone(), out = torch::zeros_like(x);
-    cudaTextureObject_t texture = linear_texture(x);
+    cudaTextureObject_t texture = linear_texture<{element}>(x);
     NAME_kernel{launch}(texture, x.data_ptr<float>(), out.data_ptr<float>());
     cudaDestroyTextureObject(texture);
     return out;
@@ -74,13 +75,13 @@ torch::Tensor NAME(torch::Tensor values) {{
     )
 
 
-def _array(name, said, body, host, element="float", more="", where=None):
+def _array(name, said, body, host, element="float", where=None):
     """Return a fault in a kernel with an object and out; `host` makes and launches."""
     options = {} if where is None else {"where": where}
     return Fault(
         name,
         said,
-        f"""{more}
+        f"""
 __global__ void NAME_kernel(cudaTextureObject_t object, float* out) {{
     int i = threadIdx.x;
 {body}
@@ -133,6 +134,13 @@ FAULTS = [
         """    x[i] = 1;
     out[i] = i < 32 ? 0 : @0 ~ tex1Dfetch<float>(texture, i - 32)@; //!""",
         "<<<2, 32>>>",
+    ),
+    _linear(
+        "byte_beside_its_write",
+        r"reads x\[\d+\] through a texture, but thread \(\d+,0,0\) has written it in line",
+        """    ((unsigned char*)x)[2 * i] = 7;
+    out[i] = tex1Dfetch<unsigned char>(texture, 2 * i @+ 1 ~ @); //!""",
+        element="unsigned char",
     ),
     # ---- surfaces
     _array(

@@ -606,6 +606,9 @@ void descriptions(torch::Tensor) {
     OK(cudaGetDeviceProperties(&about, 0));
     EXPECT(about.maxTexture2D[0] >= 65536 && about.textureAlignment == 512);
     EXPECT(about.texturePitchAlignment == 32);
+    int most;
+    OK(cudaDeviceGetAttribute(&most, cudaDevAttrMaxTexture3DDepth, 0));
+    EXPECT(most == about.maxTexture3D[2] && most >= 4096);
 }
 void arrays(torch::Tensor) {
     cudaArray_t array = make(12, 5, 3, cudaArrayLayered | cudaArraySurfaceLoadStore);

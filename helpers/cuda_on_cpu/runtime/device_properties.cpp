@@ -79,6 +79,13 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
         case cudaDevAttrMultiProcessorCount: is(p.multiProcessorCount); break;
         case cudaDevAttrIntegrated: is(p.integrated); break;
         case cudaDevAttrCanMapHostMemory: is(p.canMapHostMemory); break;
+        case cudaDevAttrMaxTexture1DWidth: is(p.maxTexture1D); break;
+        case cudaDevAttrMaxTexture2DWidth: is(p.maxTexture2D[0]); break;
+        case cudaDevAttrMaxTexture2DHeight: is(p.maxTexture2D[1]); break;
+        case cudaDevAttrMaxTexture3DWidth: is(p.maxTexture3D[0]); break;
+        case cudaDevAttrMaxTexture3DHeight: is(p.maxTexture3D[1]); break;
+        case cudaDevAttrMaxTexture3DDepth: is(p.maxTexture3D[2]); break;
+        case cudaDevAttrSurfaceAlignment: is(p.surfaceAlignment); break;
         case cudaDevAttrConcurrentKernels: is(p.concurrentKernels); break;
         case cudaDevAttrMemoryClockRate: is(p.memoryClockRate); break;
         case cudaDevAttrGlobalMemoryBusWidth: is(p.memoryBusWidth); break;
