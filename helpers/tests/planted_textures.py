@@ -268,6 +268,32 @@ FAULTS = [
         _TEXTURE,
     ),
     _array(
+        "floats_of_integers",
+        r"tex2D reads floats, but an element of the texture is 1 signed number of 32 bits\.$",
+        "    out[i] = tex2D<@int ~ float@>(object, i, 0); //!",
+        _TEXTURE,
+        "int",
+    ),
+    _array(
+        "bytes_of_fractions",
+        r"tex2D reads integers, but cudaReadModeNormalizedFloat gives floats",
+        "    out[i] = tex2D<@float4 ~ uchar4@>(object, i, 0).x; //!",
+        """    cudaTextureDesc how = plain();
+    how.readMode = cudaReadModeNormalizedFloat;
+    NAME_kernel<<<1, 8>>>(texture_of(array, how), out.data_ptr<float>());""",
+        "uchar4",
+    ),
+    _array(
+        "called_by_the_host",
+        r"^tex2D is a function of kernels: the host cannot call it",
+        "    out[i] = tex2D<float>(object, i, 0);",
+        """    cudaTextureObject_t object = texture_of(array);
+    float value = 0;
+    @NAME_kernel<<<1, 8>>>(object, out.data_ptr<float>()) ~ tex2D(&value, object, 1.f, 2.f)@; //!
+    out.fill_(value);""",
+        where="",
+    ),
+    _array(
         "four_of_two",
         r"tex2D reads 4 numbers, but an element of the texture is 2 floating-point numbers",
         "    out[i] = tex2D<@float2 ~ float4@>(object, i, 0).x; //!",

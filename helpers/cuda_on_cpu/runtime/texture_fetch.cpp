@@ -22,6 +22,8 @@ struct Fetch {
     [[noreturn, gnu::cold, gnu::noinline]] void fail(const std::string& sentence) const;
     const TextureObject& find(unsigned long long handle, bool is_surface, Shape shape) const;
     void check_numbers(const TextureObject& texture, Wanted wanted) const;
+    [[noreturn, gnu::cold, gnu::noinline]] void fail_for_numbers(const TextureObject& texture,
+                                                                 Wanted wanted) const;
     void tell(const TextureObject& object, const void* at, std::size_t bytes,
               AccessKind kind) const;
 };
@@ -74,17 +76,20 @@ const TextureObject& Fetch::find(unsigned long long handle, bool is_surface, Sha
 }
 
 void Fetch::check_numbers(const TextureObject& texture, Wanted wanted) const {
+    bool is_right = wanted.floats == texture.gives_floats();
+    if (!is_right || wanted.count > texture.grid().format.count) fail_for_numbers(texture, wanted);
+}
+
+void Fetch::fail_for_numbers(const TextureObject& texture, Wanted wanted) const {
     const Format& format = texture.grid().format;
-    const std::string is = ", but an element of the texture is ";
-    if (wanted.floats && !texture.gives_floats())
-        fail("reads floats" + is + text(format) +
-             (format.bits < 32 ? ". With cudaReadModeNormalizedFloat it is a fraction of at most 1."
-                               : "."));
-    if (!wanted.floats && texture.is_normalized())
+    std::string is = ", but an element of the texture is " + text(format) + ".";
+    if (wanted.floats == texture.gives_floats())
+        fail("reads " + std::to_string(wanted.count) + " numbers" + is);
+    if (wanted.floats && format.bits < 32)
+        fail("reads floats" + is + " With cudaReadModeNormalizedFloat it is a fraction.");
+    if (texture.is_normalized())
         fail("reads integers, but cudaReadModeNormalizedFloat gives floats.");
-    if (!wanted.floats && format.is_float()) fail("reads integers" + is + text(format) + ".");
-    if (wanted.count > format.count)
-        fail("reads " + std::to_string(wanted.count) + " numbers" + is + text(format) + ".");
+    fail((wanted.floats ? "reads floats" : "reads integers") + is);
 }
 
 void Fetch::tell(const TextureObject& object, const void* at, std::size_t bytes,
@@ -131,8 +136,7 @@ static unsigned number_of(const TextureObject& texture, const char* element, uns
     const Format& format = texture.grid().format;
     unsigned bits = 0;
     std::memcpy(&bits, element + i * format.bits / 8, format.bits / 8);
-    if (format.is_float())
-        return format.bits == 32 ? bits : bits_of(half_of(bits));
+    if (format.is_float()) return format.bits == 32 ? bits : bits_of(half_of(bits));
     bool is_signed = format.description.f == cudaChannelFormatKindSigned;
     unsigned unused = 32 - format.bits;
     if (is_signed) bits = unsigned(int(bits << unused) >> unused);
