@@ -56,9 +56,9 @@ static std::string product(std::size_t width, std::size_t height, std::size_t de
 }
 
 std::string text(const Format& format) {
-    std::string kind = format.is_float() ? "floating-point"
-                       : format.description.f == cudaChannelFormatKindSigned ? "signed"
-                                                                             : "unsigned";
+    std::string kind = format.is_float()    ? "floating-point"
+                       : format.is_signed() ? "signed"
+                                            : "unsigned";
     return std::to_string(format.count) + " " + kind +
            (format.count == 1 ? " number of " : " numbers of ") + std::to_string(format.bits) +
            " bits";

@@ -25,6 +25,7 @@ struct Format {
 
     std::size_t bytes() const { return bits / 8 * count; }
     bool is_float() const { return description.f == cudaChannelFormatKindFloat; }
+    bool is_signed() const { return description.f == cudaChannelFormatKindSigned; }
 };
 
 // Memory as a texture or surface sees it.
