@@ -6,6 +6,7 @@
 // which layer a negative index means. Left out of it: a float far smaller than another one of a
 // mixture loses its last digits there, sRGB is a table, and the smallest floats are 0.
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <cstring>
 
@@ -133,14 +134,21 @@ static float half_of(unsigned bits) {
     return float_of(sign | (exponent + 112) << 23 | mantissa << 13);
 }
 
-// With so many digits, the last of them rounded to the nearest, ties away from 0. least: exponent.
-static double round_to(double x, int digits, int least) {
-    if (!std::isfinite(x) || x == 0) return x;
-    double unit = std::ldexp(1.0, std::max(std::ilogb(x), least) - digits + 1);
-    return std::round(x / unit) * unit;
+// Rounded to the nearest, ties away from 0, as all that textures round.
+static float to_float(double x) {
+    constexpr std::uint64_t DROPPED = 29;  // digits
+    if (!(std::fabs(x) >= FLT_MIN && std::fabs(x) <= FLT_MAX)) return float(x);
+    std::uint64_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    bits = (bits + (1ull << (DROPPED - 1))) >> DROPPED << DROPPED;
+    std::memcpy(&x, &bits, sizeof bits);
+    return float(x);
 }
-static double round_to(const Format& format, double x) {
-    return format.bits == 16 ? round_to(x, 11, -14) : round_to(x, 24, -126);
+static float to_half(double x) {
+    constexpr int DIGITS = 11, LEAST = -14;  // exponent
+    if (!std::isfinite(x) || x == 0) return float(x);
+    double unit = std::ldexp(1.0, std::max(std::ilogb(x), LEAST) - DIGITS + 1);
+    return float(std::round(x / unit) * unit);
 }
 
 // The border's color as a number of the texture: an integer has the lowest bits of the float.
@@ -174,9 +182,9 @@ static int code_at(const TextureObject& texture, const char* element, unsigned i
 static double float_at(const TextureObject& texture, const char* element, unsigned i) {
     const Format& format = texture.grid().format;
     if (!element && format.bits == 16) {  // towards 0
-        double color = texture.how.borderColor[i], rounded = round_to(color, 11, -14);
+        double color = texture.how.borderColor[i], rounded = to_half(color);
         constexpr double LARGEST = 65504, DIGIT = 0x1p-11;
-        if (std::fabs(rounded) > std::fabs(color)) rounded = round_to(color * (1 - DIGIT), 11, -14);
+        if (std::fabs(rounded) > std::fabs(color)) rounded = to_half(color * (1 - DIGIT));
         return std::isinf(color) ? color : std::fmax(std::fmin(rounded, LARGEST), -LARGEST);
     }
     int code = code_at(texture, element, i);
@@ -315,26 +323,27 @@ struct Mixed {
 };
 
 // Fractions are mixed as integers of 16 bits.
-static double mix_integers(const TextureObject& texture, const Mixed& mixed, unsigned i) {
+static float mix_integers(const TextureObject& texture, const Mixed& mixed, unsigned i) {
     const Format& format = texture.grid().format;
     int sum = 0;
     for (unsigned k = 0; k < mixed.count; k++)
         sum += mixed.weight[k] * code_at(texture, mixed.element[k], i);
     if (!format.is_signed()) {
         if (format.bits == 8) sum *= 257;
-        return ((sum + WHOLE / 2) >> 8) / 65535.0;
+        return float(((sum + WHOLE / 2) >> 8) / 65535.0);
     }
     int whole = format.bits == 8 ? sum + ((257 * (sum >> 4) + 1024) >> 11) : (sum + WHOLE / 2) >> 8;
-    return std::max(whole, -32767) / 32767.0;
+    return float(std::max(whole, -32767) / 32767.0);
 }
 
-static double mix_floats(const TextureObject& texture, const Mixed& mixed, unsigned i) {
+static float mix_floats(const TextureObject& texture, const Mixed& mixed, unsigned i) {
     bool are_fractions = texture.is_normalized();
     double sum = 0;
     for (unsigned k = 0; k < mixed.count; k++)
         sum += mixed.weight[k] * (are_fractions ? fraction_at(texture, mixed.element[k], i)
                                                 : float_at(texture, mixed.element[k], i));
-    return are_fractions ? sum / WHOLE : round_to(texture.grid().format, sum / WHOLE);
+    bool are_halves = !are_fractions && texture.grid().format.bits == 16;
+    return are_halves ? to_half(sum / WHOLE) : to_float(sum / WHOLE);
 }
 
 void fetch(unsigned* numbers, cudaTextureObject_t handle, Wanted wanted, TexturePlace place) {
@@ -361,8 +370,8 @@ void fetch(unsigned* numbers, cudaTextureObject_t handle, Wanted wanted, Texture
     }
     for (unsigned i = 0; i < wanted.count; i++) {
         bool as_integers = texture.is_normalized() && !is_encoded(texture, i);
-        numbers[i] = bits_of(float(as_integers ? mix_integers(texture, mixed, i)
-                                               : mix_floats(texture, mixed, i)));
+        numbers[i] = bits_of(as_integers ? mix_integers(texture, mixed, i)
+                                         : mix_floats(texture, mixed, i));
     }
 }
 
