@@ -50,6 +50,7 @@ def translate(src: str, check: bool = False, trace: bool = False, lambdas: bool 
     src = _limit_constants(src)
     if check:
         src = _name_static_shared(src)
+    if check or re.search(r"\b__is(?:Constant|Global)\b", src):  # that it asks where they lie
         src = _name_variables(src)
     if check and not trace:
         src = mark_unset(src)

@@ -15,8 +15,31 @@ _UNSUPPORTED = [
     (r"\bCUtensorMap\b|\bcuTensorMap\w+", "TMA (tensor maps) runs on a GPU only."),
     (r"\b__cluster_dims__\b|\bthis_cluster\b|\bcluster_group\b",
      "thread block clusters run on a GPU only."),
-    (r"\btex(?:1D|2D|3D|Cubemap)\w*\s*[<(]|\bcudaTextureObject_t\b|\btexture\s*<|\bsurf[123]D\w*",
-     "textures and surfaces exist on a GPU only; load from the array itself."),
+    (r"\b(?:texture|surface)\s*<\s*(?:(?:un)?signed\b|(?:u?(?:char|short|int)|float)[124]?\b"
+     r"|void\b)|\bcuda(?:Bind|Unbind)(?:Texture|Surface)\w*|\btextureReference\b",
+     "texture and surface references are gone since CUDA 12: give the kernel an object "
+     "(cudaTextureObject_t) that cudaCreateTextureObject makes, and call tex2D<T>(object, x, y)."),
+    (r"\b(?:tex|surf)Cubemap\w*|\bcudaArrayCubemap\b",
+     "CUDA has cubemaps, the CPU backend does not yet: take an array of six layers "
+     "(cudaArrayLayered) and tex2DLayered, which filters within a face."),
+    (r"\bcuda\w*MipmappedArray(?!_t\b|\w*Desc\b)\w*(?=\s*\()",
+     "CUDA has mipmapped arrays, the CPU backend does not yet: make a texture of each level, of an "
+     "array from cudaMallocArray."),
+    (r"\bcudaGraphAddMem(?:Alloc|Free)Node\w*|\bcudaMemAllocNodeParams\w*",
+     "CUDA has nodes of graphs that allocate and free, the CPU backend does not yet: allocate with "
+     "cudaMalloc before the graph is built, or with cudaMallocAsync while a stream is captured."),
+    (r"\bcudaGraphConditional\w*|\bcudaGraphSetConditional\w*|\bcudaGraphCond(?:Type|Assign)\w*"
+     r"|\bcudaConditionalNodeParams\b|\bcudaGraphNodeTypeConditional\b",
+     "CUDA has conditional nodes of graphs, the CPU backend does not yet: let the host look at the "
+     "condition and launch one graph or another, or let the node's kernels return at once where it "
+     "does not hold."),
+    (r"\bcudaGraph(?:Add|NodeAdd)Node\s*\(|\bcudaGraph(?:Exec)?Node[SG]etParams\b"
+     r"|\bcudaGraphNodeParams\b",
+     "CUDA has one call for nodes of every kind, the CPU backend does not yet: "
+     "cudaGraphAddKernelNode, cudaGraphAddMemcpyNode and their like add one of a kind."),
+    (r"\bcudaGetCurrentGraphExec\b|\bcudaStreamGraph(?:TailLaunch|FireAndForget)\w*",
+     "CUDA has graphs that kernels launch, the CPU backend does not yet: launch the graph from the "
+     "host, or the kernels from the kernel."),
     (r"\bcudaIpc(?!(?:Get|Open|Close)?MemHandle|MemLazy)\w+",
      "events that processes share (cudaIpc...) exist on a GPU only; memory may be shared."),
     (r"\b(?:cusparse|cusolver|nccl)[A-Z]\w*|\b(?:cublas|cufft)(?:Xt|Mp|Dx)\w*|\bcudnnBackend\w*"
@@ -43,7 +66,8 @@ _HEADERS = {
         r"\b(?:cublas|cufft|curand|cudnn|cusparse|cusolver|nccl|nvrtc)[A-Z_]\w*|\bcurand\w*",
     r"cuda_fp[46]\.h": r"\b__nv_fp[46]\w*",
     r"cudaTypedefs\.h": r"\bPFN_cu\w+",
-    r"cuda_texture_types\.h": r"\btexture\b",
+    r"(?:cuda_)?(?:texture|surface)(?:_fetch_functions|_functions|_types)\.h":
+        r"\b(?:texture|surface)\s*<",
 }  # fmt: skip
 
 

@@ -86,7 +86,7 @@ def test_what_is_refused(folder, capsys, arguments, sentence):
         ("__global__ void k() { cudaStreamCreate(0); }", "a.cuh:2: cudaStreamCreate is for"),
         ("float f(); __device__ float g() { return f(); } float f() { return 1; }",
          "error: f is a function of the host: a kernel can call it with __device__ before it\n"),
-        ("void f() { cudaCreateTextureObject(0, 0); }", "CUDA has 'cudaCreateTextureObject', the"),
+        ("void f() { cudaArrayGetPlane(0, 0, 0); }", "CUDA has 'cudaArrayGetPlane', the"),
     ],
 )  # fmt: skip
 def test_an_error_names_the_file(folder, capsys, code, sentence):

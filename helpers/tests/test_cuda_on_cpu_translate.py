@@ -292,7 +292,19 @@ def test_casts_of_kernels_and_noinline():
         ("wgmma_async();", "wgmma"),
         ("const __grid_constant__ CUtensorMap map;", "TMA"),
         ("__global__ void __cluster_dims__(2) k() {}", "clusters"),
-        ("float x = tex2D<float>(t, 0, 0);", "textures"),
+        ("texture<float, 2> t;", "texture and surface references are gone since CUDA 12"),
+        ("static texture<unsigned char, 2, cudaReadModeNormalizedFloat> t;", "references are gone"),
+        ("surface<void, 2> s;", "references are gone"),
+        ("cudaBindTextureToArray(t, a);", "cudaTextureObject_t"),
+        ("float x = texCubemap<float>(t, 0, 0, 0);", "array of six layers"),
+        ("cudaMallocMipmappedArray(&a, &d, e, 4);", "mipmapped arrays, the CPU backend does not"),
+        ("cudaGraphAddMemAllocNode(&n, g, 0, 0, &p);", "allocate with cudaMalloc before the graph"),
+        ("cudaMemAllocNodeParams p = {};", "nodes of graphs that allocate"),
+        ("cudaGraphConditionalHandleCreate(&h, g, 0, 0);", "let the host look at the condition"),
+        ("__device__ void f() { cudaGraphSetConditional(h, 1); }", "conditional nodes of graphs"),
+        ("cudaGraphNodeParams p = { cudaGraphNodeTypeConditional };", "does not yet"),
+        ("cudaGraphAddNode(&n, g, 0, 0, &p);", "cudaGraphAddKernelNode, cudaGraphAddMemcpyNode"),
+        ("cudaGraphLaunch(cudaGetCurrentGraphExec(), s);", "launch the graph from the host"),
         ("cusparseHandle_t handle;", "of CUDA's libraries, the CPU backend has cuBLAS"),
         ("ncclComm_t all;", "the others run on a GPU only"),
         ("cutlass::gemm::device::Gemm<float> gemm;", "CUTLASS runs on a GPU only"),
@@ -307,6 +319,19 @@ def test_what_cannot_be_done_is_said_in_a_sentence(src, sentence):
         translate(f"// a\n/* asm() */\n{src}\n")
     assert raised.value.line == 3 and sentence in raised.value.message
     assert str(raised.value).startswith("line 3: ") and raised.value.message.endswith(".")
+
+
+@pytest.mark.parametrize(
+    "src",
+    [
+        "bool f(int texture, int width) { return texture < width && texture < 3; }",
+        "cudaMipmappedArray_t none = nullptr; cudaGraphAddKernelNode(&n, g, 0, 0, &p);",
+        "float g(cudaTextureObject_t t) { return tex2D<float>(t, 0, 0); }",
+        "cudaMallocAsync(&p, 4, s); cudaGraphNodeGetType(n, &t);",
+    ],
+)
+def test_names_that_only_look_like_those(src):
+    assert len(translate(src)) >= len(src)
 
 
 def test_headers_that_are_included_and_not_used():

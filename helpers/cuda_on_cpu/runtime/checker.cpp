@@ -250,6 +250,40 @@ void Checker::look_at(std::uintptr_t address, unsigned bytes, How how, const voi
     if (counting_) count(recent, address, bytes, kind);
 }
 
+// Which bytes of the cell at `at` the access from `offset` to `end` touches.
+static unsigned bytes_in_cell(std::size_t at, unsigned cell_bytes, std::size_t offset,
+                              std::size_t end) {
+    unsigned mask = (1u << cell_bytes) - 1;
+    if (at < offset) mask &= ~0u << (offset - at);
+    if (at + cell_bytes > end) mask &= (1u << (end - at)) - 1;
+    return mask;
+}
+
+// What the launch has written a texture need not see, whatever orders the two: its cache may have
+// what was there before. (Counted is no such access: where the GPU puts elements nobody says.)
+void Checker::access_texture(const KernelArray& memory, std::uintptr_t address, unsigned bytes,
+                             AccessKind kind, const void* code, const char* by) {
+    settle(true);
+    Recent& recent = recent_[slot(code)];
+    if (recent.code != code || address - recent.begin >= recent.bytes) {
+        checks_->know(memory);
+        find(recent, address, bytes, kind, code);
+    }
+    if (!recent.array) return;
+    if (kind == AccessKind::load) {
+        unsigned cell_bytes = recent.cell_bytes;
+        std::size_t offset = address - recent.begin, end = offset + bytes;
+        for (std::size_t at = offset - offset % cell_bytes; at < end; at += cell_bytes) {
+            Mark write = load(recent.cells[at / cell_bytes].write());
+            if (write.exists() && write.bytes() & bytes_in_cell(at, cell_bytes, offset, end))
+                report_stale(recent, address, write, by);
+        }
+        check_filled(recent, address, bytes);
+        if (recent.free_to_read) return;
+    }
+    if (!passes(recent, address, bytes, kind)) check_cells(recent, address, bytes, {kind});
+}
+
 bool Checker::ordered(Mark earlier, Mark mine, bool shared) const {
     if (earlier.same_thread(mine)) return true;
     bool same_block = earlier.same_block(mine);
@@ -371,9 +405,7 @@ void Checker::check_cells(const Recent& recent, std::uintptr_t address, unsigned
     std::size_t offset = address - recent.begin, end = offset + bytes;
     for (std::size_t at = offset - offset % cell_bytes; at < end; at += cell_bytes) {
         Cell cell = recent.cells[at / cell_bytes];
-        unsigned mask = (1u << cell_bytes) - 1;
-        if (at < offset) mask &= ~0u << (offset - at);
-        if (at + cell_bytes > end) mask &= (1u << (end - at)) - 1;
+        unsigned mask = bytes_in_cell(at, cell_bytes, offset, end);
         Mark write = load(cell.write());
         unwritten += needs_value && !(write.exists() && write.same_block(mine));
         cells++;
@@ -460,6 +492,20 @@ void Checker::report_range(const KernelArray& array, std::uintptr_t address, uns
              code);
     if (!before && address < end) sentence += " to " + element_text(named, address + bytes - 1);
     fail(sentence + ", but " + name + (before ? " begins at " : " ends at ") + edge + ".", code);
+}
+
+void Checker::report_stale(const Recent& recent, std::uintptr_t address, Mark write,
+                           const char* by) {
+    Quiet quiet;
+    std::string who = write.same_block(mark(recent))
+                          ? "thread " + multiprocessor_.index_text(write.thread())
+                          : "block " + text(multiprocessor_.grid().block_index(write.block()));
+    int line = checks_->line(write.site());
+    fail("reads " + checks_->element_names(*recent.array, address) + " through " + by + ", but " +
+             who + " has written it" + (line ? " in line " + std::to_string(line) : "") +
+             " of this launch: what is read may be older, whatever orders the two. Another launch "
+             "sees it.",
+         recent.code);
 }
 
 void Checker::report_nowhere(std::uintptr_t address, AccessKind kind, const void* code) {

@@ -56,6 +56,9 @@ public:
     // Likewise, for any number of bytes; slower.
     [[gnu::noinline]] void look_at(std::uintptr_t address, unsigned bytes, How how,
                                    const void* code);
+    // Of memory that the kernel has no pointer to. by: "a texture".
+    void access_texture(const KernelArray& memory, std::uintptr_t address, unsigned bytes,
+                        AccessKind kind, const void* code, const char* by);
     [[noreturn, gnu::cold]] void index_out_of_bounds(int line, std::intptr_t index,
                                                      const std::string& type);
     [[noreturn, gnu::cold]] void misaligned(std::uintptr_t address, unsigned bytes,
@@ -164,6 +167,9 @@ private:
                        bool wrote) const;
     bool is_update(const KnownArray& array, std::uintptr_t address, Mark mine, Mark earlier,
                    bool wrote) const;
+    [[noreturn, gnu::cold, gnu::noinline]] void report_stale(const Recent& recent,
+                                                             std::uintptr_t address, Mark write,
+                                                             const char* by);
     [[noreturn, gnu::cold, gnu::noinline]] void report_nowhere(std::uintptr_t address,
                                                                AccessKind kind, const void* code);
     [[noreturn, gnu::cold, gnu::noinline]] void report_local_of_another(AccessKind kind,

@@ -9,4 +9,7 @@
 #include "memory.cpp"
 #include "request_cost.cpp"
 #include "shadow.cpp"
+#include "spaces.cpp"
+#include "texture_fetch.cpp"
+#include "textures.cpp"
 #include "xorwow.cpp"

@@ -88,6 +88,14 @@ void name_variable(const DeclaredArray& array, bool constant) {
     variables().all.back().constant = constant;
 }
 
+bool is_constant(std::uintptr_t address) {
+    std::lock_guard<std::mutex> lock(variables().mutex);
+    const auto& all = variables().all;
+    return std::any_of(all.begin(), all.end(), [=](const KernelArray& variable) {
+        return variable.constant && address - variable.begin < variable.bytes;
+    });
+}
+
 static std::atomic<bool> pointers_in_symbols{false};
 
 void note_pointer_in_symbol() { pointers_in_symbols = true; }
@@ -156,6 +164,16 @@ KnownArray* Checks::find(std::uintptr_t address, unsigned bytes) {
     KernelArray array{found.begin, found.bytes, false, "", found.begin, bytes, 1, {}, false};
     arrays_.emplace_back(named(array, address));
     return &arrays_.back();
+}
+
+void Checks::know(const KernelArray& array) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (find_known(array.begin)) return;
+    MemoryFound found;
+    KernelArray whole = array;  // linear memory is a part of an array
+    if (!*array.name && find_memory(reinterpret_cast<void*>(array.begin), &found))
+        whole.begin = found.begin, whole.bytes = found.bytes;
+    arrays_.emplace_back(named(whole, array.begin));
 }
 
 // Whether an array of 64-bit numbers, as tensors are that hold pointers, has one into this memory.

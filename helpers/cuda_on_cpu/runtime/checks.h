@@ -49,6 +49,7 @@ public:
     // kernel has no pointer to it. bytes: of the access, and so of an element if no parameter
     // points to the array.
     KnownArray* find(std::uintptr_t address, unsigned bytes);
+    void know(const KernelArray& array);  // as one that the kernel reaches
     bool is_of_no_interest(std::uintptr_t address, Region* region) const;
 
     // A number for the instruction before `code`, where the running thread is.
@@ -96,6 +97,8 @@ private:
     std::vector<Calls> sites_;
     std::set<std::pair<unsigned, unsigned>> remarked_;
 };
+
+bool is_constant(std::uintptr_t address);  // of a __constant__ variable whose module has named it
 
 // "tile[3][5]"; an index may lie outside the array.
 std::string element_text(const KernelArray& array, std::uintptr_t address);

@@ -7,6 +7,7 @@
 
 #include "fiber.h"
 #include "streams.h"
+#include "textures.h"
 
 using namespace cuda_on_cpu;
 
@@ -30,8 +31,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* given, int device) {
     p.maxThreadsPerMultiProcessor = THREADS_PER_MULTIPROCESSOR;
     p.maxBlocksPerMultiProcessor = BLOCKS_PER_MULTIPROCESSOR;
     p.memPitch = 0x7fffffff;
-    p.textureAlignment = p.surfaceAlignment = 512;
-    p.texturePitchAlignment = 32;
+    p.textureAlignment = p.surfaceAlignment = texture_limits::ALIGNMENT;
+    p.texturePitchAlignment = texture_limits::PITCH_ALIGNMENT;
+    p.maxTexture1D = texture_limits::ONE;
+    std::copy_n(texture_limits::TWO, 2, p.maxTexture2D);
+    std::copy_n(texture_limits::THREE, 3, p.maxTexture3D);
+    p.maxTexture1DLayered[0] = p.maxTexture2DLayered[0] = texture_limits::LAYERED;
+    p.maxTexture2DLayered[1] = texture_limits::LAYERED;
+    p.maxTexture1DLayered[1] = p.maxTexture2DLayered[2] = texture_limits::LAYERS;
     p.clockRate = 1000000;  // kHz: clock64() counts nanoseconds
     p.memoryClockRate = 5001000;
     p.memoryBusWidth = 256;
@@ -72,6 +79,13 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
         case cudaDevAttrMultiProcessorCount: is(p.multiProcessorCount); break;
         case cudaDevAttrIntegrated: is(p.integrated); break;
         case cudaDevAttrCanMapHostMemory: is(p.canMapHostMemory); break;
+        case cudaDevAttrMaxTexture1DWidth: is(p.maxTexture1D); break;
+        case cudaDevAttrMaxTexture2DWidth: is(p.maxTexture2D[0]); break;
+        case cudaDevAttrMaxTexture2DHeight: is(p.maxTexture2D[1]); break;
+        case cudaDevAttrMaxTexture3DWidth: is(p.maxTexture3D[0]); break;
+        case cudaDevAttrMaxTexture3DHeight: is(p.maxTexture3D[1]); break;
+        case cudaDevAttrMaxTexture3DDepth: is(p.maxTexture3D[2]); break;
+        case cudaDevAttrSurfaceAlignment: is(p.surfaceAlignment); break;
         case cudaDevAttrConcurrentKernels: is(p.concurrentKernels); break;
         case cudaDevAttrMemoryClockRate: is(p.memoryClockRate); break;
         case cudaDevAttrGlobalMemoryBusWidth: is(p.memoryBusWidth); break;

@@ -6,6 +6,7 @@
 #include "host_memory.h"
 #include "kernel_calls.h"
 #include "streams.h"
+#include "textures.h"
 
 struct CUgraphExec_st {
     struct Step {
@@ -173,8 +174,10 @@ cudaError_t cudaGraphAddKernelNode(CUDA_ON_CPU_NEW_NODE, const cudaKernelNodePar
 }
 
 cudaError_t cudaGraphAddMemcpyNode(CUDA_ON_CPU_NEW_NODE, const cudaMemcpy3DParms* given) {
+    cudaMemcpy3DParms how = *given;
+    if (cudaError_t error = resolve_arrays(node_call("a graph's copy"), &how)) return result(error);
     return add_node(node, graph, dependencies, dependency_count, cudaGraphNodeTypeMemcpy,
-                    copy_work(*given));
+                    copy_work(how));
 }
 
 cudaError_t cudaGraphAddMemcpyNode1D(CUDA_ON_CPU_NEW_NODE, void* to, const void* from,

@@ -13,6 +13,7 @@
 #include "multiprocessor.h"
 #include "stream_order.h"
 #include "streams.h"
+#include "textures.h"
 
 struct CUmemPoolHandle_st {
     std::uint64_t release_threshold = 0, used = 0, most_used = 0;  // bytes
@@ -71,7 +72,7 @@ bool release_now(void* pointer) {
         MemoryLock lock(host_memory().mutex);
         auto found = host_memory().all.find(pointer);
         if (found == host_memory().all.end() || found->second.registered || found->second.opened)
-            return false;
+            return release_array(pointer);
         if (found->second.pool) found->second.pool->used -= found->second.bytes;
         host_memory().all.erase(found);
     }
@@ -159,7 +160,6 @@ static bool fits(const cudaPitchedPtr& array, const cudaExtent& extent) {
 cudaError_t copy_now(const MemoryCall& call, const cudaMemcpy3DParms& p) {
     const cudaExtent& extent = p.extent;
     if (!extent.width || !extent.height || !extent.depth) return cudaSuccess;
-    if (p.srcArray || p.dstArray) return cudaErrorInvalidValue;
     if (unsigned(p.kind) > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
     if (!fits(p.dstPtr, extent) || !fits(p.srcPtr, extent)) return cudaErrorInvalidPitchValue;
     char *to = at(p.dstPtr, p.dstPos, 0, 0), *from = at(p.srcPtr, p.srcPos, 0, 0);
@@ -237,9 +237,11 @@ static void note_copy(const MemoryCall& call, const cudaMemcpy3DParms& how, cuda
 }
 
 cudaError_t copy(const MemoryCall& call, const cudaMemcpy3DParms* given, cudaStream_t stream) {
+    cudaMemcpy3DParms how = *given;
+    if (cudaError_t error = resolve_arrays(call, &how)) return result(error);
     cudaError_t error = do_in_stream(stream, cudaGraphNodeTypeMemcpy,
-                                     [=, how = *given] { return copy_now(call, how); });
-    if (error == cudaSuccess) note_copy(call, *given, stream);
+                                     [=] { return copy_now(call, how); });
+    if (error == cudaSuccess) note_copy(call, how, stream);
     return error;
 }
 

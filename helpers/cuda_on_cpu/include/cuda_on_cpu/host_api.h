@@ -6,3 +6,4 @@
 #include "host_memory.h"
 #include "kernel_calls.h"
 #include "streams.h"
+#include "textures.h"

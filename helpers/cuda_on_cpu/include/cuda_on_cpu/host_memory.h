@@ -111,7 +111,7 @@ struct cudaPitchedPtr {
     std::size_t pitch, xsize, ysize;
 };
 struct cudaExtent {
-    std::size_t width, height, depth;  // bytes, rows, planes
+    std::size_t width, height, depth;  // bytes, or elements of an array; rows; planes
 };
 struct cudaPos {
     std::size_t x, y, z;
@@ -124,10 +124,11 @@ inline cudaExtent make_cudaExtent(std::size_t width, std::size_t height, std::si
     return {width, height, depth};
 }
 inline cudaPos make_cudaPos(std::size_t x, std::size_t y, std::size_t z) { return {x, y, z}; }
-struct cudaArray;
+struct cudaArray;  // see arrays.h
 typedef cudaArray* cudaArray_t;
+typedef const cudaArray* cudaArray_const_t;
 struct cudaMemcpy3DParms {
-    cudaArray_t srcArray;  // a texture's: there are none
+    cudaArray_t srcArray;  // or srcPtr
     cudaPos srcPos;
     cudaPitchedPtr srcPtr;
     cudaArray_t dstArray;

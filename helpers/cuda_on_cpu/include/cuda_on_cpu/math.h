@@ -227,6 +227,9 @@ inline unsigned long long __brevll(unsigned long long x) {
     return __builtin_bswap64(x);
 }
 inline unsigned __brev(unsigned x) { return unsigned(__brevll(x) >> 32); }
+inline unsigned short __nv_bswap16(unsigned short x) { return __builtin_bswap16(x); }
+inline unsigned __nv_bswap32(unsigned x) { return __builtin_bswap32(x); }
+inline unsigned long long __nv_bswap64(unsigned long long x) { return __builtin_bswap64(x); }
 // Byte i of the result is the byte of y:x that bits 4i to 4i+2 of the selector name; bit 4i+3
 // asks for that byte's sign instead.
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {

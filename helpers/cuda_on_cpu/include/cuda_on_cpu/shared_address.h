@@ -1,4 +1,5 @@
-// Addresses of shared memory in 32 bits, as PTX has them: __cvta_generic_to_shared and back.
+// Which memory an address is of, and shared memory's in 32 bits, as PTX has them:
+// __cvta_generic_to_shared and back.
 #pragma once
 #include "runtime.h"
 
@@ -43,4 +44,35 @@ inline std::size_t __cvta_generic_to_global(const void* pointer) {
 }
 inline void* __cvta_global_to_generic(std::size_t address) {
     return reinterpret_cast<void*>(address);
+}
+// The other spaces have the generic addresses.
+inline std::size_t __cvta_generic_to_local(const void* pointer) {
+    return reinterpret_cast<std::size_t>(pointer);
+}
+inline void* __cvta_local_to_generic(std::size_t address) {
+    return reinterpret_cast<void*>(address);
+}
+inline std::size_t __cvta_generic_to_constant(const void* pointer) {
+    return reinterpret_cast<std::size_t>(pointer);
+}
+inline void* __cvta_constant_to_generic(std::size_t address) {
+    return reinterpret_cast<void*>(address);
+}
+
+namespace cuda_on_cpu {
+enum class Space { global, shared, local, constant };
+CUDA_ON_CPU_API Space space_of(const void*);  // asked by a thread of a kernel
+}  // namespace cuda_on_cpu
+
+inline unsigned __isGlobal(const void* pointer) {
+    return cuda_on_cpu::space_of(pointer) == cuda_on_cpu::Space::global;
+}
+inline unsigned __isShared(const void* pointer) {
+    return cuda_on_cpu::space_of(pointer) == cuda_on_cpu::Space::shared;
+}
+inline unsigned __isLocal(const void* pointer) {
+    return cuda_on_cpu::space_of(pointer) == cuda_on_cpu::Space::local;
+}
+inline unsigned __isConstant(const void* pointer) {
+    return cuda_on_cpu::space_of(pointer) == cuda_on_cpu::Space::constant;
 }
