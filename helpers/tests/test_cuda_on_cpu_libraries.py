@@ -994,7 +994,7 @@ def test_thrust(ready, n):
 @pytest.mark.parametrize(
     "header, call",
     [
-        ("cublas_v2.h", "cublasSsyrk(nullptr)"),
+        ("cublas_v2.h", "cublasSspmv(nullptr)"),
         ("cudnn.h", "cudnnRNNForward(nullptr)"),
         ("curand.h", "int(CURAND_RNG_PSEUDO_MT19937)"),
         ("thrust/sort.h", "thrust::merge(1)"),
