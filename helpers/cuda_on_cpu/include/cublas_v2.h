@@ -18,6 +18,7 @@
 #define CUBLAS_VER_PATCH 0
 #define CUBLAS_VERSION 130100
 
+struct __half;
 struct cublasContext;
 typedef cublasContext* cublasHandle_t;
 
@@ -92,7 +93,7 @@ CUDA_ON_CPU_BLAS_COPY(Set, cudaMemcpyHostToDevice)
 CUDA_ON_CPU_BLAS_COPY(Get, cudaMemcpyDeviceToHost)
 #undef CUDA_ON_CPU_BLAS_COPY
 
-// For S (float) and D (double).
+// Products, for H (half), S (float) and D (double).
 #define CUDA_ON_CPU_BLAS(S, T) \
     CUDA_ON_CPU_API cublasStatus_t cublas##S##gemm( \
         cublasHandle_t, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k, \
@@ -104,7 +105,14 @@ CUDA_ON_CPU_BLAS_COPY(Get, cudaMemcpyDeviceToHost)
     CUDA_ON_CPU_API cublasStatus_t cublas##S##gemmBatched( \
         cublasHandle_t, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k, \
         const T* alpha, const T* const A[], int lda, const T* const B[], int ldb, const T* beta, \
-        T* const C[], int ldc, int batch); \
+        T* const C[], int ldc, int batch);
+CUDA_ON_CPU_BLAS(H, __half)
+CUDA_ON_CPU_BLAS(S, float)
+CUDA_ON_CPU_BLAS(D, double)
+#undef CUDA_ON_CPU_BLAS
+
+// For S and D.
+#define CUDA_ON_CPU_BLAS(S, T) \
     CUDA_ON_CPU_API cublasStatus_t cublas##S##geam( \
         cublasHandle_t, cublasOperation_t transa, cublasOperation_t transb, int m, int n, \
         const T* alpha, const T* A, int lda, const T* beta, const T* B, int ldb, T* C, int ldc); \

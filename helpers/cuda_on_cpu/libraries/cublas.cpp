@@ -92,8 +92,9 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transa,
 }
 
 template <class T>
-static constexpr cublasComputeType_t COMPUTE =
-    sizeof(T) == 4 ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_64F;
+static constexpr cublasComputeType_t COMPUTE = TYPE<T> == CUDA_R_16F ? CUBLAS_COMPUTE_16F
+                                             : TYPE<T> == CUDA_R_32F ? CUBLAS_COMPUTE_32F
+                                                                     : CUBLAS_COMPUTE_64F;
 
 template <class T>
 static cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t transa,
@@ -171,7 +172,13 @@ static cublasStatus_t dgmm(cublasHandle_t handle, cublasSideMode_t side, int m, 
         for (int i = 0; i < batch && !status; i++) \
             status = gemm(h, ta, tb, m, n, k, alpha, A[i], lda, 0, B[i], ldb, 0, beta, C[i], ldc, 0, 1); \
         return status; \
-    } \
+    }
+NAMED(H, __half)
+NAMED(S, float)
+NAMED(D, double)
+#undef NAMED
+
+#define NAMED(S, T) \
     cublasStatus_t cublas##S##geam(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, \
                                    int m, int n, const T* alpha, const T* A, int lda, \
                                    const T* beta, const T* B, int ldb, T* C, int ldc) { \
