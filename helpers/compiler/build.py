@@ -30,6 +30,7 @@ from helpers.compiler import tools, torch_light
 from helpers.compiler.checked_call import checked_call
 from helpers.compiler.device_code import gpu_arch
 from helpers.compiler.errors import CompileError, Diagnostic, Stopped, explain, show
+from helpers.compiler.flags import allow_lambdas, defines, known
 from helpers.compiler.source import (
     Function,
     Module,
@@ -60,16 +61,6 @@ inline void all_same_cpu(CheckedFrom, ArrayRef<TensorArg>) {}
 #define checkAllSameGPU all_same_cpu"""
 
 
-# What PyTorch tells nvcc in every build (COMMON_NVCC_FLAGS): the CPU backend refuses the same.
-NVCC_DEFINES = [
-    "-D__CUDA_NO_HALF_OPERATORS__",
-    "-D__CUDA_NO_HALF_CONVERSIONS__",
-    "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
-    "-D__CUDA_NO_HALF2_OPERATORS__",
-]
-# What compile_cuda may be told: each takes back what refuses code that nvcc alone would take.
-LAMBDA_FLAGS = ["--extended-lambda", "--expt-extended-lambda"]
-FLAGS = [*(define.replace("-D", "-U") for define in NVCC_DEFINES), *LAMBDA_FLAGS]
 # nvcc's own standard; PyTorch's full headers may ask for a newer one. C++20 has a std::lerp, too.
 STANDARD = "-std=c++17"
 
@@ -182,15 +173,13 @@ def compile_cuda(
     and Thrust (helpers/cuda_on_cpu/stand_ins.py says which calls); the others run on a GPU only.
 
     `flags` are for nvcc, as load_inline takes them in extra_cuda_cflags; the CPU backend takes what
-    they allow as well. Those of FLAGS are known: PyTorch lets nvcc refuse the operators and
+    they allow as well. Those of flags.py are known: PyTorch lets nvcc refuse the operators and
     conversions of __half and __nv_bfloat16 unless a string's own flags undo that
     ("-U__CUDA_NO_HALF_OPERATORS__"), and lambdas for kernels need "--extended-lambda".
 
     Raises CompileError if the string does not compile, ToolMissing if a tool is not there.
     """
-    flags = (flags,) if isinstance(flags, str) else tuple(flags)
-    if unknown := [flag for flag in flags if flag not in FLAGS]:
-        raise ValueError(f"expected flags of {', '.join(FLAGS)}, got {unknown[0]!r}")
+    flags = known(flags)
     try:
         check = check or _every_call_checked
         linked = _linked(libraries, check) if libraries else {}
@@ -352,6 +341,11 @@ def source_of(function) -> tuple[str, str]:
     return read(_origin(function).src)
 
 
+def flags_of(function) -> tuple[str, ...]:
+    """Return the flags that a function from compile_cuda was compiled with."""
+    return _origin(function).flags
+
+
 def _origin(function) -> _Origin:
     try:
         return _origins[function]
@@ -440,8 +434,7 @@ def _plan(
         arguments = functools.partial(_gpu_module if is_module else operators, flags)
     else:
         try:
-            lambdas = bool({*flags} & {*LAMBDA_FLAGS})
-            compiled = cuda_on_cpu.translate(source, check, trace, lambdas)
+            compiled = cuda_on_cpu.translate(source, check, trace, allow_lambdas(flags))
         except cuda_on_cpu.TranslateError as error:
             raise CompileError(show(Diagnostic(error.message, error.line), source)) from None
         given = _cpu_flags(compiled, check, trace, flags)
@@ -514,16 +507,12 @@ def _with_fitted(build: Build, places: list[tuple[int, int]]) -> Build:
 
 
 def _cpu_flags(source, check, trace, flags):
-    lambdas = ["-DCUDA_ON_CPU_EXTENDED_LAMBDA"] if {*flags} & {*LAMBDA_FLAGS} else []
+    lambdas = ["-DCUDA_ON_CPU_EXTENDED_LAMBDA"] if allow_lambdas(flags) else []
     return {
         "extra_include_paths": [str(path) for path in _CPU_INCLUDE],
-        "extra_cflags": [*tools.cpu_backend().flags(check, trace), *_defines(flags), *lambdas],
+        "extra_cflags": [*tools.cpu_backend().flags(check, trace), *defines(flags), *lambdas],
         "extra_ldflags": tools.cpu_backend().linked(cuda_on_cpu.included(source)),
     }
-
-
-def _defines(flags):
-    return [define for define in NVCC_DEFINES if define.replace("-D", "-U") not in flags]
 
 
 def _gpu_operators(flags, numbered, label, bound):
@@ -541,7 +530,7 @@ def _host_operators(flags, numbered, label, bound):
     """For a string that calls libraries and has no kernel: g++ is done long before nvcc."""
     arguments = _gpu_operators(flags, numbered, label, bound)
     unit = {"cpp_sources": arguments.pop("cuda_sources"), "with_cuda": True}
-    more = ["-O1", "-fvisibility=hidden", "-DTORCH_LIGHT_CUDA", STANDARD, *_defines(flags)]
+    more = ["-O1", "-fvisibility=hidden", "-DTORCH_LIGHT_CUDA", STANDARD, *defines(flags)]
     return {**arguments, **unit, "extra_cflags": more}
 
 

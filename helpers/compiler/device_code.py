@@ -17,6 +17,7 @@ from helpers.base.gpu import COURSE_CHIP
 from helpers.base.tables import Table
 from helpers.compiler import tools, torch_light
 from helpers.compiler.errors import demangle, explain
+from helpers.compiler.flags import known
 from helpers.compiler.source import kernel_version, read
 from helpers.compiler.tools import ToolMissing
 from helpers.cuda_on_cpu import ENGLISH, digest
@@ -28,28 +29,38 @@ DEFAULT_ARCH = COURSE_CHIP.arch.removeprefix("sm_")  # without a GPU
 OPTIONS = ("-O3", "-Xptxas=-v", "--expt-relaxed-constexpr", "-DTORCH_LIGHT_CUDA")
 
 
-def ptx(src: str | Path, arch: str | None = None, key: str | None = None) -> str:
+def ptx(
+    src: str | Path,
+    arch: str | None = None,
+    key: str | None = None,
+    flags: tuple[str, ...] = (),
+) -> str:
     """Return the PTX of a string's kernels: NVIDIA's assembly for a GPU that does not exist.
 
     `arch` is an architecture such as "sm_75"; by default that of the GPU here, else sm_90. Where
     nvcc is missing, what was recorded under `key` ("02_add_ptx", say) is returned (if nothing was,
-    an empty text), and a line printed that says so. Raises CompileError, or without a key
-    ToolMissing.
+    an empty text), and a line printed that says so. `flags` are those of compile_cuda. Raises
+    CompileError, or without a key ToolMissing; ValueError for a flag that is not known.
     """
-    text, note = _made_or_recorded(lambda: _ptx(src, arch), key, src, {"arch": arch})
+    about = {"arch": arch} | _with(flags)
+    text, note = _made_or_recorded(lambda: _ptx(src, arch, flags), key, src, about)
     print(note, end="")
     return text or ""
 
 
 def sass(
-    src: str | Path, kernel: str | None = None, arch: str | None = None, key: str | None = None
+    src: str | Path,
+    kernel: str | None = None,
+    arch: str | None = None,
+    key: str | None = None,
+    flags: tuple[str, ...] = (),
 ) -> str:
     """Return the SASS of a string's kernels, or of one: the instructions that the GPU executes.
 
-    Without nvcc or cuobjdump as `ptx`. Raises KeyError for an unknown kernel.
+    Without nvcc or cuobjdump as `ptx`; `flags` as there. Raises KeyError for an unknown kernel.
     """
-    about = {"arch": arch, "kernel": kernel}
-    text, note = _made_or_recorded(lambda: _sass(src, kernel, arch), key, src, about)
+    about = {"arch": arch, "kernel": kernel} | _with(flags)
+    text, note = _made_or_recorded(lambda: _sass(src, kernel, arch, flags), key, src, about)
     print(note, end="")
     return text or ""
 
@@ -60,6 +71,7 @@ def main_loop(
     arch: str | None = None,
     key: str | None = None,
     by: str = "FFMA",
+    flags: tuple[str, ...] = (),
 ) -> Counter[str]:
     """Count the instructions, by their names, of the loop in which a kernel does most FMAs.
 
@@ -69,7 +81,7 @@ def main_loop(
     many jumps there are, the one back to its head among them. `kernel` is needed only for a string
     of several kernels; the rest is as for `sass`.
     """
-    return Counter(map(_name, main_loop_code(src, kernel, arch, key, by)))
+    return Counter(map(_name, main_loop_code(src, kernel, arch, key, by, flags)))
 
 
 def main_loop_code(
@@ -78,13 +90,14 @@ def main_loop_code(
     arch: str | None = None,
     key: str | None = None,
     by: str = "FFMA",
+    flags: tuple[str, ...] = (),
 ) -> list[str]:
     """Return the instructions that `main_loop` counts, in their order, with their operands."""
+    listing = sass(src, kernel, arch, key, flags)
+    instruction_of_line = r"^  ([0-9a-f]+)  (?:@!?U?P[T\d]+ )?(.*)$"
     code = [
         (int(address, 16), instruction)
-        for address, instruction in re.findall(
-            r"^  ([0-9a-f]+)  (?:@!?U?P[T\d]+ )?(.*)$", sass(src, kernel, arch, key), re.MULTILINE
-        )
+        for address, instruction in re.findall(instruction_of_line, listing, re.MULTILINE)
     ]
     most, most_often = [], 0
     for end, instruction in code:
@@ -102,12 +115,14 @@ def _name(instruction: str) -> str:
     return re.match(r"\w+", instruction)[0]
 
 
-def sass_lines(src: str | Path, arch: str | None = None) -> dict[str, list[tuple[int, str]]]:
+def sass_lines(
+    src: str | Path, arch: str | None = None, flags: tuple[str, ...] = ()
+) -> dict[str, list[tuple[int, str]]]:
     """Return each kernel's SASS as (line of the string, instruction); line 0: of no line.
 
     Raises CompileError, or ToolMissing without nvcc or nvdisasm.
     """
-    cubin = compiled(src, arch, "-cubin")
+    cubin = compiled(src, arch, "-cubin", flags=flags)
     label = src.name if isinstance(src, Path) else "cell"
     # -ndf: no analysis of the branch stack, a third of the time, which changes no line here
     printed = _printed(str(tools.nvdisasm()), "-c", "-gi", "-ndf", str(cubin))
@@ -156,22 +171,30 @@ class ResourceUsage(dict):
 
 
 def resource_usage(
-    src: str | Path, arch: str | None = None, key: str | None = None
+    src: str | Path,
+    arch: str | None = None,
+    key: str | None = None,
+    flags: tuple[str, ...] = (),
 ) -> ResourceUsage:
     """Return the registers, shared memory and spills of each kernel in a string.
 
-    Without nvcc as `ptx`.
+    Without nvcc as `ptx`; `flags` as there.
     """
 
     def make() -> dict:
-        used = {name: asdict(resources) for name, resources in _resources(src, arch).items()}
+        used = {name: asdict(each) for name, each in _resources(src, arch, flags).items()}
         return {"arch": _arch_number(arch, ""), "kernels": used}
 
-    value, note = _made_or_recorded(make, key, src, {"arch": arch})
+    value, note = _made_or_recorded(make, key, src, {"arch": arch} | _with(flags))
     if value is None:
         return ResourceUsage({}, note.rstrip())
     resources = {name: Resources(**fields) for name, fields in value["kernels"].items()}
     return ResourceUsage(resources, f"for sm_{value['arch']}, says ptxas\n{note}".rstrip())
+
+
+def _with(flags) -> dict:
+    """Return what a record says of flags: of none nothing, as those do that were made before."""
+    return {"flags": [*known(flags)]} if flags else {}
 
 
 def _made_or_recorded(
@@ -193,12 +216,12 @@ def _made_or_recorded(
     return value, ""
 
 
-def _ptx(src, arch) -> str:
-    return compiled(src, arch, "-ptx").read_text()
+def _ptx(src, arch, flags) -> str:
+    return compiled(src, arch, "-ptx", flags=flags).read_text()
 
 
-def _sass(src, kernel, arch) -> str:
-    cubin = compiled(src, arch, "-cubin")
+def _sass(src, kernel, arch, flags) -> str:
+    cubin = compiled(src, arch, "-cubin", flags=flags)
     printed = _printed(str(tools.cuobjdump()), "-sass", str(cubin))
     parts = re.split(r"^\s*Function : ", printed, flags=re.MULTILINE)[1:]
     listings = {kernel_name(part.split("\n")[0].strip()): part for part in parts}
@@ -211,8 +234,9 @@ def _printed(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def _resources(src, arch) -> dict[str, Resources]:
-    return resources_in(compiled(src, arch, "-cubin").with_suffix(".log").read_text())
+def _resources(src, arch, flags) -> dict[str, Resources]:
+    said = compiled(src, arch, "-cubin", flags=flags).with_suffix(".log")
+    return resources_in(said.read_text())
 
 
 def resources_in(said: str) -> dict[str, Resources]:
@@ -244,12 +268,16 @@ def _arch_number(arch, source):
     return arch.removeprefix("sm_") if arch else gpu_arch(source)
 
 
-def compiled(src: str | Path, arch: str | None, kind: str, *options: str) -> Path:
+def compiled(
+    src: str | Path, arch: str | None, kind: str, *options: str, flags: tuple[str, ...] = ()
+) -> Path:
     """Return the file of a kind ("-ptx", "-cubin") that nvcc makes of a string, or has made.
 
     For "compute_75" and the like that has PTX alone; else what ptxas says of registers lies beside
-    it, in a .log. Raises CompileError and ToolMissing.
+    it, in a .log. `flags` take back what PyTorch's tell nvcc, `options` come before these. Raises
+    CompileError and ToolMissing; ValueError for a flag that is not known.
     """
+    flags = known(flags)
     home = tools.cuda_home()
     source, label = read(src)
     is_virtual = arch is not None and arch.startswith("compute_")
@@ -270,7 +298,7 @@ def compiled(src: str | Path, arch: str | None, kind: str, *options: str) -> Pat
     compiler = os.environ.get("CC", "")
     if shutil.which(compiler):  # PyTorch lets nvcc work with it as well
         arguments += ["-ccbin", compiler]
-    key = digest(unit, repr(arguments), torch_light.text(), tools.identity())
+    key = digest(unit, repr(arguments), repr(flags), torch_light.text(), tools.identity())
 
     def make(private: Path):
         from torch.utils.cpp_extension import COMMON_NVCC_FLAGS, include_paths
@@ -278,7 +306,7 @@ def compiled(src: str | Path, arch: str | None, kind: str, *options: str) -> Pat
         unit_path = private / "unit.cu"
         unit_path.write_text(unit)
         # PyTorch's CPU build lacks one generated header; this says that nothing needs it
-        more = [*COMMON_NVCC_FLAGS, "-DC10_CUDA_NO_CMAKE_CONFIGURE_FILE"]
+        more = [*COMMON_NVCC_FLAGS, *flags, "-DC10_CUDA_NO_CMAKE_CONFIGURE_FILE"]
         more += [f"-isystem={directory}" for directory in include_paths()]
         made = ["-o", str(private / f"code.{kind[1:]}")]
         command = [str(home / "bin" / "nvcc"), *arguments, *more, str(unit_path), *made]

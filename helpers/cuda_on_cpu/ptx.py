@@ -37,6 +37,15 @@ _VALUES = [
      "{1}_rounded<{T}>({2}, {a}, {b})"),
     (r"(add|sub)\.{I}", "{1}<{T}>({a}, {b})"),
     (r"(add|sub)\.sat\.s32", "{1}_saturated({a:int}, {b:int})"),
+    # .cc leaves a carry, addc, subc and madc take it.
+    (r"(add|sub)\.cc\.{I}", "{1}_carried<{T}, false, true>({a}, {b})"),
+    (r"(add|sub)c\.{I}", "{1}_carried<{T}, true, false>({a}, {b})"),
+    (r"(add|sub)c\.cc\.{I}", "{1}_carried<{T}, true, true>({a}, {b})"),
+    (r"mad\.(lo|hi)\.cc\.{I}",
+     "add_carried<{T}, false, true>(mul_{1}<{T}>({a}, {b}), {c})"),
+    (r"madc\.(lo|hi)\.{I}", "add_carried<{T}, true, false>(mul_{1}<{T}>({a}, {b}), {c})"),
+    (r"madc\.(lo|hi)\.cc\.{I}",
+     "add_carried<{T}, true, true>(mul_{1}<{T}>({a}, {b}), {c})"),
     (r"mul\.(lo|hi|wide)\.{T}", "mul_{1}<{T}>({a}, {b})"),
     (r"mul24\.lo\.{T}", "mul_lo<{T}>({a} << 8 >> 8, {b} << 8 >> 8)"),
     (r"mad\.(lo|hi)\.{T}", "add<{T}>(mul_{1}<{T}>({a}, {b}), {c})"),
@@ -78,6 +87,7 @@ _VALUES = [
     (r"selp\.{T}", "bool({C}) ? {a} : {b}"),
     (r"setp\.(\w+)(?:\.ftz)?\.{T}", "compare_{1}<{T}>({a}, {b})"),
     (r"set\.(\w+)\.u32\.{T}", "compare_{1}<{T}>({a}, {b}) ? ~B32(0) : B32(0)"),
+    (r"createpolicy\.fractional\.[\w:.]*\.b64", "B64(0)"),  # a cache does nothing here
     (r"mov\.pred", "{A}"),
     (r"mov\.{T}", "{a}"),
     # Of the type behind: the operand; of the type before: the result.
@@ -401,6 +411,8 @@ class _Statement:
     # --- instructions
 
     def instruction(self, opcode, operands):
+        if "L2::cache_hint" in opcode and operands:
+            operands = operands[:-1]  # the policy, which changes nothing here
         for pattern, method in _METHODS:
             if re.match(pattern + r"(?![a-z\d])", opcode):
                 return method(self, opcode, operands)

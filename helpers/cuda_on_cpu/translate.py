@@ -8,6 +8,7 @@ import re
 from functools import lru_cache
 
 from . import checked
+from .alignment import align_if_asked
 from .error import TranslateError
 from .halves import choose_halves
 from .integers import as_ptx
@@ -27,7 +28,7 @@ from .unsupported import find_unsupported, leave_out_headers
 
 @lru_cache(maxsize=64)  # a notebook's cells are run again and again
 def translate(src: str, check: bool = False, trace: bool = False, lambdas: bool = False) -> str:
-    """Return `src` as C++ with as many lines; raises TranslateError.
+    """Return `src` as C++, line for line; raises TranslateError.
 
     With `check`, arrays tell the runtime about themselves; with `trace`, loops do so as well (see
     checked.py). `lambdas` may be for the device, as nvcc takes them with --extended-lambda.
@@ -62,7 +63,7 @@ def translate(src: str, check: bool = False, trace: bool = False, lambdas: bool 
     src = rewrite_launch_calls(src)
     src = rewrite_kernel_addresses(src)
     src = rewrite_launches(src)
-    return mark_spaces(src)
+    return align_if_asked(mark_spaces(src))
 
 
 # --- small rewrites -------------------------------------------------------------------------------

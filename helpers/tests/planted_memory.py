@@ -438,6 +438,20 @@ MISALIGNED = [
         "out[0] = ((__half2*)(x + by))->x; __half2 two = *(__half2*)(x + by); out[1] = two.y;",
         "__half",
     ),
+    Fault(  # the twin copies a structure of two doubles, which lies at a multiple of 8
+        "double2_load",
+        r"reads 16 bytes at once from from\[0\] on, but at an address",
+        """struct NAME_Pair { double first, second; };
+using NAME_T = @NAME_Pair ~ double2@;
+__global__ void NAME_kernel(const NAME_T* from, NAME_T* to) {
+    to[0] = from[0]; //!
+}
+torch::Tensor NAME(torch::Tensor values) {
+    auto x = torch::ones({9}, values.options().dtype(torch::kDouble)), out = torch::zeros_like(x);
+    NAME_kernel<<<1, 1>>>((NAME_T*)(x.data_ptr<double>() + 1), (NAME_T*)out.data_ptr<double>());
+    return out;
+}""",
+    ),
     Fault(
         "shared_float4",
         r"reads 16 bytes at once from s\[1\] on, but at an address",

@@ -36,6 +36,7 @@ from helpers.compiler import (
 )
 from helpers.compiler import build as compiler
 from helpers.compiler import errors as compile_errors
+from helpers.compiler.flags import FLAGS, NVCC_DEFINES
 from helpers.compiler.source import kernel_version
 from helpers.cuda_on_cpu import Cache, CpuBackend
 from helpers.cuda_on_cpu.cache import builder
@@ -766,7 +767,7 @@ def test_the_main_loop_is_the_innermost_that_has_most_fmas(monkeypatch):
     asked = []
     monkeypatch.setattr(device_code, "sass", lambda *about: asked.append(about) or listing)
     loop = main_loop("src", "k_kernel", "sm_90", "01_loop")
-    assert asked == [("src", "k_kernel", "sm_90", "01_loop")]
+    assert asked == [("src", "k_kernel", "sm_90", "01_loop", ())]
     assert loop == {"LDS": 2, "FFMA": 3, "BRA": 3}
     listing = listing.replace("FFMA R1, R2, R3, R1", "FADD R1, R2, R3")
     assert main_loop("src") == {"LDS": 1, "FADD": 1, "FFMA": 1, "BRA": 1}
@@ -780,10 +781,10 @@ def test_the_main_loop_is_the_innermost_that_has_most_fmas(monkeypatch):
 def test_without_nvcc_the_record_is_shown(monkeypatch, capsys, pretend_gpu, records):
     pretend_gpu()
     monkeypatch.setenv("RECORD", "1")
-    monkeypatch.setattr(device_code, "_ptx", lambda src, arch: "its ptx")
-    monkeypatch.setattr(device_code, "_sass", lambda src, kernel, arch: "its sass")
+    monkeypatch.setattr(device_code, "_ptx", lambda src, arch, flags: "its ptx")
+    monkeypatch.setattr(device_code, "_sass", lambda src, kernel, arch, flags: "its sass")
     used = {"tile_kernel": device_code.Resources(12, 4096, 0, 8, 8)}
-    monkeypatch.setattr(device_code, "_resources", lambda src, arch: used)
+    monkeypatch.setattr(device_code, "_resources", lambda src, arch, flags: used)
     assert ptx(TILE, key="01_ptx") == "its ptx"
     assert sass(TILE, "tile_kernel", key="01_sass") == "its sass"
     assert resource_usage(TILE, key="01_resources") == used
@@ -805,6 +806,8 @@ def test_without_nvcc_the_record_is_shown(monkeypatch, capsys, pretend_gpu, reco
     assert "recorded for an earlier version of tile_kernel on" in repr(
         resource_usage(TILE.replace("32", "16"), key="01_resources")
     )
+    assert ptx(TILE, key="01_ptx", flags="--extended-lambda") == "its ptx"
+    assert "recorded for an earlier version of this cell on" in capsys.readouterr().out
     assert ptx(TILE, key="01_other") == "" and resource_usage(TILE, key="01_other") == {}
     assert "Nothing is recorded" in capsys.readouterr().out
     with pytest.raises(tools.ToolMissing):
@@ -1011,7 +1014,7 @@ void all(torch::Tensor y, torch::Tensor x, torch::Tensor wide, torch::Tensor b, 
   widen<<<1, 4>>>(wide.data_ptr<float>(), (const __nv_bfloat16*)b.data_ptr());
 }
 """
-HALF_FLAGS = compiler.FLAGS[:4]
+HALF_FLAGS = FLAGS[:4]
 
 
 def test_flags_give_half_its_operators_back():
@@ -1037,9 +1040,21 @@ def test_what_pytorchs_flags_take_away_is_named_with_the_flag_that_gives_it_back
         )
 
 
-def test_flags_are_known_ones():
+@pytest.mark.parametrize("tell", [compile_cuda, ptx, sass, resource_usage, main_loop])
+def test_flags_are_known_ones(tell):
     with pytest.raises(ValueError, match="expected flags of .*, got '--use_fast_math'"):
-        compile_cuda(HALVES, flags=[*HALF_FLAGS, "--use_fast_math"])
+        tell(HALVES, flags=[*HALF_FLAGS, "--use_fast_math"])
+
+
+@needs_nvcc
+def test_machine_code_is_made_with_the_flags_of_the_string():
+    kernels = HALVES.split("void all")[0]
+    with pytest.raises(CompileError, match="line 6"):
+        ptx(kernels, "sm_80")
+    assert re.search(r"\bfma\.rn\.f16\b|\bmul\.f16\b", ptx(kernels, "sm_80", flags=HALF_FLAGS))
+    assert resource_usage(kernels, "sm_80", flags=HALF_FLAGS)["add"].registers > 0
+    if shutil.which("cuobjdump"):
+        assert re.search(r"\bH(FMA|MUL)2", sass(kernels, "add", "sm_80", flags=HALF_FLAGS))
 
 
 def test_what_only_pytorchs_own_headers_have_brings_them(monkeypatch):
@@ -1119,7 +1134,7 @@ def test_nvcc_needs_the_same_flags(tmp_path):
     path.write_text(HALVES.split("void all")[0])
     command = ["nvcc", "-arch=sm_80", "-ptx", str(path), "-o", str(tmp_path / "out")]
     for flags in ([], *(HALF_FLAGS[:i] + HALF_FLAGS[i + 1 :] for i in range(4)), HALF_FLAGS):
-        done = subprocess.run([*command, *compiler.NVCC_DEFINES, *flags], capture_output=True)
+        done = subprocess.run([*command, *NVCC_DEFINES, *flags], capture_output=True)
         assert (done.returncode == 0) == (flags == HALF_FLAGS)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from helpers.tests.copy_faults import FAULTS, HEADER, RIGHT
 from helpers.tests.cuda_driver import compile_string
-from helpers.tests.proof.broken_kernel import mend
+from helpers.tests.proof.broken_kernel import fault_lines, mend
 
 KERNEL = """
 __global__ void {name}_kernel(float* x, float* y, int* n) {{{body}}}
@@ -39,18 +39,12 @@ def run(lib, name):
     lib.run(name, *arrays)
 
 
-def fault_lines(name: str) -> list[int]:
-    first = SOURCE[: SOURCE.index(f" {name}_kernel(")].count("\n") + 1
-    body = FAULTS[name][-1].splitlines()
-    return [line for line, text in enumerate(body, first) if re.search("// fault\\b", text)]
-
-
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_found(lib, name):
     with pytest.raises(RuntimeError) as raised:
         run(lib, name)
     message = re.sub(r" \(launched at line \d+\)", "", str(raised.value))
-    lines = fault_lines(name)
+    lines = fault_lines(SOURCE, FAULTS[name][-1])
     assert re.match(name + r"_kernel, block \(\d+,0,0\), thread \(\d+,0,0\), line", message)
     assert re.search(
         re.sub(r"\{(\d)\}", lambda at: str(lines[int(at[1])]), FAULTS[name][2]), message

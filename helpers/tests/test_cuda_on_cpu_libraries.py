@@ -21,6 +21,7 @@ def randn(*sizes, dtype=torch.float32):
 
 BLAS = r"""
 #include <cublas_v2.h>
+#include <cuda_fp16.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/types.h>
 #include <vector>
@@ -42,6 +43,12 @@ int64_t gemm(Tensor A, Tensor B, Tensor C, std::vector<int64_t> s, double alpha,
     float a = alpha, b = beta;
     return cublasSgemm(handle(), cublasOperation_t(s[0]), cublasOperation_t(s[1]), s[2], s[3], s[4],
                        &a, ptr(A), s[5], ptr(B), s[6], &b, ptr(C), s[7]);
+}
+int64_t gemm_of_halves(Tensor A, Tensor B, Tensor C, int64_t m, int64_t n, int64_t k) {
+    half a = __float2half(1.5f), b = __float2half(-0.5f);
+    auto of = [](const Tensor& x) { return reinterpret_cast<half*>(x.data_ptr<at::Half>()); };
+    return cublasHgemm(handle(), CUBLAS_OP_N, CUBLAS_OP_N, m, n, k, &a, of(A), m, of(B), k, &b,
+                       of(C), m);
 }
 int64_t gemm_of_doubles(Tensor A, Tensor B, Tensor C, int64_t m, int64_t n, int64_t k) {
     double a = 1.5, b = -0.5;
@@ -149,6 +156,10 @@ def test_products_of_doubles_and_of_batches(blas):
     expected = 1.5 * by_columns(A) @ by_columns(B) - 0.5 * by_columns(C)
     assert blas.gemm_of_doubles(A, B, C, 7, 3, 5) == 0
     check_close(by_columns(C), expected, atol=1e-12)
+    A, B, C = (x.half() for x in (A, B, C))
+    expected = 1.5 * by_columns(A) @ by_columns(B) - 0.5 * by_columns(C)
+    assert blas.gemm_of_halves(A, B, C, 7, 3, 5) == 0
+    check_close(by_columns(C), expected, atol=0.05)
     A, B, C = randn(4, 5, 7), randn(4, 3, 5), randn(4, 3, 7)
     assert blas.gemm_strided(A, B, C, 7, 3, 5) == 0
     check_close(by_columns(C), by_columns(A) @ by_columns(B), atol=1e-5)
@@ -994,7 +1005,7 @@ def test_thrust(ready, n):
 @pytest.mark.parametrize(
     "header, call",
     [
-        ("cublas_v2.h", "cublasSsyrk(nullptr)"),
+        ("cublas_v2.h", "cublasSspmv(nullptr)"),
         ("cudnn.h", "cudnnRNNForward(nullptr)"),
         ("curand.h", "int(CURAND_RNG_PSEUDO_MT19937)"),
         ("thrust/sort.h", "thrust::merge(1)"),

@@ -417,10 +417,85 @@ def lib(request, tmp_path_factory):
     )
 
 
+LONG = r"""
+// Numbers of 128 bits in four words each: a + b, a - b, the low 128 bits of a * b; by separate
+// statements, as programs have them.
+__global__ void long_kernel(uint4* out, const uint4* a, const uint4* b) {
+    int t = threadIdx.x;
+    uint4 x = a[t], y = b[t], s, d, p;
+    asm volatile("add.cc.u32 %0, %1, %2;" : "=r"(s.x) : "r"(x.x), "r"(y.x));
+    asm volatile("addc.cc.u32 %0, %1, %2;" : "=r"(s.y) : "r"(x.y), "r"(y.y));
+    asm volatile("addc.cc.u32 %0, %1, %2;" : "=r"(s.z) : "r"(x.z), "r"(y.z));
+    asm volatile("addc.u32 %0, %1, %2;" : "=r"(s.w) : "r"(x.w), "r"(y.w));
+    asm volatile("sub.cc.u32 %0, %4, %8; subc.cc.u32 %1, %5, %9;\n\t"
+                 "subc.cc.u32 %2, %6, %10; subc.u32 %3, %7, %11;"
+                 : "=&r"(d.x), "=&r"(d.y), "=&r"(d.z), "=r"(d.w)
+                 : "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "r"(y.x), "r"(y.y), "r"(y.z), "r"(y.w));
+    asm volatile("mul.lo.u32 %0, %4, %8; mul.hi.u32 %1, %4, %8;\n\t"
+                 "mad.lo.cc.u32 %1, %4, %9, %1; madc.hi.u32 %2, %4, %9, 0;\n\t"
+                 "mad.lo.cc.u32 %1, %5, %8, %1; madc.hi.cc.u32 %2, %5, %8, %2;\n\t"
+                 "madc.hi.u32 %3, %4, %10, 0;\n\t"
+                 "mad.lo.cc.u32 %2, %4, %10, %2; madc.lo.u32 %3, %4, %11, %3;\n\t"
+                 "mad.lo.cc.u32 %2, %5, %9, %2; madc.hi.u32 %3, %5, %9, %3;\n\t"
+                 "mad.lo.cc.u32 %2, %6, %8, %2; madc.hi.u32 %3, %6, %8, %3;\n\t"
+                 "mad.lo.u32 %3, %5, %10, %3; mad.lo.u32 %3, %6, %9, %3; mad.lo.u32 %3, %7, %8, %3;"
+                 : "=&r"(p.x), "=&r"(p.y), "=&r"(p.z), "=&r"(p.w)
+                 : "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "r"(y.x), "r"(y.y), "r"(y.z), "r"(y.w));
+    out[3 * t] = s, out[3 * t + 1] = d, out[3 * t + 2] = p;
+}
+// A policy for the L2 cache changes no value, also of a copy, whose size stands before it.
+__global__ void policy_kernel(float4* out, const float4* in) {
+    __shared__ float4 tile[32];
+    unsigned long long policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    float4 v;
+    asm volatile("ld.global.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(in + threadIdx.x), "l"(policy));
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2; cp.async.wait_all;"
+                 :: "r"((unsigned)__cvta_generic_to_shared(&tile[threadIdx.x])),
+                    "l"(in + threadIdx.x), "l"(policy) : "memory");
+    v.w += tile[threadIdx.x].w;
+    asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1, %2, %3, %4}, %5;"
+                 :: "l"(out + threadIdx.x), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "l"(policy)
+                 : "memory");
+}
+struct __builtin_align__(16) Four { float at[3]; };
+static_assert(alignof(Four) == 16);
+"""
+CALL_LONG = """
+void run_long(torch::Tensor out, torch::Tensor a, torch::Tensor b) {
+    auto at = [](const torch::Tensor& x) { return (uint4*)x.data_ptr<int>(); };
+    long_kernel<<<1, a.size(0)>>>(at(out), at(a), at(b));
+}
+void run_policy(torch::Tensor out, torch::Tensor inp) {
+    policy_kernel<<<1, 32>>>((float4*)out.data_ptr<float>(), (float4*)inp.data_ptr<float>());
+}
+"""
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_carries_go_on_and_policies_change_nothing(check):
+    cu = compile_cuda(LONG + CALL_LONG, check=check)
+    a, b = torch.randint(-(2**31), 2**31, (2, 64, 4)).int()
+    a[0], a[1, :3], b[1, :3] = -1, -1, torch.tensor([1, 0, 0])  # carries through all words
+    out = torch.zeros(64, 3, 4, dtype=torch.int32)
+    cu.run_long(out, a, b)
+
+    def number(words):
+        return sum((int(word) & 0xFFFFFFFF) << 32 * i for i, word in enumerate(words))
+
+    for x, y, made in zip(a, b, out, strict=True):
+        x, y = number(x), number(y)
+        assert [number(each) for each in made] == [n % 2**128 for n in (x + y, x - y, x * y)]
+    inp, out = torch.randn(32, 4), torch.zeros(32, 4)
+    cu.run_policy(out, inp)
+    assert torch.equal(out, inp * torch.tensor([1.0, 1.0, 1.0, 2.0]))
+
+
 def test_nvcc_takes_the_same_text(tmp_path):
     if not shutil.which("nvcc"):
         pytest.skip("nvcc is not installed")
-    (tmp_path / "ptx.cu").write_text(_source())
+    (tmp_path / "ptx.cu").write_text(_source() + LONG)
     command = ["nvcc", "-std=c++17", "-arch=sm_90", "-cubin", "-o", "/dev/null", "ptx.cu"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

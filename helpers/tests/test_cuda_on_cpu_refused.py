@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from helpers.compiler import CompileError, compile_cuda
-from helpers.compiler.build import NVCC_DEFINES, STANDARD
+from helpers.compiler.build import STANDARD
 from helpers.compiler.errors import diagnostics
+from helpers.compiler.flags import NVCC_DEFINES
 from helpers.compiler.tools import cpu_backend
 from helpers.cuda_on_cpu import ANY_CONVERSION, TranslateError, translate
 from helpers.device import BACKEND, DEVICE

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from helpers.compiler import compile_cuda
-from helpers.tests.proof.broken_kernel import mend
+from helpers.tests.proof.broken_kernel import fault_lines, mend
 from helpers.tests.stream_faults import FAULTS, HEADER, RIGHT
 
 FUNCTION = """
@@ -47,9 +47,7 @@ def test_a_fault_is_found(cu, name):
         getattr(cu, name)(torch.zeros(1), 1)
     message = str(raised.value)
     assert re.search(FAULTS[name][0], message), message
-    first = SOURCE[: SOURCE.index(FAULTS[name][1])].count("\n") + 1
-    body = enumerate(FAULTS[name][1].splitlines(), first)
-    lines = {line for line, text in body if re.search("// fault\\b", text)}
+    lines = set(fault_lines(SOURCE, FAULTS[name][1]))
     assert {int(line) for line in re.findall(r"\bline (\d+)", message)} == lines, message
 
 

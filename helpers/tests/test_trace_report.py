@@ -257,6 +257,22 @@ template __global__ void ours::power_kernel<3>(float*, const float*);
 """
 
 
+HALVES = """
+#include <cuda_fp16.h>
+__global__ void twice(half* x) { x[threadIdx.x] = x[threadIdx.x] + x[threadIdx.x]; }
+"""
+
+
+def test_nvcc_is_asked_with_the_flags_of_the_string():
+    flags = ("-U__CUDA_NO_HALF_OPERATORS__",)
+    try:
+        usage = device_code.resource_usage(HALVES, "sm_75", flags=flags)
+    except ToolMissing:
+        pytest.skip("needs nvcc")
+    assert from_nvcc.registers(HALVES, "twice", "sm_75", flags) == usage["twice"].registers
+    assert from_nvcc.registers(HALVES, "twice", "sm_75") is None  # it does not compile
+
+
 def test_registers_come_from_nvcc_where_it_is():
     try:
         usage = device_code.resource_usage(CUDA, "sm_75")
@@ -351,7 +367,7 @@ def test_the_name_of_a_kernel(symbol, name):
 
 
 def test_registers_are_not_known_without_nvcc(monkeypatch):
-    def missing(*_):
+    def missing(*_, flags):
         raise ToolMissing("nvcc is not installed", "install it")
 
     monkeypatch.setattr(from_nvcc, "resource_usage", missing)

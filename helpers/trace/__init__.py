@@ -65,5 +65,6 @@ def trace(function: Callable, *args: Any, **kwargs: Any) -> Trace:
     for remark in remarks:  # of the checks: no error, but worth a word where trace was called
         warnings.warn(remark.message, remark.category, stacklevel=2)
     source, _ = compiler.source_of(function)
-    from_nvcc.add_device_code(launches, source, chip_here().arch)
-    return Trace(launches, result, functools.partial(from_nvcc.registers, source))
+    flags = compiler.flags_of(function)
+    from_nvcc.add_device_code(launches, source, chip_here().arch, flags)
+    return Trace(launches, result, functools.partial(from_nvcc.registers, source, flags=flags))

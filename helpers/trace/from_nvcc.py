@@ -18,7 +18,9 @@ ANY = {
 }
 
 
-def add_device_code(launches: list[Launch], source: str, arch: str) -> None:
+def add_device_code(
+    launches: list[Launch], source: str, arch: str, flags: tuple[str, ...] = ()
+) -> None:
     """Write into launches what nvcc makes of them for a chip; nothing where it cannot tell.
 
     Nor where no access is of shared memory: Trace asks for the registers when they are wanted.
@@ -27,27 +29,29 @@ def add_device_code(launches: list[Launch], source: str, arch: str) -> None:
         of_shared = [access for access in launch.accesses if access.space == "shared"]
         if of_shared:
             kernel = launch.instance or launch.kernel
-            launch.registers = registers(source, kernel, arch)
-            widest = _widest(source, kernel, arch)
+            launch.registers = registers(source, kernel, arch, flags)
+            widest = _widest(source, kernel, arch, flags)
             for access in of_shared:
                 unknown = widest.get((None, access.operation))
                 access.widest = widest.get((access.line, access.operation), unknown)
 
 
 @lru_cache(maxsize=256)
-def registers(source: str, kernel: str, arch: str) -> int | None:
+def registers(source: str, kernel: str, arch: str, flags: tuple[str, ...] = ()) -> int | None:
     """Return a thread's registers; None if nvcc cannot tell, or of which of several templates."""
-    found = _of_kernel(_ask(resource_usage, source, arch), kernel)
+    found = _of_kernel(_ask(resource_usage, source, arch, flags), kernel)
     return found.registers if found else None
 
 
 @lru_cache(maxsize=256)
-def _widest(source: str, kernel: str, arch: str) -> dict[tuple[int | None, str], int]:
+def _widest(
+    source: str, kernel: str, arch: str, flags: tuple[str, ...]
+) -> dict[tuple[int | None, str], int]:
     """Return the bytes of the widest load and store of shared memory in each line.
 
     (None, "load") is there, as 0, if no instruction of the kernel can load from shared memory.
     """
-    code = _of_kernel(_ask(sass_lines, source, arch), kernel)
+    code = _of_kernel(_ask(sass_lines, source, arch, flags), kernel)
     if code is None:
         return {}
     everything = "\n".join(instruction for _, instruction in code)
@@ -62,11 +66,11 @@ def _widest(source: str, kernel: str, arch: str) -> dict[tuple[int | None, str],
 
 
 @lru_cache(maxsize=256)
-def _ask(question: Callable, source: str, arch: str) -> dict:
+def _ask(question: Callable, source: str, arch: str, flags: tuple[str, ...]) -> dict:
     """Ask nvcc about the kernels of a string; {} where it is missing or refuses the string."""
     is_here = arch == f"sm_{gpu_arch('')}"  # then the string may need its special instructions
     try:
-        return question(source, None if is_here else arch)
+        return question(source, None if is_here else arch, flags=flags)
     except (ToolMissing, CompileError):
         return {}
 

@@ -18,6 +18,7 @@
 #define CUBLAS_VER_PATCH 0
 #define CUBLAS_VERSION 130100
 
+struct __half;
 struct cublasContext;
 typedef cublasContext* cublasHandle_t;
 
@@ -34,6 +35,9 @@ enum cublasStatus_t {
     CUBLAS_STATUS_LICENSE_ERROR = 16,
 };
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T, CUBLAS_OP_C };
+enum cublasSideMode_t { CUBLAS_SIDE_LEFT, CUBLAS_SIDE_RIGHT };
+enum cublasFillMode_t { CUBLAS_FILL_MODE_LOWER, CUBLAS_FILL_MODE_UPPER, CUBLAS_FILL_MODE_FULL };
+enum cublasDiagType_t { CUBLAS_DIAG_NON_UNIT, CUBLAS_DIAG_UNIT };
 enum cublasPointerMode_t { CUBLAS_POINTER_MODE_HOST, CUBLAS_POINTER_MODE_DEVICE };
 enum cublasGemmAlgo_t { CUBLAS_GEMM_DEFAULT = -1, CUBLAS_GEMM_DEFAULT_TENSOR_OP = 99 };
 enum cublasMath_t {
@@ -89,7 +93,7 @@ CUDA_ON_CPU_BLAS_COPY(Set, cudaMemcpyHostToDevice)
 CUDA_ON_CPU_BLAS_COPY(Get, cudaMemcpyDeviceToHost)
 #undef CUDA_ON_CPU_BLAS_COPY
 
-// For S (float) and D (double).
+// Products, for H (half), S (float) and D (double).
 #define CUDA_ON_CPU_BLAS(S, T) \
     CUDA_ON_CPU_API cublasStatus_t cublas##S##gemm( \
         cublasHandle_t, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k, \
@@ -101,10 +105,57 @@ CUDA_ON_CPU_BLAS_COPY(Get, cudaMemcpyDeviceToHost)
     CUDA_ON_CPU_API cublasStatus_t cublas##S##gemmBatched( \
         cublasHandle_t, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k, \
         const T* alpha, const T* const A[], int lda, const T* const B[], int ldb, const T* beta, \
-        T* const C[], int ldc, int batch); \
+        T* const C[], int ldc, int batch);
+CUDA_ON_CPU_BLAS(H, __half)
+CUDA_ON_CPU_BLAS(S, float)
+CUDA_ON_CPU_BLAS(D, double)
+#undef CUDA_ON_CPU_BLAS
+
+// For S and D.
+#define CUDA_ON_CPU_BLAS(S, T) \
     CUDA_ON_CPU_API cublasStatus_t cublas##S##geam( \
         cublasHandle_t, cublasOperation_t transa, cublasOperation_t transb, int m, int n, \
         const T* alpha, const T* A, int lda, const T* beta, const T* B, int ldb, T* C, int ldc); \
+    CUDA_ON_CPU_API cublasStatus_t cublas##S##dgmm(cublasHandle_t, cublasSideMode_t, int m, int n, \
+                                                   const T* A, int lda, const T* x, int incx, \
+                                                   T* C, int ldc); \
+    CUDA_ON_CPU_API cublasStatus_t cublas##S##symm( \
+        cublasHandle_t, cublasSideMode_t, cublasFillMode_t, int m, int n, const T* alpha, \
+        const T* A, int lda, const T* B, int ldb, const T* beta, T* C, int ldc); \
+    CUDA_ON_CPU_API cublasStatus_t cublas##S##syrk( \
+        cublasHandle_t, cublasFillMode_t, cublasOperation_t, int n, int k, const T* alpha, \
+        const T* A, int lda, const T* beta, T* C, int ldc); \
+    CUDA_ON_CPU_API cublasStatus_t cublas##S##syr2k( \
+        cublasHandle_t, cublasFillMode_t, cublasOperation_t, int n, int k, const T* alpha, \
+        const T* A, int lda, const T* B, int ldb, const T* beta, T* C, int ldc); \
+    CUDA_ON_CPU_API cublasStatus_t cublas##S##syrkx( \
+        cublasHandle_t, cublasFillMode_t, cublasOperation_t, int n, int k, const T* alpha, \
+        const T* A, int lda, const T* B, int ldb, const T* beta, T* C, int ldc); \
+    CUDA_ON_CPU_API cublasStatus_t cublas##S##trmm( \
+        cublasHandle_t, cublasSideMode_t, cublasFillMode_t, cublasOperation_t, cublasDiagType_t, \
+        int m, int n, const T* alpha, const T* A, int lda, const T* B, int ldb, T* C, int ldc); \
+    CUDA_ON_CPU_API cublasStatus_t cublas##S##trsm( \
+        cublasHandle_t, cublasSideMode_t, cublasFillMode_t, cublasOperation_t, cublasDiagType_t, \
+        int m, int n, const T* alpha, const T* A, int lda, T* B, int ldb); \
+    CUDA_ON_CPU_API cublasStatus_t cublas##S##trsmBatched( \
+        cublasHandle_t, cublasSideMode_t, cublasFillMode_t, cublasOperation_t, cublasDiagType_t, \
+        int m, int n, const T* alpha, const T* const A[], int lda, T* const B[], int ldb, \
+        int batch); \
+    CUDA_ON_CPU_API cublasStatus_t cublas##S##symv( \
+        cublasHandle_t, cublasFillMode_t, int n, const T* alpha, const T* A, int lda, const T* x, \
+        int incx, const T* beta, T* y, int incy); \
+    CUDA_ON_CPU_API cublasStatus_t cublas##S##syr(cublasHandle_t, cublasFillMode_t, int n, \
+                                                  const T* alpha, const T* x, int incx, T* A, \
+                                                  int lda); \
+    CUDA_ON_CPU_API cublasStatus_t cublas##S##syr2(cublasHandle_t, cublasFillMode_t, int n, \
+                                                   const T* alpha, const T* x, int incx, \
+                                                   const T* y, int incy, T* A, int lda); \
+    CUDA_ON_CPU_API cublasStatus_t cublas##S##trmv( \
+        cublasHandle_t, cublasFillMode_t, cublasOperation_t, cublasDiagType_t, int n, const T* A, \
+        int lda, T* x, int incx); \
+    CUDA_ON_CPU_API cublasStatus_t cublas##S##trsv( \
+        cublasHandle_t, cublasFillMode_t, cublasOperation_t, cublasDiagType_t, int n, const T* A, \
+        int lda, T* x, int incx); \
     CUDA_ON_CPU_API cublasStatus_t cublas##S##gemv( \
         cublasHandle_t, cublasOperation_t, int m, int n, const T* alpha, const T* A, int lda, \
         const T* x, int incx, const T* beta, T* y, int incy); \
@@ -115,6 +166,10 @@ CUDA_ON_CPU_BLAS_COPY(Get, cudaMemcpyDeviceToHost)
                                                    const T* x, int incx, T* y, int incy); \
     CUDA_ON_CPU_API cublasStatus_t cublas##S##copy(cublasHandle_t, int n, const T* x, int incx, \
                                                    T* y, int incy); \
+    CUDA_ON_CPU_API cublasStatus_t cublas##S##swap(cublasHandle_t, int n, T* x, int incx, T* y, \
+                                                   int incy); \
+    CUDA_ON_CPU_API cublasStatus_t cublas##S##rot(cublasHandle_t, int n, T* x, int incx, T* y, \
+                                                  int incy, const T* c, const T* s); \
     CUDA_ON_CPU_API cublasStatus_t cublas##S##scal(cublasHandle_t, int n, const T* alpha, T* x, \
                                                    int incx); \
     CUDA_ON_CPU_API cublasStatus_t cublas##S##dot(cublasHandle_t, int n, const T* x, int incx, \
@@ -127,11 +182,15 @@ CUDA_ON_CPU_BLAS(S, float)
 CUDA_ON_CPU_BLAS(D, double)
 #undef CUDA_ON_CPU_BLAS
 
-// The place of the largest absolute value, counted from 1.
-CUDA_ON_CPU_API cublasStatus_t cublasIsamax(cublasHandle_t, int n, const float* x, int incx,
-                                            int* result);
-CUDA_ON_CPU_API cublasStatus_t cublasIdamax(cublasHandle_t, int n, const double* x, int incx,
-                                            int* result);
+// The place of the largest, or smallest, absolute value, counted from 1.
+#define CUDA_ON_CPU_BLAS_PLACE(NAME, T) \
+    CUDA_ON_CPU_API cublasStatus_t cublas##NAME(cublasHandle_t, int n, const T* x, int incx, \
+                                                int* result);
+CUDA_ON_CPU_BLAS_PLACE(Isamax, float)
+CUDA_ON_CPU_BLAS_PLACE(Isamin, float)
+CUDA_ON_CPU_BLAS_PLACE(Idamax, double)
+CUDA_ON_CPU_BLAS_PLACE(Idamin, double)
+#undef CUDA_ON_CPU_BLAS_PLACE
 
 // TF32, too, is computed in float32 here; half and bfloat16 are summed in float32.
 CUDA_ON_CPU_API cublasStatus_t cublasGemmEx(

@@ -2,20 +2,10 @@
 // strides (1, ld).
 #include "../include/cublas_v2.h"
 
-#define LIBRARY "cuBLAS"
-#include "blas.h"
-#include "common.h"
-
-struct cublasContext {
-    cudaStream_t stream = nullptr;
-    cublasMath_t math = CUBLAS_DEFAULT_MATH;
-    cublasPointerMode_t pointers = CUBLAS_POINTER_MODE_HOST;
-};
+#include "cublas_triangles.h"
+#include "cublas_vectors.h"
 
 using namespace cuda_on_cpu::libraries;
-
-#define REQUIRE(condition, status) \
-    if (!(condition)) return CUBLAS_STATUS_##status
 
 // ---------------------------------------------------------------- handle
 
@@ -66,16 +56,7 @@ cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void* workspace, std::s
 const char* cublasGetStatusName(cublasStatus_t status) { return status_name(status); }
 const char* cublasGetStatusString(cublasStatus_t status) { return status_text(status); }
 
-static cublasStatus_t done(bool worked) {
-    return worked ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
-}
-
 // ---------------------------------------------------------------- products of matrices
-
-static bool is_operation(cublasOperation_t op) { return op >= CUBLAS_OP_N && op <= CUBLAS_OP_C; }
-
-// What m rows need for a leading dimension.
-static bool fits(int ld, int rows) { return ld >= std::max(rows, 1); }
 
 cublasStatus_t cublasGemmStridedBatchedEx(
     cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k,
@@ -85,18 +66,18 @@ cublasStatus_t cublasGemmStridedBatchedEx(
     cublasGemmAlgo_t) {
     REQUIRE(handle, NOT_INITIALIZED);
     REQUIRE(m >= 0 && n >= 0 && k >= 0 && batch >= 0, INVALID_VALUE);
-    REQUIRE(is_operation(transa) && is_operation(transb), INVALID_VALUE);
+    REQUIRE(is_known(transa) && is_known(transb), INVALID_VALUE);
     REQUIRE(fits(lda, transa ? k : m) && fits(ldb, transb ? n : k) && fits(ldc, m), INVALID_VALUE);
     REQUIRE(alpha && beta, INVALID_VALUE);
     Precision precision;
     REQUIRE(find_precision(compute, typeA, typeB, typeC, &precision), NOT_SUPPORTED);
     if (!m || !n || !batch) return CUBLAS_STATUS_SUCCESS;
-    double a = scalar(alpha, precision.scale), b = scalar(beta, precision.scale);
+    Factor a(handle, alpha, precision.scale), b(handle, beta, precision.scale);
     Columns left{A, typeA, transa ? k : m, transa ? m : k, lda, strideA};
     Columns right{B, typeB, transb ? n : k, transb ? k : n, ldb, strideB};
     return done(do_in_stream(handle->stream, [=] {
         at::Tensor out = results({C, typeC, m, n, ldc, strideC}, batch);
-        blend(out, product(left, transa, right, transb, batch, precision.compute), a, b);
+        blend(out, product(left, transa, right, transb, batch, precision.compute), a(), b());
     }));
 }
 
@@ -111,10 +92,9 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transa,
 }
 
 template <class T>
-static constexpr cudaDataType TYPE = sizeof(T) == 4 ? CUDA_R_32F : CUDA_R_64F;
-template <class T>
-static constexpr cublasComputeType_t COMPUTE =
-    sizeof(T) == 4 ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_64F;
+static constexpr cublasComputeType_t COMPUTE = TYPE<T> == CUDA_R_16F ? CUBLAS_COMPUTE_16F
+                                             : TYPE<T> == CUDA_R_32F ? CUBLAS_COMPUTE_32F
+                                                                     : CUBLAS_COMPUTE_64F;
 
 template <class T>
 static cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t transa,
@@ -127,137 +107,47 @@ static cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t transa,
                                       strideC, batch, COMPUTE<T>, CUBLAS_GEMM_DEFAULT);
 }
 
-// C = alpha op(A) + beta op(B); where a factor is 0 its matrix is not read.
+// C = alpha op(A) + beta op(B); where a factor is 0 its matrix is not read. C may be A or B, where
+// that is not turned.
 template <class T>
 static cublasStatus_t geam(cublasHandle_t handle, cublasOperation_t transa,
                            cublasOperation_t transb, int m, int n, const T* alpha, const T* A,
                            int lda, const T* beta, const T* B, int ldb, T* C, int ldc) {
     REQUIRE(handle, NOT_INITIALIZED);
-    REQUIRE(m >= 0 && n >= 0 && is_operation(transa) && is_operation(transb), INVALID_VALUE);
+    REQUIRE(m >= 0 && n >= 0 && is_known(transa) && is_known(transb), INVALID_VALUE);
     REQUIRE(alpha && beta && fits(ldc, m), INVALID_VALUE);
     REQUIRE(fits(lda, transa ? n : m) && fits(ldb, transb ? n : m), INVALID_VALUE);
+    REQUIRE(C != A || (!transa && lda == ldc), INVALID_VALUE);
+    REQUIRE(C != B || (!transb && ldb == ldc), INVALID_VALUE);
     if (!m || !n) return CUBLAS_STATUS_SUCCESS;
-    T a = *alpha, b = *beta;
+    Factor a(handle, alpha), b(handle, beta);
     return done(do_in_stream(handle->stream, [=] {
-        auto part = [=](T factor, const T* data, int ld, bool turned) {
+        auto part = [=](double factor, const T* data, int ld, bool turned) {
             if (factor == 0) return at::Tensor();
-            at::Tensor matrix = matrices({data, TYPE<T>, turned ? n : m, turned ? m : n, ld, 0}, 1);
-            return (turned ? matrix.transpose(1, 2) : matrix) * double(factor);
+            at::Tensor stored = matrix(data, turned ? n : m, turned ? m : n, ld);
+            return (turned ? stored.t() : stored) * factor;
         };
-        at::Tensor left = part(a, A, lda, transa), right = part(b, B, ldb, transb);
-        at::Tensor out = matrices({C, TYPE<T>, m, n, ldc, 0}, 1);
+        at::Tensor left = part(a(), A, lda, transa), right = part(b(), B, ldb, transb);
+        at::Tensor out = matrix(C, m, n, ldc);
         if (!left.defined() && !right.defined()) out.zero_();
         else if (!right.defined()) out.copy_(left);
         else out.copy_(left.defined() ? left + right : right);
     }));
 }
 
-// ---------------------------------------------------------------- vectors
-
-// n elements, inc apart; with a negative inc the last one comes first.
+// C = diag(x) A or A diag(x); C may be A.
 template <class T>
-static at::Tensor vector(const T* x, int n, int inc) {
-    at::Tensor ordered = tensor(x, {n}, {std::abs(inc)}, scalar_type(TYPE<T>));
-    return inc < 0 ? ordered.flip(0) : ordered;
-}
-
-template <class T>
-static void store(T* x, int n, int inc, const at::Tensor& result) {
-    tensor(x, {n}, {std::abs(inc)}, scalar_type(TYPE<T>)).copy_(inc < 0 ? result.flip(0) : result);
-}
-
-template <class T>
-static cublasStatus_t gemv(cublasHandle_t handle, cublasOperation_t trans, int m, int n,
-                           const T* alpha, const T* A, int lda, const T* x, int incx,
-                           const T* beta, T* y, int incy) {
+static cublasStatus_t dgmm(cublasHandle_t handle, cublasSideMode_t side, int m, int n, const T* A,
+                           int lda, const T* x, int incx, T* C, int ldc) {
     REQUIRE(handle, NOT_INITIALIZED);
-    REQUIRE(m >= 0 && n >= 0 && is_operation(trans) && fits(lda, m), INVALID_VALUE);
-    REQUIRE(incx && incy && alpha && beta, INVALID_VALUE);
+    REQUIRE(m >= 0 && n >= 0 && is_known(side), INVALID_VALUE);
+    REQUIRE(fits(lda, m) && fits(ldc, m), INVALID_VALUE);
     if (!m || !n) return CUBLAS_STATUS_SUCCESS;
-    T a = *alpha, b = *beta;
     return done(do_in_stream(handle->stream, [=] {
-        at::Tensor matrix = matrices({A, TYPE<T>, m, n, lda, 0}, 1)[0];
-        if (trans) matrix = matrix.t();
-        at::Tensor sum = matrix.mv(vector(x, trans ? m : n, incx)) * double(a);
-        int rows = trans ? n : m;
-        if (b != 0) sum = sum + vector(y, rows, incy) * double(b);
-        store(y, rows, incy, sum);
+        bool from_left = side == CUBLAS_SIDE_LEFT;
+        at::Tensor factors = vector(x, from_left ? m : n, incx).unsqueeze(from_left ? 1 : 0);
+        matrix(C, m, n, ldc).copy_(matrix(A, m, n, lda) * factors);
     }));
-}
-
-template <class T>
-static cublasStatus_t ger(cublasHandle_t handle, int m, int n, const T* alpha, const T* x,
-                          int incx, const T* y, int incy, T* A, int lda) {
-    REQUIRE(handle, NOT_INITIALIZED);
-    REQUIRE(m >= 0 && n >= 0 && incx && incy && alpha && fits(lda, m), INVALID_VALUE);
-    if (!m || !n) return CUBLAS_STATUS_SUCCESS;
-    T a = *alpha;
-    return done(do_in_stream(handle->stream, [=] {
-        at::Tensor matrix = matrices({A, TYPE<T>, m, n, lda, 0}, 1)[0];
-        matrix.add_(vector(x, m, incx).outer(vector(y, n, incy)), double(a));
-    }));
-}
-
-template <class T>
-static cublasStatus_t axpy(cublasHandle_t handle, int n, const T* alpha, const T* x, int incx,
-                           T* y, int incy) {
-    REQUIRE(handle, NOT_INITIALIZED);
-    REQUIRE(alpha, INVALID_VALUE);
-    if (n <= 0) return CUBLAS_STATUS_SUCCESS;
-    T a = *alpha;
-    return done(do_in_stream(handle->stream, [=] {
-        store(y, n, incy, vector(y, n, incy) + vector(x, n, incx) * double(a));
-    }));
-}
-
-template <class T>
-static cublasStatus_t copy(cublasHandle_t handle, int n, const T* x, int incx, T* y, int incy) {
-    REQUIRE(handle, NOT_INITIALIZED);
-    if (n <= 0) return CUBLAS_STATUS_SUCCESS;
-    return done(do_in_stream(handle->stream, [=] { store(y, n, incy, vector(x, n, incx)); }));
-}
-
-template <class T>
-static cublasStatus_t scal(cublasHandle_t handle, int n, const T* alpha, T* x, int incx) {
-    REQUIRE(handle, NOT_INITIALIZED);
-    REQUIRE(alpha, INVALID_VALUE);
-    if (n <= 0 || incx <= 0) return CUBLAS_STATUS_SUCCESS;
-    T a = *alpha;
-    return done(do_in_stream(handle->stream, [=] { vector(x, n, incx).mul_(double(a)); }));
-}
-
-// A number made of vectors; of none, 0.
-template <class T, class Number>
-static cublasStatus_t reduce(cublasHandle_t handle, bool has_any, Number* result, T work) {
-    REQUIRE(handle, NOT_INITIALIZED);
-    REQUIRE(result, INVALID_VALUE);
-    return done(do_in_stream(handle->stream, [=] { *result = has_any ? Number(work()) : Number(0); }));
-}
-
-template <class T>
-static cublasStatus_t dot(cublasHandle_t handle, int n, const T* x, int incx, const T* y, int incy,
-                          T* result) {
-    return reduce(handle, n > 0, result, [=] {
-        return vector(x, n, incx).dot(vector(y, n, incy)).template item<T>();
-    });
-}
-
-template <class T>
-static cublasStatus_t nrm2(cublasHandle_t handle, int n, const T* x, int incx, T* result) {
-    return reduce(handle, n > 0 && incx > 0, result,
-                  [=] { return vector(x, n, incx).norm().template item<T>(); });
-}
-
-template <class T>
-static cublasStatus_t asum(cublasHandle_t handle, int n, const T* x, int incx, T* result) {
-    return reduce(handle, n > 0 && incx > 0, result,
-                  [=] { return vector(x, n, incx).abs().sum().template item<T>(); });
-}
-
-template <class T>
-static cublasStatus_t amax(cublasHandle_t handle, int n, const T* x, int incx, int* result) {
-    return reduce(handle, n > 0 && incx > 0, result,
-                  [=] { return vector(x, n, incx).abs().argmax().template item<std::int64_t>() + 1; });
 }
 
 // ---------------------------------------------------------------- by their names
@@ -282,11 +172,83 @@ static cublasStatus_t amax(cublasHandle_t handle, int n, const T* x, int incx, i
         for (int i = 0; i < batch && !status; i++) \
             status = gemm(h, ta, tb, m, n, k, alpha, A[i], lda, 0, B[i], ldb, 0, beta, C[i], ldc, 0, 1); \
         return status; \
-    } \
+    }
+NAMED(H, __half)
+NAMED(S, float)
+NAMED(D, double)
+#undef NAMED
+
+#define NAMED(S, T) \
     cublasStatus_t cublas##S##geam(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, \
                                    int m, int n, const T* alpha, const T* A, int lda, \
                                    const T* beta, const T* B, int ldb, T* C, int ldc) { \
         return geam(h, ta, tb, m, n, alpha, A, lda, beta, B, ldb, C, ldc); \
+    } \
+    cublasStatus_t cublas##S##dgmm(cublasHandle_t h, cublasSideMode_t side, int m, int n, \
+                                   const T* A, int lda, const T* x, int incx, T* C, int ldc) { \
+        return dgmm(h, side, m, n, A, lda, x, incx, C, ldc); \
+    } \
+    cublasStatus_t cublas##S##symm(cublasHandle_t h, cublasSideMode_t side, cublasFillMode_t uplo, \
+                                   int m, int n, const T* alpha, const T* A, int lda, const T* B, \
+                                   int ldb, const T* beta, T* C, int ldc) { \
+        return symm(h, side, uplo, m, n, alpha, A, lda, B, ldb, beta, C, ldc); \
+    } \
+    cublasStatus_t cublas##S##syrk(cublasHandle_t h, cublasFillMode_t uplo, \
+                                   cublasOperation_t trans, int n, int k, const T* alpha, \
+                                   const T* A, int lda, const T* beta, T* C, int ldc) { \
+        return syrkx(h, uplo, trans, n, k, alpha, A, lda, A, lda, beta, C, ldc); \
+    } \
+    cublasStatus_t cublas##S##syrkx(cublasHandle_t h, cublasFillMode_t uplo, \
+                                    cublasOperation_t trans, int n, int k, const T* alpha, \
+                                    const T* A, int lda, const T* B, int ldb, const T* beta, \
+                                    T* C, int ldc) { \
+        return syrkx(h, uplo, trans, n, k, alpha, A, lda, B, ldb, beta, C, ldc); \
+    } \
+    cublasStatus_t cublas##S##syr2k(cublasHandle_t h, cublasFillMode_t uplo, \
+                                    cublasOperation_t trans, int n, int k, const T* alpha, \
+                                    const T* A, int lda, const T* B, int ldb, const T* beta, \
+                                    T* C, int ldc) { \
+        return syrkx(h, uplo, trans, n, k, alpha, A, lda, B, ldb, beta, C, ldc, true); \
+    } \
+    cublasStatus_t cublas##S##trmm(cublasHandle_t h, cublasSideMode_t side, cublasFillMode_t uplo, \
+                                   cublasOperation_t trans, cublasDiagType_t diag, int m, int n, \
+                                   const T* alpha, const T* A, int lda, const T* B, int ldb, \
+                                   T* C, int ldc) { \
+        return trmm(h, side, uplo, trans, diag, m, n, alpha, A, lda, B, ldb, C, ldc); \
+    } \
+    cublasStatus_t cublas##S##trsm(cublasHandle_t h, cublasSideMode_t side, cublasFillMode_t uplo, \
+                                   cublasOperation_t trans, cublasDiagType_t diag, int m, int n, \
+                                   const T* alpha, const T* A, int lda, T* B, int ldb) { \
+        return trsm(h, side, uplo, trans, diag, m, n, alpha, A, lda, B, ldb); \
+    } \
+    cublasStatus_t cublas##S##trsmBatched( \
+        cublasHandle_t h, cublasSideMode_t side, cublasFillMode_t uplo, cublasOperation_t trans, \
+        cublasDiagType_t diag, int m, int n, const T* alpha, const T* const A[], int lda, \
+        T* const B[], int ldb, int batch) { \
+        return trsm_batched(h, side, uplo, trans, diag, m, n, alpha, A, lda, B, ldb, batch); \
+    } \
+    cublasStatus_t cublas##S##symv(cublasHandle_t h, cublasFillMode_t uplo, int n, \
+                                   const T* alpha, const T* A, int lda, const T* x, int incx, \
+                                   const T* beta, T* y, int incy) { \
+        return symv(h, uplo, n, alpha, A, lda, x, incx, beta, y, incy); \
+    } \
+    cublasStatus_t cublas##S##syr(cublasHandle_t h, cublasFillMode_t uplo, int n, const T* alpha, \
+                                  const T* x, int incx, T* A, int lda) { \
+        return syr(h, uplo, n, alpha, x, incx, x, incx, A, lda, false); \
+    } \
+    cublasStatus_t cublas##S##syr2(cublasHandle_t h, cublasFillMode_t uplo, int n, const T* alpha, \
+                                   const T* x, int incx, const T* y, int incy, T* A, int lda) { \
+        return syr(h, uplo, n, alpha, x, incx, y, incy, A, lda, true); \
+    } \
+    cublasStatus_t cublas##S##trmv(cublasHandle_t h, cublasFillMode_t uplo, \
+                                   cublasOperation_t trans, cublasDiagType_t diag, int n, \
+                                   const T* A, int lda, T* x, int incx) { \
+        return trmv(h, uplo, trans, diag, n, A, lda, x, incx, false); \
+    } \
+    cublasStatus_t cublas##S##trsv(cublasHandle_t h, cublasFillMode_t uplo, \
+                                   cublasOperation_t trans, cublasDiagType_t diag, int n, \
+                                   const T* A, int lda, T* x, int incx) { \
+        return trmv(h, uplo, trans, diag, n, A, lda, x, incx, true); \
     } \
     cublasStatus_t cublas##S##gemv(cublasHandle_t h, cublasOperation_t trans, int m, int n, \
                                    const T* alpha, const T* A, int lda, const T* x, int incx, \
@@ -304,6 +266,13 @@ static cublasStatus_t amax(cublasHandle_t handle, int n, const T* x, int incx, i
     cublasStatus_t cublas##S##copy(cublasHandle_t h, int n, const T* x, int incx, T* y, int incy) { \
         return copy(h, n, x, incx, y, incy); \
     } \
+    cublasStatus_t cublas##S##swap(cublasHandle_t h, int n, T* x, int incx, T* y, int incy) { \
+        return swap(h, n, x, incx, y, incy); \
+    } \
+    cublasStatus_t cublas##S##rot(cublasHandle_t h, int n, T* x, int incx, T* y, int incy, \
+                                  const T* c, const T* s) { \
+        return rot(h, n, x, incx, y, incy, c, s); \
+    } \
     cublasStatus_t cublas##S##scal(cublasHandle_t h, int n, const T* alpha, T* x, int incx) { \
         return scal(h, n, alpha, x, incx); \
     } \
@@ -320,9 +289,11 @@ static cublasStatus_t amax(cublasHandle_t handle, int n, const T* x, int incx, i
 NAMED(S, float)
 NAMED(D, double)
 
-cublasStatus_t cublasIsamax(cublasHandle_t h, int n, const float* x, int incx, int* result) {
-    return amax(h, n, x, incx, result);
-}
-cublasStatus_t cublasIdamax(cublasHandle_t h, int n, const double* x, int incx, int* result) {
-    return amax(h, n, x, incx, result);
-}
+#define PLACE(NAME, name, T) \
+    cublasStatus_t cublas##NAME(cublasHandle_t h, int n, const T* x, int incx, int* result) { \
+        return name(h, n, x, incx, result); \
+    }
+PLACE(Isamax, amax, float)
+PLACE(Isamin, amin, float)
+PLACE(Idamax, amax, double)
+PLACE(Idamin, amin, double)

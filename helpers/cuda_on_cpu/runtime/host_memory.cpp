@@ -55,7 +55,8 @@ static const char* owner(cudaMemoryType type) {
 static cudaError_t allocate_now(void** pointer, std::size_t bytes, cudaMemoryType type,
                                 cudaMemPool_t pool) {
     if (!pointer) return result(cudaErrorInvalidValue);
-    *pointer = bytes <= memory_bytes(false) ? allocate(bytes, owner(type)) : nullptr;
+    *pointer = bytes <= memory_bytes(false) ? allocate(bytes, owner(type), alignment_of_arrays())
+                                             : nullptr;
     if (!*pointer) return result(bytes ? cudaErrorMemoryAllocation : cudaSuccess);
     note_allocation(*pointer);
     MemoryLock lock(host_memory().mutex);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
@@ -28,7 +29,19 @@ namespace cuda_on_cpu {
 // aligned to 16). What is left of the pages on both sides is filled with a word: a read shows as
 // NaN, a write is found when the launch has ended. Guards are address space without memory, so they may be large: an index that is
 // off by some rows is caught as well.
-constexpr std::size_t GUARD = 256 * 1024, ALIGNMENT = 16;
+constexpr std::size_t GUARD = 256 * 1024;
+
+// On a GPU arrays begin at multiples of 256, tensors at 512. Here the end comes first: a page is the
+// least that faults, so what is aligned so would have up to 511 bytes behind it in which a read off
+// by one goes unnoticed in a run without checks, and that read is what learners get wrong. An array
+// whose size is a multiple of 256 has both. A string that asks whether an address is a multiple of
+// more than 16 (alignment.py), as few do, gets its arrays aligned from then on, and those of all the
+// process with them: then a write behind the end is found when the launch has ended, as it is for
+// the last 15 bytes, a read gives NaN, and only check=True finds it at once.
+constexpr std::size_t OF_A_GPU = 512;
+static std::atomic<std::size_t> alignment{16};
+std::size_t alignment_of_arrays() { return alignment; }
+bool align_arrays() { return alignment = OF_A_GPU, true; }
 
 // Pages that an array has left are kept for the next one of about their size: mapping new ones
 // takes microseconds, and their first use much more.
@@ -159,7 +172,7 @@ void fill_unwritten(void* array, std::size_t bytes) {
 
 static void* allocate_unguarded(Memory& m, std::size_t bytes, const char* owner) {
     void* array = nullptr;
-    if (posix_memalign(&array, 64, bytes)) return nullptr;
+    if (posix_memalign(&array, OF_A_GPU, bytes)) return nullptr;
     auto* begin = static_cast<char*>(array);
     m.arrays[begin] = {begin, bytes, begin, bytes, 0, owner, 0, -1, m.made++};
     fill_unwritten(array, bytes);
@@ -190,11 +203,11 @@ std::size_t available_bytes() {
     return std::min(kilobytes ? kilobytes * 1024 : memory_bytes(true), left_to_group());
 }
 
-void* allocate(std::size_t bytes, const char* owner) {
+void* allocate(std::size_t bytes, const char* owner, std::size_t alignment) {
     if (bytes == 0) return nullptr;
     // All of it is filled below: the system would give its pages, and then end the process.
     if (bytes >= LARGE && bytes > available_bytes()) return nullptr;
-    std::size_t room = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    std::size_t room = (bytes + alignment - 1) / alignment * alignment;
     std::size_t page_bytes = round_to_size_class(room);
     Memory& m = memory();
     std::unique_lock<std::mutex> lock(m.mutex);

@@ -6,6 +6,7 @@
 #include "async_copies.cpp"
 #include "barrier.cpp"
 #include "block_barrier.cpp"
+#include "carry.cpp"
 #include "device.cpp"
 #include "device_properties.cpp"
 #include "errors.cpp"

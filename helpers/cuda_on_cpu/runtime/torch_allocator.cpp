@@ -11,7 +11,8 @@ namespace {
 
 struct GuardedAllocator final : c10::Allocator {
     c10::DataPtr allocate(std::size_t bytes) override {
-        void* tensor = cuda_on_cpu::allocate(bytes, "a tensor");
+        std::size_t alignment = cuda_on_cpu::alignment_of_arrays();
+        void* tensor = cuda_on_cpu::allocate(bytes, "a tensor", alignment);
         TORCH_CHECK(tensor || bytes == 0, "out of memory: a tensor of ", bytes, " bytes, and ",
                     cuda_on_cpu::available_bytes(), " are free");
         return {tensor, tensor, &cuda_on_cpu::release, c10::Device(c10::DeviceType::CPU)};

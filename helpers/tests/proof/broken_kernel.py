@@ -59,6 +59,13 @@ def mend(source: str) -> str:
     return re.sub(r"^( *).*(?:#|//) (?:\w+; )?fix: (.*)$", r"\1\2", source, flags=re.MULTILINE)
 
 
+def fault_lines(source: str, body: str) -> list[int]:
+    """Return the numbers of the lines marked `fault` in a body, where the source has it."""
+    first = source[: source.index(body)].count("\n") + 1
+    marked = re.compile(r"(?:#|//) fault\b")
+    return [line for line, text in enumerate(body.splitlines(), first) if marked.search(text)]
+
+
 def _mended(kernel: FunctionType) -> FunctionType:
     """Return the mended twin of a Python kernel; tracebacks show its own lines."""
     lines, _ = inspect.getsourcelines(kernel)

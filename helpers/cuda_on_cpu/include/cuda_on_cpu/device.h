@@ -9,7 +9,6 @@ inline long long clock64() {
     clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
-inline unsigned long long __globaltimer() { return (unsigned long long)clock64(); }
 
 [[noreturn]] inline void __trap(int line = __builtin_LINE()) { cuda_on_cpu::fail("__trap()", line); }
 inline void __brkpt() {}

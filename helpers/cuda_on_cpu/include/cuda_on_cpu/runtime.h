@@ -70,6 +70,7 @@ struct Parameter {
     bool only_read;          // the kernel's own text does not write through it
     unsigned rank = 1;       // of indices that it is used with
     std::size_t extents[4] = {};  // if these are more than one
+    bool at_multiples_of_8 = false;  // structures, of doubles say, that need lie nowhere better
 };
 
 struct Launch {
@@ -110,7 +111,10 @@ CUDA_ON_CPU_API void catch_faults();
 
 // Memory whose end lies against a page that faults (as far as the system has room for that).
 // owner names it in the error: "a tensor". Returns null if there is no memory.
-CUDA_ON_CPU_API void* allocate(std::size_t bytes, const char* owner);
+CUDA_ON_CPU_API void* allocate(std::size_t bytes, const char* owner, std::size_t alignment = 16);
+// Where tensors and arrays from cudaMalloc begin: see memory.cpp.
+CUDA_ON_CPU_API std::size_t alignment_of_arrays();
+CUDA_ON_CPU_API bool align_arrays();  // as on a GPU, from now on; returns true
 CUDA_ON_CPU_API void release(void*);
 CUDA_ON_CPU_API std::size_t memory_bytes(bool free_only);  // of this machine
 CUDA_ON_CPU_API std::size_t available_bytes();  // that this process may still take

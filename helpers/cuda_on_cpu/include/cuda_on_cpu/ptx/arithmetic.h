@@ -45,6 +45,27 @@ CUDA_ON_CPU_PTX_OPERATOR(add, +)
 CUDA_ON_CPU_PTX_OPERATOR(sub, -)
 CUDA_ON_CPU_PTX_OPERATOR(mul_lo, *)
 #undef CUDA_ON_CPU_PTX_OPERATOR
+// The carry, or the borrow, that the running thread's last instruction with .cc has left.
+CUDA_ON_CPU_API bool carry();
+CUDA_ON_CPU_API void set_carry(bool);
+template <class T, bool TAKES, bool LEAVES>
+inline T add_carried(T a, T b) {
+    using Unsigned = std::make_unsigned_t<T>;
+    Unsigned sum;
+    bool over = __builtin_add_overflow(Unsigned(a), Unsigned(b), &sum);
+    over |= __builtin_add_overflow(sum, Unsigned(TAKES && carry()), &sum);
+    if (LEAVES) set_carry(over);
+    return T(sum);
+}
+template <class T, bool TAKES, bool LEAVES>
+inline T sub_carried(T a, T b) {
+    using Unsigned = std::make_unsigned_t<T>;
+    Unsigned difference;
+    bool under = __builtin_sub_overflow(Unsigned(a), Unsigned(b), &difference);
+    under |= __builtin_sub_overflow(difference, Unsigned(TAKES && carry()), &difference);
+    if (LEAVES) set_carry(under);
+    return T(difference);
+}
 inline int add_saturated(int a, int b) {
     int sum;
     return __builtin_add_overflow(a, b, &sum) ? (a < 0 ? INT_MIN : INT_MAX) : sum;
