@@ -49,12 +49,20 @@ extern CUDA_ON_CPU_BUILT_IN CUDA_ON_CPU_CONST uint3 gridDim;
 
 namespace cuda_on_cpu {
 
+// Where a thread goes on that has stopped. All other registers that it needs lie on its stack.
+struct Stopped {
+    void *stack_pointer, *frame_pointer, *code;
+};
+
 // Where the running block stands.
 struct Position {
     unsigned thread;       // linear index of the running thread in its block
     unsigned plain_end;    // threads before this one may follow as plain calls; 0: ask the runtime
     unsigned patience;     // atomics left before the thread lets others run (it may be spinning)
     void* dynamic_shared;  // the block's extern __shared__ memory
+    int barrier_line;      // of the __syncthreads() at which all threads before the running one wait
+    unsigned barrier_end;  // and those before this one may wait there as well (sync.h)
+    Stopped* stopped;      // by thread
 };
 extern CUDA_ON_CPU_BUILT_IN Position position;
 
@@ -79,7 +87,7 @@ struct Launch {
     std::size_t shared_bytes;
     bool cooperative;  // all blocks are alive at once
     cudaStream_t stream;
-    void (*run_threads)(void*) = nullptr;  // runs the current thread and the ones after it
+    void (*run_threads)(void*) = nullptr;  // runs the current thread and those after it, for ever
     void* arguments = nullptr;             // for run_threads
     std::size_t argument_bytes = 0;
     void* (*copy_arguments)(const void*) = nullptr;  // null: byte by byte
@@ -96,9 +104,9 @@ struct Launch {
 // so on stderr and returns an error code.
 CUDA_ON_CPU_API cudaError_t launch(const Launch&);
 
-// The running thread has returned: moves to the next one; false where this fibre has none to run.
-CUDA_ON_CPU_API bool next_thread_slow();
-CUDA_ON_CPU_API bool next_checked_thread();  // likewise, where the caller sees threadIdx as const
+// The running thread has returned: moves to the next one. Comes back only if that one begins here.
+CUDA_ON_CPU_API void next_thread_slow();
+CUDA_ON_CPU_API void next_checked_thread();  // likewise, where the caller sees threadIdx as const
 
 CUDA_ON_CPU_API void allow_dynamic_shared(std::size_t bytes);  // above the usual limit
 CUDA_ON_CPU_API std::size_t dynamic_shared_limit();
