@@ -35,7 +35,7 @@ void Multiprocessor::wait_in_order() {
     at_barrier_ = true;
     position.plain_end = 0;
     position.barrier_line = barrier_kind_ == Barrier::block ? barrier_line_ : 0;
-    position.barrier_end = threads_;
+    position.barrier_end = position.stopped ? threads_ : 0;
     for (unsigned thread = 1; thread < threads_ && !all_began_; thread++) prepare(thread);
 }
 

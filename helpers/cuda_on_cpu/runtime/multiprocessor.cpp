@@ -158,6 +158,7 @@ void Multiprocessor::run_block(std::uint64_t block) {
     turns_ = 0;
     position.patience = PATIENCE;  // anew in each block, or its order would depend on the others
     arrived_ = returned_ = 0;
+    std::fill_n(warp_, warps_, Warp{});
     copies_.begin_block();
     for (BlockBarrier& barrier : named_barrier_) barrier = {};
     for (BlockBarrier& barrier : tile_barrier_) barrier = {};
@@ -212,8 +213,8 @@ void Multiprocessor::leave_order() {
     position.plain_end = 0;
     position.barrier_line = 0;
     unsigned thread = position.thread;
+    started_ = all_began_ ? threads_ : thread + 1;
     if (!all_began_) {
-        started_ = thread + 1;
         last_started_ = threadIdx;
         if (!at_barrier_) first_thread_ = thread;
     }
@@ -224,7 +225,6 @@ void Multiprocessor::leave_order() {
             return end > first ? lanes_below(std::min(WARP_SIZE, end - first)) : 0;
         };
         Warp& warp = warp_[w];
-        if (!all_began_) warp = Warp{};
         warp.lanes = lanes_before(threads_);
         warp.returned = at_barrier_ ? 0 : lanes_before(thread);
         warp.ready = all_began_ ? warp.lanes & ~lanes_before(thread + 1) : 0;
