@@ -34,8 +34,7 @@ int Multiprocessor::wait_at_barrier(Barrier kind, int predicate, int line) {
 void Multiprocessor::wait_in_order() {
     at_barrier_ = true;
     position.plain_end = 0;
-    position.barrier_line = barrier_kind_ == Barrier::block ? barrier_line_ : 0;
-    position.barrier_end = position.stopped ? threads_ : 0;
+    position.where = barrier_kind_ == Barrier::block ? barrier_line_ : 0;
     for (unsigned thread = 1; thread < threads_ && !all_began_; thread++) prepare(thread);
 }
 
@@ -61,7 +60,7 @@ void Multiprocessor::open_barrier() {
     for (unsigned w = 0; w < warps_; w++) warp_[w].ready = warp_[w].lanes & ~warp_[w].returned;
     if (!returned_) in_order_ = all_began_ = true;
     at_barrier_ = false;
-    position.barrier_line = 0;
+    position.where = 0;
     arrived_ = 0;
     barriers_opened_++;
     if (grid_->checks) checker_->barrier();

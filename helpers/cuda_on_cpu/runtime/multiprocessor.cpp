@@ -112,8 +112,10 @@ void Multiprocessor::run_blocks(Grid& grid, std::uint64_t chunk, std::uint64_t c
     }
     fill_unwritten(shared_, shared_bytes_);
     position.dynamic_shared = shared_;
+    position.arguments = launch.arguments;
 #if defined(CUDA_ON_CPU_STOPS_IN_KERNEL)
     position.stopped = fiber_[0].stopped();
+    position.order_end = threads_;
 #endif
     if (shape_.x != blockDim.x || shape_.y != blockDim.y || shape_.z != blockDim.z) {
         shape_ = launch.block;
@@ -151,7 +153,7 @@ void Multiprocessor::run_block(std::uint64_t block) {
     threadIdx = {0, 0, 0};
     position.thread = 0;
     position.plain_end = threads_;
-    position.barrier_line = 0;
+    position.where = 0;
     in_order_ = true;
     at_barrier_ = all_began_ = false;
     first_thread_ = first_stack_ = 0;
@@ -171,7 +173,7 @@ void Multiprocessor::run_block(std::uint64_t block) {
     running_here = this;
     scheduler_.switch_to(fiber_[0]);
     running_here = nullptr;
-    position.barrier_line = 0;  // for the host, which has no barriers
+    position.where = 0;  // for the host, which has no barriers
     in_block_.store(false, std::memory_order_relaxed);
 }
 
@@ -183,27 +185,12 @@ void Multiprocessor::run_checked_block(std::uint64_t block) {
     checker_->end_block();
 }
 
-// What every fibre does: runs threads until the next one to go on is on another fibre.
-void Multiprocessor::fiber_main() {
-    Multiprocessor& self = *running_here;
-    const Launch& launch = self.grid_->launch;
-    std::string thrown;
-    try {
-        launch.run_threads(launch.arguments);
-    } catch (const std::exception& error) {
-        thrown = error.what();
-    } catch (...) {
-        thrown = "of an unknown type";
-    }
-    self.fail_at(0, {}, "an exception left the kernel: " + thrown);
-}
-
 // No two threads that have not ended are on one stack: these numbers differ from thread to thread,
 // and one that begins where another one has returned leaves its own stack unused.
 void Multiprocessor::prepare(unsigned thread) {
     std::size_t bytes;
     char* stack = stacks_.usable((thread - first_thread_) ^ first_stack_, &bytes);
-    fiber_[thread].prepare(stack, bytes, &fiber_main);
+    fiber_[thread].prepare(stack, bytes, grid_->launch.run_threads);
 }
 
 // From here on states are kept, until all threads of the block have met at a barrier.
@@ -211,7 +198,7 @@ void Multiprocessor::leave_order() {
     if (!in_order_) return;
     in_order_ = false;
     position.plain_end = 0;
-    position.barrier_line = 0;
+    position.where = 0;
     unsigned thread = position.thread;
     started_ = all_began_ ? threads_ : thread + 1;
     if (!all_began_) {
@@ -237,6 +224,7 @@ void Multiprocessor::next_thread() {
     Fiber& ended = fiber_[thread];
     if (in_order_ && (thread == 0 || !at_barrier_)) {
         at_barrier_ = false;
+        position.where = RETURNED;
         if (thread + 1 < threads_) return go_to(thread + 1, ended);
         returned_ = started_ = threads_;
         return ended.switch_to(scheduler_);
@@ -399,6 +387,21 @@ void Multiprocessor::stop(unsigned thread, int line, const std::string& sentence
                  thread_index(grid_->launch, thread), true});
 }
 
+void Multiprocessor::note_exception() {
+    try {
+        throw;
+    } catch (const std::exception& error) {
+        thrown_ = error.what();
+    } catch (...) {
+        thrown_ = "of an unknown type";
+    }
+}
+
+// Not in the exception's handler, to whose end nobody returns from here.
+void Multiprocessor::fail_by_exception() {
+    fail_at(0, {}, "an exception left the kernel: " + thrown_);
+}
+
 void Multiprocessor::abandon() {
     Fiber nobody_returns_here;
     nobody_returns_here.switch_to(scheduler_);
@@ -499,6 +502,9 @@ void next_checked_thread() {
     position.thread++;
     step(threadIdx);
 }
+
+void note_exception() { running_here->note_exception(); }
+void fail_by_exception() { running_here->fail_by_exception(); }
 
 [[noreturn, gnu::cold, gnu::noinline]] static void not_in_kernel(const char* what) {
     throw std::logic_error(std::string(what) + " works in a kernel only");

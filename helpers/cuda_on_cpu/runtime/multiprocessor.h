@@ -139,6 +139,8 @@ public:
     // Likewise, naming the running thread and the line.
     [[noreturn]] void fail_at(int line, const Calls& code, const std::string& sentence);
     void stop(unsigned thread, int line, const std::string& sentence);  // likewise; goes on
+    void note_exception();                                // that leaves the kernel
+    [[noreturn]] void fail_by_exception();
     [[noreturn]] void abandon();                          // leaves the block as it is
     void do_after_grid(std::function<cudaError_t()> work, bool is_tail);
     const Launch& launch() const { return grid_->launch; }
@@ -161,8 +163,6 @@ public:
 
 private:
     Multiprocessor();
-    [[noreturn]] static void fiber_main();
-
     void run_block(std::uint64_t block);
     void run_checked_block(std::uint64_t block);
     void let_others_take_its_blocks();
@@ -231,6 +231,7 @@ private:
     std::uint64_t next_ = 0, end_ = 0;      // of its chunk: the blocks that it has not begun
     unsigned turns_ = 0;                    // of waiting threads since one came to its end
     uint3 shape_{};                         // of the block that thread_[i].index is for
+    std::string thrown_;
     Thread thread_[MAX_THREADS];
     Warp warp_[MAX_WARPS];
 

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "check.h"
+#include "in_order.h"
 #include "runtime.h"
 
 namespace cuda_on_cpu {
@@ -24,6 +25,8 @@ inline void next_thread() {
     if (position.thread + 1 < position.plain_end) {
         position.thread++;
         step(threadIdx);
+    } else if (Stopped* mine = next_in_order(RETURNED)) {
+        hand_over_for_good(mine);
     } else {
         next_thread_slow();
     }
@@ -33,9 +36,15 @@ inline void next_thread() {
 
 // A GPU starts all threads of a block together. Here they run one after the other, as calls that
 // the compiler may inline into this loop; only a thread that has to wait costs a switch of stacks.
+// It is the outermost function on its stack and never returns.
 template <class Call>
-CUDA_ON_CPU_UNCHECKED void run_threads(void* call) {
-    for (;; next_thread()) (*static_cast<const Call*>(call))();
+CUDA_ON_CPU_UNCHECKED void run_threads() {
+    try {
+        for (;; next_thread()) (*static_cast<const Call*>(position.arguments))();
+    } catch (...) {
+        note_exception();
+    }
+    fail_by_exception();
 }
 
 // An argument is copied at the launch, but for an object of the host's, as which a kernel cannot have

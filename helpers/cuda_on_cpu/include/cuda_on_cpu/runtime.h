@@ -60,10 +60,13 @@ struct Position {
     unsigned plain_end;    // threads before this one may follow as plain calls; 0: ask the runtime
     unsigned patience;     // atomics left before the thread lets others run (it may be spinning)
     void* dynamic_shared;  // the block's extern __shared__ memory
-    int barrier_line;      // of the __syncthreads() at which all threads before the running one wait
-    unsigned barrier_end;  // and those before this one may wait there as well (sync.h)
+    const void* arguments; // of the launch, for its run_threads
+    int where;             // all threads before the running one wait at the __syncthreads() of this
+                           // line, or have RETURNED; 0: ask the runtime
+    unsigned order_end;    // threads before this one may do so as well (in_order.h)
     Stopped* stopped;      // by thread
 };
+constexpr int RETURNED = -1;
 extern CUDA_ON_CPU_BUILT_IN Position position;
 
 // Whether a kernel runs here, not code of the host. (See halves.py.)
@@ -87,7 +90,7 @@ struct Launch {
     std::size_t shared_bytes;
     bool cooperative;  // all blocks are alive at once
     cudaStream_t stream;
-    void (*run_threads)(void*) = nullptr;  // runs the current thread and those after it, for ever
+    void (*run_threads)() = nullptr;       // runs the current thread and those after it, for ever
     void* arguments = nullptr;             // for run_threads
     std::size_t argument_bytes = 0;
     void* (*copy_arguments)(const void*) = nullptr;  // null: byte by byte
@@ -144,6 +147,10 @@ enum class WarpOperation {
 // Waits for the lanes of the mask; each lane then gets its own result. source: shuffles only.
 CUDA_ON_CPU_API std::uint64_t warp_operation(WarpOperation, unsigned mask, std::uint64_t value,
                                              int source, int line);
+
+// An exception leaves the kernel: in its handler, and behind that.
+CUDA_ON_CPU_API void note_exception();
+[[noreturn]] CUDA_ON_CPU_API void fail_by_exception();
 
 // Lets other threads of the block run. A spin loop that never does would hold them up for ever.
 CUDA_ON_CPU_API void yield();
