@@ -7,8 +7,9 @@ namespace cuda_on_cpu {
 int Multiprocessor::wait_at_barrier(Barrier kind, int predicate, int line) {
     if (kind == Barrier::grid && !grid_->launch.cooperative)
         fail_at(line, {}, "grid.sync() needs a launch by cudaLaunchCooperativeKernel.");
-    leave_plain_calls();
     unsigned thread = position.thread;
+    if (thread && !at_barrier_) leave_order();  // the threads before it have returned
+    if (in_order_) arrived_ = thread;
     if (arrived_ == 0) {
         barrier_kind_ = kind;
         barrier_line_ = line;
@@ -19,13 +20,22 @@ int Multiprocessor::wait_at_barrier(Barrier kind, int predicate, int line) {
     votes_ += predicate != 0;
     thread_[thread].line = line % BARRIER_IN_LINE;
     arrived_++;
+    unsigned next = thread + 1;
+    if (in_order_ && thread == 0) wait_in_order();
     if (is_barrier_complete()) {
         open_barrier();
-        suspend(returned_ ? NOBODY : 0);  // on in the same order as before
-    } else {
-        suspend();
+        next = 0;
     }
+    in_order_ ? go_to(next, fiber_[thread]) : switch_away(fiber_[thread]);
     return barrier_result_;  // it stays until the whole block has arrived once more
+}
+
+// The first thread of a block stops at a barrier: those after it may come there in order.
+void Multiprocessor::wait_in_order() {
+    at_barrier_ = true;
+    position.plain_end = 0;
+    position.where = barrier_kind_ == Barrier::block ? barrier_line_ : 0;
+    for (unsigned thread = 1; thread < threads_ && !all_began_; thread++) prepare(thread);
 }
 
 void Multiprocessor::report_other_barrier(int line) {
@@ -48,6 +58,9 @@ void Multiprocessor::open_barrier() {
         default: barrier_result_ = votes_;
     }
     for (unsigned w = 0; w < warps_; w++) warp_[w].ready = warp_[w].lanes & ~warp_[w].returned;
+    if (!returned_) in_order_ = all_began_ = true;
+    at_barrier_ = false;
+    position.where = 0;
     arrived_ = 0;
     barriers_opened_++;
     if (grid_->checks) checker_->barrier();

@@ -6,7 +6,7 @@
 namespace cuda_on_cpu {
 
 void Multiprocessor::park(const void* at, const char* name, int line) {
-    leave_plain_calls();
+    leave_order();
     unsigned thread = position.thread;
     Thread& self = thread_[thread];
     self.line = line;
@@ -17,7 +17,7 @@ void Multiprocessor::park(const void* at, const char* name, int line) {
 }
 
 void Multiprocessor::wake(const void* at) {
-    if (position.plain_end) return;  // nobody has waited yet
+    if (in_order_) return;  // nobody is parked
     for (unsigned w = 0; w < warps_; w++) {
         for (std::uint32_t rest = warp_[w].parked; rest; rest &= rest - 1) {
             unsigned lane = __builtin_ctz(rest);

@@ -25,9 +25,6 @@ void Fiber::switch_to(Fiber& to) { swapcontext(&context_, &to.context_); }
 
 // To the compiler a switch is a function call, so only the registers that a call preserves need
 // saving. They go onto the old stack; the stack pointer changes; the new stack gives back its own.
-extern "C" void switch_stacks(void** old_pointer, void* new_pointer) __asm__(
-    "cuda_on_cpu_switch_stacks");
-
 #if defined(__APPLE__)
 #define FUNCTION_HEADER ".text\n.p2align 4\n.private_extern cuda_on_cpu_switch_stacks\n"
 #else
@@ -38,23 +35,29 @@ extern "C" void switch_stacks(void** old_pointer, void* new_pointer) __asm__(
 
 #if defined(__x86_64__)
 
-constexpr int SAVED_WORDS = 6;
+extern "C" void switch_stacks(cuda_on_cpu::Stopped* old, const cuda_on_cpu::Stopped* to) __asm__(
+    "cuda_on_cpu_switch_stacks");
+// A thread stops here or in a kernel (sync.h), and each may go on the other.
 __asm__(FUNCTION_HEADER R"(
 cuda_on_cpu_switch_stacks:
-    pushq %rbp
     pushq %rbx
     pushq %r12
     pushq %r13
     pushq %r14
     pushq %r15
+    leaq 1f(%rip), %rax
     movq %rsp, (%rdi)
-    movq %rsi, %rsp
+    movq %rbp, 8(%rdi)
+    movq %rax, 16(%rdi)
+    movq 8(%rsi), %rbp
+    movq (%rsi), %rsp
+    jmpq *16(%rsi)
+1:
     popq %r15
     popq %r14
     popq %r13
     popq %r12
     popq %rbx
-    popq %rbp
     ret
 )");
 
@@ -62,13 +65,15 @@ void Fiber::prepare(char* stack, std::size_t bytes, void (*entry)()) {
     auto* top = reinterpret_cast<std::uintptr_t*>(
         reinterpret_cast<std::uintptr_t>(stack + bytes) & ~std::uintptr_t{15});
     *--top = 0;  // entry's return address: none; it also aligns the stack as a call would
-    *--top = reinterpret_cast<std::uintptr_t>(entry);  // where the `ret` goes
-    for (int i = 0; i < SAVED_WORDS; i++) *--top = 0;
-    stack_pointer_ = top;
+    stopped_ = {top, nullptr, reinterpret_cast<void*>(entry)};
 }
+
+void Fiber::switch_to(Fiber& to) { switch_stacks(&stopped_, &to.stopped_); }
 
 #elif defined(__aarch64__)
 
+extern "C" void switch_stacks(void** old_pointer, void* new_pointer) __asm__(
+    "cuda_on_cpu_switch_stacks");
 constexpr int SAVED_WORDS = 20, LINK_REGISTER = 11;
 __asm__(FUNCTION_HEADER R"(
 cuda_on_cpu_switch_stacks:
@@ -109,9 +114,9 @@ void Fiber::prepare(char* stack, std::size_t bytes, void (*entry)()) {
     stack_pointer_ = top;
 }
 
-#endif
-
 void Fiber::switch_to(Fiber& to) { switch_stacks(&stack_pointer_, to.stack_pointer_); }
+
+#endif
 
 #endif
 
@@ -135,16 +140,17 @@ Stacks::~Stacks() {
 }
 
 char* Stacks::usable(std::size_t i, std::size_t* bytes) {
-    char* guard = base_ + i * stride_;
-    if (i >= guarded_) {
-        guarded_ = i + 1;
-        if (guards_left.fetch_sub(1) > 0) mprotect(guard, page_, PROT_NONE);
-    }
+    for (; guarded_ <= i; guarded_++)
+        if (guards_left.fetch_sub(1) > 0) mprotect(base_ + guarded_ * stride_, page_, PROT_NONE);
     // Likewise, stacks that all started at the same offset in a page would share cache lines.
     *bytes = STACK_BYTES - i % 32 * 128;
-    return guard + page_;
+    return base_ + i * stride_ + page_;
 }
 
 bool Stacks::contains(const void* address) const {
     return std::size_t(static_cast<const char*>(address) - base_) < count_ * stride_;
+}
+
+std::size_t Stacks::index(const void* address) const {
+    return std::size_t(static_cast<const char*>(address) - base_) / stride_;
 }

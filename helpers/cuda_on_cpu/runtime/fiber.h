@@ -4,6 +4,8 @@
 #pragma once
 #include <cstddef>
 
+#include "../include/cuda_on_cpu/runtime.h"
+
 #if defined(CUDA_ON_CPU_UCONTEXT) || !(defined(__x86_64__) || defined(__aarch64__))
 #define CUDA_ON_CPU_PORTABLE_SWITCH 1
 #if defined(__APPLE__)
@@ -23,6 +25,12 @@ public:
 private:
 #if defined(CUDA_ON_CPU_PORTABLE_SWITCH)
     ucontext_t context_;
+#elif defined(__x86_64__)
+#define CUDA_ON_CPU_STOPS_IN_KERNEL 1
+    cuda_on_cpu::Stopped stopped_{};
+
+public:
+    cuda_on_cpu::Stopped* stopped() { return &stopped_; }
 #else
     void* stack_pointer_ = nullptr;  // the registers to restore lie on the stack, from here up
 #endif
@@ -36,8 +44,9 @@ class Stacks {
 public:
     explicit Stacks(std::size_t count);
     ~Stacks();
-    char* usable(std::size_t i, std::size_t* bytes);    // guards the page below on first use
+    char* usable(std::size_t i, std::size_t* bytes);    // guards the pages below on first use
     bool contains(const void* address) const;
+    std::size_t index(const void* address) const;       // of the stack that it lies in
     const char* begin() const { return base_; }
     std::size_t bytes() const { return count_ * stride_; }
 

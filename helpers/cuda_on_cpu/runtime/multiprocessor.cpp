@@ -80,7 +80,6 @@ std::vector<Multiprocessor*> Grid::multiprocessors() {
 // ---------------------------------------------------------------- a block, from start to end
 
 Multiprocessor::Multiprocessor() : os_thread_(pthread_self()), position_(&position) {
-    free_.reserve(MAX_THREADS);
     prepare_fault_stack();
 }
 
@@ -113,6 +112,17 @@ void Multiprocessor::run_blocks(Grid& grid, std::uint64_t chunk, std::uint64_t c
     }
     fill_unwritten(shared_, shared_bytes_);
     position.dynamic_shared = shared_;
+    position.arguments = launch.arguments;
+#if defined(CUDA_ON_CPU_STOPS_IN_KERNEL)
+    position.stopped = fiber_[0].stopped();
+    position.order_end = threads_;
+#endif
+    if (shape_.x != blockDim.x || shape_.y != blockDim.y || shape_.z != blockDim.z) {
+        shape_ = launch.block;
+        uint3 index{};
+        for (unsigned thread = 0; thread < threads_; thread++, step(index))
+            thread_[thread].index = index;
+    }
     leave_avx();
     if (grid.checks) {
         if (!checker_) checker_.reset(new Checker(*this));
@@ -143,28 +153,28 @@ void Multiprocessor::run_block(std::uint64_t block) {
     threadIdx = {0, 0, 0};
     position.thread = 0;
     position.plain_end = threads_;
+    position.where = 0;
+    in_order_ = true;
+    at_barrier_ = all_began_ = false;
+    first_thread_ = first_stack_ = 0;
     turns_ = 0;
     position.patience = PATIENCE;  // anew in each block, or its order would depend on the others
     arrived_ = returned_ = 0;
+    std::fill_n(warp_, warps_, Warp{});
     copies_.begin_block();
     for (BlockBarrier& barrier : named_barrier_) barrier = {};
     for (BlockBarrier& barrier : tile_barrier_) barrier = {};
 
-    running_ = &free_fiber();
+    prepare(0);
     expelled_.store(false, std::memory_order_relaxed);
     blocks_begun_.store(blocks_begun_.load(std::memory_order_relaxed) + 1,
                         std::memory_order_relaxed);
     in_block_.store(true, std::memory_order_relaxed);
     running_here = this;
-    scheduler_.switch_to(*running_);
+    scheduler_.switch_to(fiber_[0]);
     running_here = nullptr;
+    position.where = 0;  // for the host, which has no barriers
     in_block_.store(false, std::memory_order_relaxed);
-
-    if (aborted_) {  // some fibres stopped in the middle of a kernel: start them all afresh
-        aborted_ = false;
-        prepared_ = 0;
-        free_.clear();
-    }
 }
 
 void Multiprocessor::run_checked_block(std::uint64_t block) {
@@ -175,62 +185,51 @@ void Multiprocessor::run_checked_block(std::uint64_t block) {
     checker_->end_block();
 }
 
-Fiber& Multiprocessor::free_fiber() {
-    if (free_.empty()) {
-        std::size_t bytes;
-        char* stack = stacks_.usable(prepared_, &bytes);
-        fiber_[prepared_].prepare(stack, bytes, &fiber_main);
-        return fiber_[prepared_++];
-    }
-    Fiber* fiber = free_.back();
-    free_.pop_back();
-    return *fiber;
+// No two threads that have not ended are on one stack: these numbers differ from thread to thread,
+// and one that begins where another one has returned leaves its own stack unused.
+void Multiprocessor::prepare(unsigned thread) {
+    std::size_t bytes;
+    char* stack = stacks_.usable((thread - first_thread_) ^ first_stack_, &bytes);
+    fiber_[thread].prepare(stack, bytes, grid_->launch.run_threads);
 }
 
-// What every fibre does: runs threads until the next one to go on is on another fibre.
-void Multiprocessor::fiber_main() {
-    Multiprocessor& self = *running_here;
-    for (;;) {
-        const Launch& launch = self.grid_->launch;
-        std::string thrown;
-        try {
-            launch.run_threads(launch.arguments);
-        } catch (const std::exception& error) {
-            thrown = error.what();
-        } catch (...) {
-            thrown = "of an unknown type";
-        }
-        if (!thrown.empty()) self.fail_at(0, {}, "an exception left the kernel: " + thrown);
-        Fiber& idle = *self.running_;
-        self.free_.push_back(&idle);
-        self.switch_away(idle);
-    }
-}
-
-// As long as no thread has waited, all that is known is position.thread: the threads before it
-// have returned, the ones after it have not started. From the first wait on, states are kept.
-void Multiprocessor::leave_plain_calls() {
-    if (!position.plain_end) return;
+// From here on states are kept, until all threads of the block have met at a barrier.
+void Multiprocessor::leave_order() {
+    if (!in_order_) return;
+    in_order_ = false;
     position.plain_end = 0;
-    started_ = position.thread + 1;
-    last_started_ = threadIdx;
-    returned_ = position.thread;
+    position.where = 0;
+    unsigned thread = position.thread;
+    started_ = all_began_ ? threads_ : thread + 1;
+    if (!all_began_) {
+        last_started_ = threadIdx;
+        if (!at_barrier_) first_thread_ = thread;
+    }
+    (at_barrier_ ? arrived_ : returned_) = thread;
     for (unsigned w = 0; w < warps_; w++) {
         unsigned first = w * WARP_SIZE;
-        Warp& warp = warp_[w] = Warp{};
-        warp.lanes = lanes_below(std::min(WARP_SIZE, threads_ - first));
-        if (returned_ > first) warp.returned = lanes_below(std::min(WARP_SIZE, returned_ - first));
+        auto lanes_before = [&](unsigned end) {
+            return end > first ? lanes_below(std::min(WARP_SIZE, end - first)) : 0;
+        };
+        Warp& warp = warp_[w];
+        warp.lanes = lanes_before(threads_);
+        warp.returned = at_barrier_ ? 0 : lanes_before(thread);
+        warp.ready = all_began_ ? warp.lanes & ~lanes_before(thread + 1) : 0;
     }
+    for (unsigned t = 0; t < arrived_; t++) thread_[t].line = barrier_line();
 }
 
-bool Multiprocessor::next_thread() {
-    if (position.plain_end) {  // nobody waited: the last thread of the block has returned
-        returned_ = started_ = threads_;
-        position.plain_end = 0;
-        finished_plainly_ = true;
-        return false;
-    }
+void Multiprocessor::next_thread() {
     unsigned thread = position.thread;
+    Fiber& ended = fiber_[thread];
+    if (in_order_ && (thread == 0 || !at_barrier_)) {
+        at_barrier_ = false;
+        position.where = RETURNED;
+        if (thread + 1 < threads_) return go_to(thread + 1, ended);
+        returned_ = started_ = threads_;
+        return ended.switch_to(scheduler_);
+    }
+    leave_order();
     Warp& warp = warp_[thread / WARP_SIZE];
     warp.returned |= 1u << thread % WARP_SIZE;
     returned_++;
@@ -238,9 +237,12 @@ bool Multiprocessor::next_thread() {
     if (warp.waiting) complete_warp_groups(thread / WARP_SIZE);
     if (is_barrier_complete()) open_barrier();  // the others wait there
     // A warp that has begun goes on first: fewer threads are then stopped half-way at a time.
-    if (warp.ready || warp.converging || started_ == threads_) return false;
+    if (warp.ready || warp.converging || started_ == threads_) return switch_away(ended);
+    if (returned_ == started_) {  // nobody has stopped, so the stacks are free again
+        first_thread_ = started_;
+        first_stack_ = unsigned(stacks_.index(__builtin_frame_address(0)));
+    }
     start_next_thread();
-    return true;
 }
 
 void Multiprocessor::start_next_thread() {
@@ -251,48 +253,41 @@ void Multiprocessor::start_next_thread() {
 
 // ---------------------------------------------------------------- which thread goes on
 
-void Multiprocessor::remember_where_it_stops() {
-    Thread& thread = thread_[position.thread];
-    thread.index = threadIdx;
-    thread.fiber = running_;
+void Multiprocessor::go_to(unsigned thread, Fiber& from) {
+    position.thread = thread;
+    threadIdx = thread_[thread].index;
+    if (&fiber_[thread] != &from) from.switch_to(fiber_[thread]);
 }
 
 void Multiprocessor::suspend(unsigned successor) {
-    remember_where_it_stops();
+    Fiber& from = fiber_[position.thread];
     if (successor == NOBODY)
-        switch_away(*running_);
+        switch_away(from);
     else
-        resume(successor, *running_);
+        resume(successor, from);
 }
 
 // Hands over from a fibre whose thread has to wait, or has returned.
 void Multiprocessor::switch_away(Fiber& from) {
-    if (finished_plainly_) {
-        finished_plainly_ = false;
-        return from.switch_to(scheduler_);
-    }
     unsigned thread = ready_in_warp(position.thread);
     if (thread == NOBODY && complete_convergence(position.thread / WARP_SIZE))
         thread = ready_in_warp(position.thread);
-    if (thread == NOBODY && started_ < threads_) return start_on_free_fiber(from);
+    if (thread == NOBODY && started_ < threads_) return start_on_own_stack(from);
     if (thread == NOBODY) thread = ready_elsewhere(position.thread);
     if (thread != NOBODY) return resume(thread, from);
     if (returned_ == threads_) return from.switch_to(scheduler_);
     report_stuck();
 }
 
-void Multiprocessor::start_on_free_fiber(Fiber& from) {
+void Multiprocessor::start_on_own_stack(Fiber& from) {
     start_next_thread();
-    running_ = &free_fiber();
-    if (running_ != &from) from.switch_to(*running_);
+    prepare(position.thread);
+    from.switch_to(fiber_[position.thread]);
 }
 
 void Multiprocessor::resume(unsigned thread, Fiber& from) {
     warp_[thread / WARP_SIZE].ready &= ~(1u << thread % WARP_SIZE);
-    position.thread = thread;
-    threadIdx = thread_[thread].index;
-    running_ = thread_[thread].fiber;
-    if (running_ != &from) from.switch_to(*running_);
+    go_to(thread, from);
 }
 
 // The next lane of the same warp, in cyclic order.
@@ -316,7 +311,8 @@ unsigned Multiprocessor::ready_elsewhere(unsigned thread) const {
 // Of a warp that has run, and is not the one that runs.
 bool Multiprocessor::is_through(unsigned warp) const {
     const Warp& its = warp_[warp];
-    return position.plain_end || !(its.ready | its.waiting | its.parked);
+    if (in_order_) return !all_began_ || warp < position.thread / WARP_SIZE;
+    return !(its.ready | its.waiting | its.parked);
 }
 
 unsigned Multiprocessor::others_that_can_run() const {
@@ -339,7 +335,7 @@ void Multiprocessor::let_others_take_its_blocks() {
 void Multiprocessor::yield() {
     position.patience = PATIENCE;
     if (grid_->stopped) abandon();
-    leave_plain_calls();
+    leave_order();
     if (++turns_ > TURNS + others_that_can_run() && !grid_->launch.cooperative)
         let_others_take_its_blocks();
     unsigned thread = position.thread, next = NOBODY;
@@ -356,8 +352,7 @@ void Multiprocessor::yield() {
         }
     }
     warp_[thread / WARP_SIZE].ready |= 1u << thread % WARP_SIZE;
-    remember_where_it_stops();
-    next == NOBODY ? start_on_free_fiber(*running_) : resume(next, *running_);
+    next == NOBODY ? start_on_own_stack(fiber_[thread]) : resume(next, fiber_[thread]);
 }
 
 void Multiprocessor::do_after_grid(std::function<cudaError_t()> work, bool is_tail) {
@@ -392,8 +387,22 @@ void Multiprocessor::stop(unsigned thread, int line, const std::string& sentence
                  thread_index(grid_->launch, thread), true});
 }
 
+void Multiprocessor::note_exception() {
+    try {
+        throw;
+    } catch (const std::exception& error) {
+        thrown_ = error.what();
+    } catch (...) {
+        thrown_ = "of an unknown type";
+    }
+}
+
+// Not in the exception's handler, to whose end nobody returns from here.
+void Multiprocessor::fail_by_exception() {
+    fail_at(0, {}, "an exception left the kernel: " + thrown_);
+}
+
 void Multiprocessor::abandon() {
-    aborted_ = true;
     Fiber nobody_returns_here;
     nobody_returns_here.switch_to(scheduler_);
     __builtin_unreachable();
@@ -412,7 +421,7 @@ double Multiprocessor::processor_seconds() const {
 
 double Multiprocessor::seconds_without_progress() {
     double now = processor_seconds();
-    unsigned returned = position_->plain_end ? position_->thread : returned_;
+    unsigned returned = in_order_ && !at_barrier_ ? position_->thread : returned_;
     std::uint64_t ends = blocks_begun_ * (MAX_THREADS + 1) + returned;
     if (!in_block_) ends_seen_.since = barriers_seen_.since = now;
     double since_end = ends_seen_.age(ends, now), since_barrier = barriers_seen_.age(barriers_opened_, now);
@@ -486,14 +495,16 @@ std::string Multiprocessor::index_text(unsigned thread) const {
 
 // ---------------------------------------------------------------- entry points
 
-bool next_thread_slow() { return running_here->next_thread(); }
+void next_thread_slow() { running_here->next_thread(); }
 
-bool next_checked_thread() {
+void next_checked_thread() {
     if (position.thread + 1 >= position.plain_end) return next_thread_slow();
     position.thread++;
     step(threadIdx);
-    return true;
 }
+
+void note_exception() { running_here->note_exception(); }
+void fail_by_exception() { running_here->fail_by_exception(); }
 
 [[noreturn, gnu::cold, gnu::noinline]] static void not_in_kernel(const char* what) {
     throw std::logic_error(std::string(what) + " works in a kernel only");

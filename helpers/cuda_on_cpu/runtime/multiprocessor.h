@@ -95,7 +95,6 @@ struct Brought {
 };
 
 struct alignas(64) Thread {  // a cache line
-    Fiber* fiber;  // where a started thread that is not running stopped
     uint3 index;   // its threadIdx
     int line;      // where it waits
     WarpRequest request;
@@ -123,7 +122,7 @@ public:
     // Takes blocks of the grid, `chunk` at a time, until none is left or `chunks` are done.
     void run_blocks(Grid& grid, std::uint64_t chunk, std::uint64_t chunks);
 
-    bool next_thread();
+    void next_thread();
     void yield();
     int wait_at_barrier(Barrier kind, int predicate, int line);
     std::uint64_t warp_operation(WarpOperation operation, std::uint32_t mask, std::uint64_t value,
@@ -140,6 +139,8 @@ public:
     // Likewise, naming the running thread and the line.
     [[noreturn]] void fail_at(int line, const Calls& code, const std::string& sentence);
     void stop(unsigned thread, int line, const std::string& sentence);  // likewise; goes on
+    void note_exception();                                // that leaves the kernel
+    [[noreturn]] void fail_by_exception();
     [[noreturn]] void abandon();                          // leaves the block as it is
     void do_after_grid(std::function<cudaError_t()> work, bool is_tail);
     const Launch& launch() const { return grid_->launch; }
@@ -162,26 +163,25 @@ public:
 
 private:
     Multiprocessor();
-    static void fiber_main();
-
     void run_block(std::uint64_t block);
     void run_checked_block(std::uint64_t block);
     void let_others_take_its_blocks();
     unsigned others_that_can_run() const;
-    [[gnu::noinline]] Fiber& free_fiber();
-    void leave_plain_calls();
+    void leave_order();
+    void prepare(unsigned thread);
     void start_next_thread();
-    void remember_where_it_stops();
-    void start_on_free_fiber(Fiber& from);
+    void start_on_own_stack(Fiber& from);
     // Inlined into what waits, for a thread that waits keeps a stack frame for every call on its
     // way here, and the frames of a thousand threads compete for the cache.
     [[gnu::always_inline]] inline void suspend(unsigned successor = NOBODY);  // the running thread
     [[gnu::always_inline]] inline void switch_away(Fiber& from);
     [[gnu::always_inline]] inline void resume(unsigned thread, Fiber& from);
+    [[gnu::always_inline]] inline void go_to(unsigned thread, Fiber& from);
     unsigned ready_in_warp(unsigned thread) const;
     unsigned ready_elsewhere(unsigned thread) const;
 
     bool is_barrier_complete() const { return arrived_ && arrived_ + returned_ == threads_; }
+    void wait_in_order();
     [[gnu::noinline]] void open_barrier();
     [[gnu::cold, gnu::noinline]] void remark_left_threads() const;
     void wait_for_the_grid();
@@ -217,12 +217,21 @@ private:
     void* shared_ = nullptr;                // extern __shared__ memory, kept between launches
     std::size_t shared_bytes_ = 0;
 
+    // Threads come in order as long as those before the running one have all returned, or all wait
+    // at the block's barrier, and those after it have all not begun, or all go on from a barrier.
+    // Then this is all that is known; states are kept from the first thread on that stops otherwise.
+    bool in_order_ = true;
+    bool at_barrier_ = false;               // those before the running one; or they have returned
+    bool all_began_ = false;
+
     unsigned started_ = 0, returned_ = 0;   // threads of the running block
     uint3 last_started_{};
+    // A thread begins on a stack of its own; this one began, or was called, on the first one.
+    unsigned first_thread_ = 0, first_stack_ = 0;
     std::uint64_t next_ = 0, end_ = 0;      // of its chunk: the blocks that it has not begun
     unsigned turns_ = 0;                    // of waiting threads since one came to its end
-    bool finished_plainly_ = false;
-    bool aborted_ = false;
+    uint3 shape_{};                         // of the block that thread_[i].index is for
+    std::string thrown_;
     Thread thread_[MAX_THREADS];
     Warp warp_[MAX_WARPS];
 
@@ -233,10 +242,7 @@ private:
     int barrier_line_ = 0, votes_ = 0, barrier_result_ = 0;
 
     Stacks stacks_{MAX_THREADS};
-    Fiber scheduler_, fiber_[MAX_THREADS];
-    Fiber* running_ = nullptr;
-    std::vector<Fiber*> free_;
-    unsigned prepared_ = 0;                 // fibres that have been given a stack
+    Fiber scheduler_, fiber_[MAX_THREADS];  // the latter by thread
 
     const pthread_t os_thread_;
     const volatile Position* const position_;  // of that thread

@@ -17,7 +17,7 @@ static Together& together(const WarpRequest& request) {
 
 std::uint64_t Multiprocessor::warp_operation(WarpOperation operation, std::uint32_t mask,
                                              std::uint64_t value, int source, int line) {
-    leave_plain_calls();
+    leave_order();
     unsigned thread = position.thread, w = thread / WARP_SIZE, lane = thread % WARP_SIZE;
     Warp& warp = warp_[w];
     Thread& self = thread_[thread];

@@ -9,34 +9,42 @@
 #include <type_traits>
 
 #include "check.h"
+#include "in_order.h"
 #include "runtime.h"
 
 namespace cuda_on_cpu {
 
 #if defined(CUDA_ON_CPU_CHECK)
-CUDA_ON_CPU_UNCHECKED inline bool next_thread() { return next_checked_thread(); }
+CUDA_ON_CPU_UNCHECKED inline void next_thread() { next_checked_thread(); }
 // Not inlined into the loop over threads: there threadIdx changes, which a kernel sees as const.
 #define CUDA_ON_CPU_ONE_THREAD __attribute__((noinline))
 #else
-inline bool next_thread() {
+inline void next_thread() {
     // The empty statement makes the compiler keep threadIdx in memory, where an error finds it.
     __asm__ volatile("" ::: "memory");
     if (position.thread + 1 < position.plain_end) {
         position.thread++;
         step(threadIdx);
-        return true;
+    } else if (Stopped* mine = next_in_order(RETURNED)) {
+        hand_over_for_good(mine);
+    } else {
+        next_thread_slow();
     }
-    return next_thread_slow();
 }
 #define CUDA_ON_CPU_ONE_THREAD
 #endif
 
 // A GPU starts all threads of a block together. Here they run one after the other, as calls that
 // the compiler may inline into this loop; only a thread that has to wait costs a switch of stacks.
+// It is the outermost function on its stack and never returns.
 template <class Call>
-CUDA_ON_CPU_UNCHECKED void run_threads(void* call) {
-    do (*static_cast<const Call*>(call))();
-    while (next_thread());
+CUDA_ON_CPU_UNCHECKED void run_threads() {
+    try {
+        for (;; next_thread()) (*static_cast<const Call*>(position.arguments))();
+    } catch (...) {
+        note_exception();
+    }
+    fail_by_exception();
 }
 
 // An argument is copied at the launch, but for an object of the host's, as which a kernel cannot have

@@ -49,13 +49,24 @@ extern CUDA_ON_CPU_BUILT_IN CUDA_ON_CPU_CONST uint3 gridDim;
 
 namespace cuda_on_cpu {
 
+// Where a thread goes on that has stopped. All other registers that it needs lie on its stack.
+struct Stopped {
+    void *stack_pointer, *frame_pointer, *code;
+};
+
 // Where the running block stands.
 struct Position {
     unsigned thread;       // linear index of the running thread in its block
     unsigned plain_end;    // threads before this one may follow as plain calls; 0: ask the runtime
     unsigned patience;     // atomics left before the thread lets others run (it may be spinning)
     void* dynamic_shared;  // the block's extern __shared__ memory
+    const void* arguments; // of the launch, for its run_threads
+    int where;             // all threads before the running one wait at the __syncthreads() of this
+                           // line, or have RETURNED; 0: ask the runtime
+    unsigned order_end;    // threads before this one may do so as well (in_order.h)
+    Stopped* stopped;      // by thread
 };
+constexpr int RETURNED = -1;
 extern CUDA_ON_CPU_BUILT_IN Position position;
 
 // Whether a kernel runs here, not code of the host. (See halves.py.)
@@ -80,7 +91,7 @@ struct Launch {
     std::size_t shared_bytes;
     bool cooperative;  // all blocks are alive at once
     cudaStream_t stream;
-    void (*run_threads)(void*) = nullptr;  // runs the current thread and the ones after it
+    void (*run_threads)() = nullptr;       // runs the current thread and those after it, for ever
     void* arguments = nullptr;             // for run_threads
     std::size_t argument_bytes = 0;
     void* (*copy_arguments)(const void*) = nullptr;  // null: byte by byte
@@ -97,9 +108,9 @@ struct Launch {
 // so on stderr and returns an error code.
 CUDA_ON_CPU_API cudaError_t launch(const Launch&);
 
-// The running thread has returned: moves to the next one; false where this fibre has none to run.
-CUDA_ON_CPU_API bool next_thread_slow();
-CUDA_ON_CPU_API bool next_checked_thread();  // likewise, where the caller sees threadIdx as const
+// The running thread has returned: moves to the next one. Comes back only if that one begins here.
+CUDA_ON_CPU_API void next_thread_slow();
+CUDA_ON_CPU_API void next_checked_thread();  // likewise, where the caller sees threadIdx as const
 
 CUDA_ON_CPU_API void allow_dynamic_shared(std::size_t bytes);  // above the usual limit
 CUDA_ON_CPU_API std::size_t dynamic_shared_limit();
@@ -140,6 +151,10 @@ enum class WarpOperation {
 // Waits for the lanes of the mask; each lane then gets its own result. source: shuffles only.
 CUDA_ON_CPU_API std::uint64_t warp_operation(WarpOperation, unsigned mask, std::uint64_t value,
                                              int source, int line);
+
+// An exception leaves the kernel: in its handler, and behind that.
+CUDA_ON_CPU_API void note_exception();
+[[noreturn]] CUDA_ON_CPU_API void fail_by_exception();
 
 // Lets other threads of the block run. A spin loop that never does would hold them up for ever.
 CUDA_ON_CPU_API void yield();
