@@ -3,9 +3,12 @@
 // gradient. One boxed kernel stands for each step; _register.py says which operator has which.
 #include "_register.h"
 
+#include "_products.h"
+
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/dynamo/compiled_autograd.h>
 #include <torch/library.h>
 
 #include <type_traits>
@@ -158,8 +161,7 @@ static py::object to_python(const std::variant<IValue, Shape>& kept) {
 
 struct Backward final : Node {
   const Gradient& gradient;
-  const size_t arguments;      // of the operator: as many edges
-  variable_list of_tensors;    // to be saved, until the operator has run
+  const size_t arguments;  // of the operator: as many edges
   std::vector<SavedVariable> saved;
   std::vector<std::variant<IValue, Shape>> others;
 
@@ -197,6 +199,29 @@ struct Backward final : Node {
                 " gradients, one for each argument, got ", found.size());
     for (size_t i = 0; i < arguments; ++i)
       if (!found[i].is_none()) results[i] = found[i].cast<Tensor>();
+    return results;
+  }
+
+  // A result holds this node: what is saved of it does not, or neither would ever be freed.
+  bool is_own_result(size_t place) const {
+    return place >= arguments && gradient.flows[place - arguments];
+  }
+
+  // How torch.compile traces backward: what a graph depends on, and `apply` with its stand-ins.
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override {
+    for (size_t i = 0; i < saved.size(); ++i)
+      args.collect(saved[i], is_own_result(gradient.tensors[i]));
+    for (const auto& kept : others)
+      std::visit([&args](const auto& value) { args.collect(value); }, kept);
+  }
+
+  variable_list apply_with_saved(const variable_list& inputs,
+                                 torch::dynamo::autograd::SwapSavedVariables& swap) override {
+    swap.before(saved);
+    for (auto& kept : others) std::visit([&swap](auto& value) { swap.before(value); }, kept);
+    variable_list results = apply(variable_list(inputs));
+    swap.after(saved);
+    for (auto& kept : others) std::visit([&swap](auto& value) { swap.after(value); }, kept);
     return results;
   }
 };
@@ -254,7 +279,7 @@ struct Differentiable final : c10::OperatorKernel {
     auto& made = static_cast<Backward&>(*node);
     for (size_t place : gradient.tensors)
       made.saved.emplace_back(values[place].toTensor(),
-                              /*is_output=*/place >= inputs && gradient.flows[place - inputs]);
+                              made.is_own_result(place));
     for (auto [place, of_shape] : gradient.others)
       if (of_shape) made.others.emplace_back(values[place].toTensor().sym_sizes().vec());
       else made.others.emplace_back(values[place]);
@@ -268,13 +293,17 @@ struct Silent final : c10::WarningHandler {
 };
 
 // In the place of what Python registered for the first call, which PyTorch would warn of.
-template <class Kernel>
-static void add(const std::string& op, const std::string& key, std::unique_ptr<Kernel> kernel) {
+static void add(const std::string& op, const std::string& key, torch::CppFunction function) {
   Silent silent;
   c10::WarningUtils::WarningHandlerGuard guard(&silent);
   auto* library = new torch::Library(  // lives as long as the process
       torch::Library::IMPL, "kernels", c10::parseDispatchKey(key), __FILE__, __LINE__);
-  library->impl(op.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
+  library->impl(op.c_str(), std::move(function));
+}
+
+template <class Kernel>
+static void add(const std::string& op, const std::string& key, std::unique_ptr<Kernel> kernel) {
+  add(op, key, torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
 }
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
@@ -285,9 +314,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
                   std::string function, bool takes_channels_last) {
     add(op, key, std::make_unique<Run>(std::move(file), std::move(function), takes_channels_last));
   });
+  m.def("run_in_cpp", [](const std::string& op, const std::string& key) {
+    if (op == "matmul") add(op, key, torch::CppFunction(&run_matmul));
+    else if (op == "linear") add(op, key, torch::CppFunction(&run_linear));
+    else TORCH_CHECK(false, "expected matmul or linear, got ", op);
+  });
   m.def("cast", [](const std::string& op, const std::string& device,
                    std::optional<c10::ScalarType> dtype) {
-    auto type = c10::Device(c10::str(device == "CPU" ? "cpu" : "cuda")).type();
+    auto type = device == "CPU" ? c10::kCPU : c10::kCUDA;
     const auto key = "Autocast" + device;
     add(op, key, std::make_unique<Cast>(type, c10::parseDispatchKey(key), dtype));
   });

@@ -23,6 +23,13 @@ class Function {
   const c10::OperatorHandle& handle();
   void call(Stack* stack);  // arguments in, results out
 
+  template <class... Args>
+  Stack operator()(Args&&... args) {
+    Stack stack{std::forward<Args>(args)...};
+    call(&stack);
+    return stack;
+  }
+
  private:
   const std::string file_, name_;
   std::optional<c10::OperatorHandle> handle_;

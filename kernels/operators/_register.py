@@ -25,6 +25,7 @@ from helpers.compiler import compile_cuda, compile_extension
 
 _FOLDER = Path(__file__).parents[1]  # of the kernel files
 _LIBRARY = torch.library.Library("kernels", "DEF")
+IN_CPP = "_products.h"
 _DEVICES = ("CPU", "CUDA")  # without a GPU, kernels take CPU tensors
 
 
@@ -48,13 +49,15 @@ def operator(
     kernel file with a function of the operator's name, or "file.function". It is called with the
     first of the operator's arguments, as many as it takes; tensors are contiguous, or with
     `channels_last` in that layout if they come so, but for those that the schema says are written.
-    A Python function in its place is called as it is. `fake` returns tensors as `run` would, with
-    nothing in them.
+    In its place IN_CPP stands for C++ of ours, and a Python function for itself. `fake` returns
+    tensors as `run` would, with nothing in them.
     """
     name = schema.partition("(")[0]
     _LIBRARY.define(schema)
     for device in _DEVICES:
-        if isinstance(run, str):
+        if run is IN_CPP:
+            _when_called(name, device, "run_in_cpp", device)
+        elif isinstance(run, str):
             file, _, function = run.partition(".")
             _when_called(name, device, "run", device, file, function or name, channels_last)
         else:
@@ -130,7 +133,8 @@ def _first_call(name, *args):
 @functools.cache
 def _register() -> ModuleType:
     here = Path(__file__).parent
-    module = compile_extension(here / "_register.cpp", here / "_register.h")
+    parts = [here / "_register.h", here / IN_CPP]
+    module = compile_extension(here / "_register.cpp", *parts)
     module.find_functions_by(_find)
     return module
 
