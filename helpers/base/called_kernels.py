@@ -21,8 +21,9 @@ _counted: list[tuple[Callable[[], int], object]] = []  # kernels that C++ calls,
 def called_kernels() -> Iterator[set[str]]:
     """Give a set that holds, after the `with` block, the versions of the kernels called in it.
 
-    These are functions of compile_cuda, by way of `noting` or `noting_calls`, and Triton's kernels, in any thread.
-    What a CUDA graph replays is called when it is captured; `timing.capture` notes replays too.
+    These are functions of compile_cuda, by way of `noting` or `noting_calls`, and Triton's kernels,
+    in any thread. What a CUDA graph replays is called when it is captured; `timing.capture` notes
+    replays too.
     """
     called: set[str] = set()
     _collected.append({})

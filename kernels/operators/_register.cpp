@@ -142,21 +142,25 @@ struct Context {  // `ctx` for Python
   py::tuple needs_input_grad;
 };
 
-static py::object to_python(const std::variant<IValue, Shape>& kept) {
-  if (auto* shape = std::get_if<Shape>(&kept)) {
-    py::tuple sizes(shape->size());
-    for (size_t i = 0; i < shape->size(); ++i) sizes[i] = py::cast((*shape)[i]);
-    return py::module_::import("torch").attr("Size")(sizes);
-  }
-  const IValue& value = std::get<IValue>(kept);
+static py::object to_python(const IValue& value) {
   if (value.isNone()) return py::none();
   if (value.isBool()) return py::cast(value.toBool());
   if (value.isInt()) return py::cast(value.toInt());
   if (value.isDouble()) return py::cast(value.toDouble());
+  if (value.isSymInt()) return py::cast(value.toSymInt());  // while torch.compile traces
+  if (value.isSymFloat()) return py::cast(value.toSymFloat());
   if (value.isString()) return py::cast(value.toStringRef());
-  if (value.isIntList()) return py::cast(value.toIntVector());
-  TORCH_CHECK_TYPE(false, "a gradient keeps tensors, numbers, strings, lists of integers and "
+  TORCH_CHECK_TYPE(value.isList(), "a gradient keeps tensors, numbers, strings, lists of them and "
                    "shapes, got ", value.tagKind());
+  py::list items;
+  for (const IValue& item : value.toListRef()) items.append(to_python(item));
+  return items;
+}
+
+static py::object to_python(const Shape& shape) {
+  py::tuple sizes(shape.size());
+  for (size_t i = 0; i < shape.size(); ++i) sizes[i] = py::cast(shape[i]);
+  return py::module_::import("torch").attr("Size")(sizes);
 }
 
 struct Backward final : Node {
@@ -189,7 +193,8 @@ struct Backward final : Node {
     for (size_t i = 0; i < grads.size(); ++i)
       given[place++] = py::cast(grads[i].defined() ? grads[i] : input_metadata(i).zeros_like());
     for (const SavedVariable& variable : saved) given[place++] = py::cast(variable.unpack(getptr()));
-    for (const auto& kept : others) given[place++] = to_python(kept);
+    for (const auto& kept : others)
+      given[place++] = std::visit([](const auto& value) { return to_python(value); }, kept);
     auto returned = py::reinterpret_steal<py::object>(
         PyObject_CallObject(gradient.function, given.ptr()));
     if (!returned) throw python_error();

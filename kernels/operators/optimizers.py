@@ -7,7 +7,6 @@ from torch import Tensor
 
 from kernels.operators._register import operator
 
-
 _sgd = operator(
     "sgd(Tensor(a!) param, Tensor grad, float lr) -> ()", "sgd.sgd_step", lambda *args: None
 )

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from kernels.operators._register import IN_CPP, cast_inputs, gradient_of, operator
 
-
 _matmul = operator(
     "matmul(Tensor A, Tensor B) -> Tensor",
     IN_CPP,
