@@ -51,7 +51,7 @@ inline Tensor run_linear(const Tensor& inp, const Tensor& weight, const Tensor& 
               "bias: expected ", inp.scalar_type(), ", shape ", weight.sizes().slice(0, 1),
               ", got ", bias.scalar_type(), ", shape ", bias.sizes());
   if (uses_tensor_cores(inp)) return run_matmul(inp, weight.t()).add_(bias);
-  Tensor out = bias.repeat({inp.size(0), 1});
+  Tensor out = inp.new_empty({inp.size(0), bias.size(0)}).copy_(bias);  // in each row
   add_product(out, in_lines(inp), in_lines(weight.t()), 1.0, 1.0);
   return out;
 }
