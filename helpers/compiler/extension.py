@@ -1,16 +1,19 @@
-"""C++ for the host against PyTorch's own headers, as a Python module."""
+"""C++ for the host against PyTorch's own headers, and how it calls functions of compile_cuda."""
 
 import functools
 import importlib.util
+import inspect
 import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import torch
 
+from helpers.base.called_kernels import noting_calls
 from helpers.compiler import tools
 from helpers.cuda_on_cpu import ENGLISH, digest, standard_library
 
@@ -55,3 +58,16 @@ def compile_extension(source: Path, *parts: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def operator_name(function: Callable, calls: Callable[[], int]) -> str:
+    """Return the operator that a function of compile_cuda is: "cuda_<hash>::square".
+
+    `calls` says how often C++ has called it: a measurement notes that as it notes Python's calls.
+    Raises TypeError for a function of a string that needs PyTorch's full headers: it is none.
+    """
+    packet = inspect.unwrap(function)
+    if not isinstance(packet, torch._ops.OpOverloadPacket):
+        raise TypeError(f"expected a function built with the light headers, got {function!r}")
+    noting_calls(calls, function)
+    return packet._qualified_op_name
