@@ -10,26 +10,33 @@ import io
 import sys
 import textwrap
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 _collected: list[dict[int, object]] = []  # kernels by id, for each `with` block that is open
+_counted: list[tuple[Callable[[], int], object]] = []  # kernels that C++ calls, and how often
 
 
 @contextmanager
 def called_kernels() -> Iterator[set[str]]:
     """Give a set that holds, after the `with` block, the versions of the kernels called in it.
 
-    These are functions of compile_cuda, by way of `noting`, and Triton's kernels, in any thread.
-    What a CUDA graph replays is called when it is captured; `timing.capture` notes replays too.
+    These are functions of compile_cuda, by way of `noting` or `noting_calls`, and Triton's kernels,
+    in any thread. What a CUDA graph replays is called when it is captured; `timing.capture` notes
+    replays too.
     """
     called: set[str] = set()
     _collected.append({})
+    before = [calls() for calls, _ in _counted]
     try:
         with _noting_triton():
             yield called
     finally:
         called |= versions(_collected.pop().values())
+        before += [0] * (len(_counted) - len(before))  # first called in the block
+        for (calls, kernel), count in zip(_counted, before, strict=True):
+            if calls() > count:
+                called |= versions([kernel])
 
 
 def noting(function, name: str, code: str):
@@ -47,6 +54,11 @@ def noting_versions(function, kernel_versions: set[str]):
 
     call.kernel_versions = kernel_versions
     return call
+
+
+def noting_calls(calls: Callable[[], int], kernel) -> None:
+    """Note calls of a function of compile_cuda that C++ makes: `calls` says how many there were."""
+    _counted.append((calls, kernel))
 
 
 def versions(kernels: Iterable) -> set[str]:

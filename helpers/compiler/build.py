@@ -194,10 +194,10 @@ _every_call_checked = False
 
 
 @contextmanager
-def every_call_checked():
-    """Let every compile_cuda meanwhile build with check=True."""
+def every_call_checked(on: bool = True):
+    """Let every compile_cuda meanwhile build with check=True; or not, within such a block."""
     global _every_call_checked
-    before, _every_call_checked = _every_call_checked, True
+    before, _every_call_checked = _every_call_checked, on
     try:
         yield
     finally:

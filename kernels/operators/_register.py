@@ -5,30 +5,35 @@
                                                      ├─ fake: shapes alone, for torch.compile
                                                      └─ CPU, CUDA: softmax.cu, built when called
 
-`operator` defines one, `gradient_of` and `cast_inputs` add to it. They use torch.library below its
-decorator `custom_op`, whose autocast knows one type only; a call without a gradient also takes a
-tenth less than with the decorator, one with a gradient as long.
+`operator` defines one, `gradient_of` and `cast_inputs` add to it. Each step but `fake` is C++, of
+_register.cpp: a call enters Python for a gradient only. What stands here until an operator is first
+called builds that C++, and puts it in its own place.
 """
 
 import functools
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
-from helpers.compiler import compile_cuda
+from helpers.compiler import compile_cuda, compile_extension
+from helpers.compiler.build import every_call_checked
+from helpers.compiler.extension import operator_name
 
 _FOLDER = Path(__file__).parents[1]  # of the kernel files
 _LIBRARY = torch.library.Library("kernels", "DEF")
+IN_CPP = "_products.h"
 _DEVICES = ("CPU", "CUDA")  # without a GPU, kernels take CPU tensors
 
 
 @functools.cache
 def built(file: str):
     """Return the functions of kernels/<file>.cu: built once on a machine, then from the cache."""
-    return compile_cuda(_FOLDER / f"{file}.cu", announce=f"Building kernels/{file}.cu")
+    with every_call_checked(False):  # an exercise checks what a learner writes, not these
+        return compile_cuda(_FOLDER / f"{file}.cu", announce=f"Building kernels/{file}.cu")
 
 
 def contiguous(value):
@@ -36,32 +41,31 @@ def contiguous(value):
     return value.contiguous() if isinstance(value, Tensor) else value
 
 
-def operator(schema: str, run: Callable | str, fake: Callable) -> torch._ops.OpOverload:
+def operator(
+    schema: str, run: Callable | str, fake: Callable, channels_last: bool = False
+) -> torch._ops.OpOverload:
     """Define an operator and return it.
 
-    `schema`: PyTorch's, as in "relu_forward(Tensor inp) -> Tensor". `run` computes it; the name of
-    a kernel file stands for its function of the operator's name, called with contiguous tensors.
-    `fake` returns tensors as `run` would, with nothing in them.
+    `schema`: PyTorch's, as in "relu_forward(Tensor inp) -> Tensor". `run` names what computes it: a
+    kernel file with a function of the operator's name, or "file.function". It is called with the
+    first of the operator's arguments, as many as it takes; tensors are contiguous, or with
+    `channels_last` in that layout if they come so, but for those that the schema says are written.
+    In its place IN_CPP stands for C++ of ours, and a Python function for itself. `fake` returns
+    tensors as `run` would, with nothing in them.
     """
     name = schema.partition("(")[0]
-    if isinstance(run, str):
-        run = functools.partial(_call, run, name)
     _LIBRARY.define(schema)
     for device in _DEVICES:
-        _LIBRARY.impl(name, functools.partial(_run, name, run), device)
+        if run is IN_CPP:
+            _when_called(name, device, "run_in_cpp", device)
+        elif isinstance(run, str):
+            file, _, function = run.partition(".")
+            _when_called(name, device, "run", device, file, function or name, channels_last)
+        else:
+            _LIBRARY.impl(name, run, device)
     op = getattr(torch.ops.kernels, name).default
     torch.library.register_fake(op, fake, lib=_LIBRARY)
     return op
-
-
-def _run(name, run, *args):
-    if forward_ad._current_level >= 0:  # PyTorch would take the derivative for 0, silently
-        raise NotImplementedError(f"{name} has no forward-mode derivative, only a backward")
-    return run(*args)
-
-
-def _call(file, name, *args):
-    return getattr(built(file), name)(*map(contiguous, args))
 
 
 def gradient_of(op: torch._ops.OpOverload, keeps: str = "", constants: str = ""):
@@ -70,7 +74,8 @@ def gradient_of(op: torch._ops.OpOverload, keeps: str = "", constants: str = "")
     `keeps` names what it needs: tensors first, then numbers and shapes ("inp.shape"), each an
     argument of the schema or a result; a result without a name is `out`. `constants` names results
     through which no gradient flows. The function takes ctx, the gradient of each other result and
-    what is kept; it returns a gradient, or None, for each argument.
+    what is kept; it returns a gradient, or None, for each argument, of which
+    `ctx.needs_input_grad` says whether anybody asks for its gradient.
     """
     schema = op._schema
     names = [argument.name for argument in schema.arguments]
@@ -81,22 +86,9 @@ def gradient_of(op: torch._ops.OpOverload, keeps: str = "", constants: str = "")
     tensors = [place for place, shape in kept if is_tensor[place] and not shape]
     others = kept[len(tensors) :]
 
-    def setup_context(ctx, inputs, output):
-        values = (*inputs, output) if len(flows) == 1 else (*inputs, *output)
-        ctx.save_for_backward(*[values[place] for place in tensors])
-        ctx.others = [values[i].shape if shape else values[i] for i, shape in others]
-        if not all(flows):
-            ctx.set_materialize_grads(False)
-            ctx.mark_non_differentiable(*[values[names.index(n)] for n in constants.split()])
-
     def register(gradient):
-        def backward(ctx, *grads):
-            grads = [grad for grad, flowing in zip(grads, flows, strict=True) if flowing]
-            if len(grads) == 1 and grads[0] is None:  # nothing flows back
-                return (None,) * len(schema.arguments)
-            return gradient(ctx, *grads, *ctx.saved_tensors, *ctx.others)
-
-        torch.library.register_autograd(op, backward, setup_context=setup_context, lib=_LIBRARY)
+        how = gradient, tensors, others, flows
+        _when_called(schema.name.partition("::")[2], "Autograd", "differentiate", *how)
         return gradient
 
     return register
@@ -118,17 +110,36 @@ def second_derivative(forward: Callable, grads: tuple, dout: Tensor, *inputs: Te
 def cast_inputs(op: torch._ops.OpOverload, dtype: torch.dtype | None = None) -> None:
     """Under torch.autocast, convert float tensors for `op`: to the region's type, or `dtype`."""
     for device in _DEVICES:
-        cast = functools.partial(_cast, op, dtype, device.lower())
-        _LIBRARY.impl(op, cast, f"Autocast{device}")
+        name = op._schema.name.partition("::")[2]
+        _when_called(name, f"Autocast{device}", "cast", device, dtype)
 
 
-def _cast(op, dtype, device, *args):
-    dtype = dtype or torch.get_autocast_dtype(device)
-    args = [value.to(dtype) if _is_cast(value) else value for value in args]
-    with torch.autocast(device, enabled=False):
-        return op(*args)
+_lock = threading.RLock()
+_missing: dict[str, list[tuple]] = {}  # operator → what of _register.cpp it gets when first called
 
 
-def _is_cast(value):  # float64 stays, as with PyTorch's own operators
-    is_float = isinstance(value, Tensor) and value.is_floating_point()
-    return is_float and value.dtype != torch.float64
+def _when_called(name, key, *how):
+    """Let _register.cpp's function how[0] register the operator for a key of the dispatcher."""
+    _LIBRARY.impl(name, functools.partial(_first_call, name), key)
+    _missing.setdefault(name, []).append(how)
+
+
+def _first_call(name, *args):
+    with _lock:  # other threads wait here while the C++ is built
+        for how, *what in _missing.pop(name, ()):
+            getattr(_register(), how)(name, *what)
+    return getattr(torch.ops.kernels, name).default(*args)
+
+
+@functools.cache
+def _register() -> ModuleType:
+    here = Path(__file__).parent
+    parts = [here / "_register.h", here / IN_CPP]
+    module = compile_extension(here / "_register.cpp", *parts)
+    module.find_functions_by(_find)
+    return module
+
+
+def _find(file: str, name: str, calls: Callable[[], int]) -> str:
+    """Build a file and return the operator that one of its functions is; `calls` counts its calls."""
+    return operator_name(getattr(built(file), name), calls)

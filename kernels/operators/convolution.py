@@ -3,15 +3,10 @@
 import torch
 from torch import Tensor
 
-from kernels.operators._register import built, cast_inputs, gradient_of, operator
+from kernels.operators._register import cast_inputs, gradient_of, operator
 
 _LAST = torch.channels_last
 _HOW = "int[] stride, int[] padding, int[] dilation, int groups, bool tf32"
-
-
-def _dense(x):
-    """Return x in one of the layouts that conv2d.cu knows."""
-    return x if not isinstance(x, Tensor) or _is_last(x) else x.contiguous()
 
 
 def _is_last(x):
@@ -19,11 +14,7 @@ def _is_last(x):
 
 
 def _conv2d(schema, fake):
-    def run(*args):
-        function = getattr(built("conv2d"), schema.partition("(")[0])
-        return function(*map(_dense, args))
-
-    return operator(f"{schema}, {_HOW}) -> Tensor", run, fake)
+    return operator(f"{schema}, {_HOW}) -> Tensor", "conv2d", fake, channels_last=True)
 
 
 def _images(like, *shape):

@@ -5,44 +5,21 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from kernels.operators._register import built, contiguous, operator
+from kernels.operators._register import operator
 
-
-def _changed(*tensors):
-    """Autograd complains where a backward needs what was there before."""
-    for tensor in tensors:
-        torch.autograd.graph.increment_version(tensor)
-
-
-def _run(param, grad, lr):
-    built("sgd").sgd_step(param, contiguous(grad), lr)
-    _changed(param)
-
-
-def _run_sgd_momentum(params, grads, buffers, lr, momentum, weight_decay):
-    grads = [contiguous(grad) for grad in grads]
-    step = built("optimizers").sgd_momentum_step
-    step(params, grads, buffers, lr, momentum, weight_decay)
-    _changed(*params, *buffers)
-
-
-def _run_adamw(params, grads, exp_avgs, exp_avg_sqs, *numbers):
-    grads = [contiguous(grad) for grad in grads]
-    built("optimizers").adamw_step(params, grads, exp_avgs, exp_avg_sqs, *numbers)
-    _changed(*params, *exp_avgs, *exp_avg_sqs)
-
-
-_sgd = operator("sgd(Tensor(a!) param, Tensor grad, float lr) -> ()", _run, lambda *args: None)
+_sgd = operator(
+    "sgd(Tensor(a!) param, Tensor grad, float lr) -> ()", "sgd.sgd_step", lambda *args: None
+)
 _sgd_momentum = operator(
     "sgd_momentum(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] momentum_buffers, float lr,"
     " float momentum, float weight_decay) -> ()",
-    _run_sgd_momentum,
+    "optimizers.sgd_momentum_step",
     lambda *args: None,
 )
 _adamw = operator(
     "adamw(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avgs, Tensor(c!)[] exp_avg_sqs,"
     " int step, float lr, float beta1, float beta2, float eps, float weight_decay) -> ()",
-    _run_adamw,
+    "optimizers.adamw_step",
     lambda *args: None,
 )
 

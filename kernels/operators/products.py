@@ -8,53 +8,16 @@ import math
 import torch
 from torch import Tensor
 
-from kernels.operators._register import built, cast_inputs, gradient_of, operator
-
-
-def _run_matmul(A, B):
-    A, B = _in_lines(A), _in_lines(B)
-    if _uses_tensor_cores(A):
-        return built("matmul_tensor_core").matmul_tensor_core(A, B, False)
-    return built("matmul").matmul(A, B)
-
-
-def _run_linear(inp, weight, bias):
-    if bias.dtype != inp.dtype or bias.shape != weight.shape[:1]:
-        wanted, got = (inp.dtype, list(weight.shape[:1])), (bias.dtype, list(bias.shape))
-        raise RuntimeError("bias: expected {}, shape {}, got {}, shape {}".format(*wanted, *got))
-    if _uses_tensor_cores(inp):
-        return _run_matmul(inp, weight.t()).add_(bias)
-    out = bias.repeat(inp.shape[0], 1)
-    built("matmul").matmul_into(out, _in_lines(inp), _in_lines(weight.t()), 1.0, 1.0)
-    return out
-
-
-def _in_lines(matrix):
-    """Return a matrix as the kernel files take it: its rows or its columns without gaps."""
-    if matrix.dim() == 2:
-        (rows, cols), (row_stride, col_stride) = matrix.shape, matrix.stride()
-        by_rows = col_stride == 1 and row_stride >= cols
-        by_cols = row_stride == 1 and col_stride >= rows
-        if by_rows or by_cols:
-            return matrix
-    return matrix.contiguous()
-
-
-def _uses_tensor_cores(A):
-    """Return whether the GPU's tensor cores take these numbers without loss."""
-    if A.dtype == torch.bfloat16 and A.is_cuda:
-        return torch.cuda.get_device_capability(A.device) >= (8, 0)
-    return A.dtype in (torch.float16, torch.bfloat16)
-
+from kernels.operators._register import IN_CPP, cast_inputs, gradient_of, operator
 
 _matmul = operator(
     "matmul(Tensor A, Tensor B) -> Tensor",
-    _run_matmul,
+    IN_CPP,
     lambda A, B: A.new_empty(A.shape[0], B.shape[1]),
 )
 _linear = operator(
     "linear(Tensor inp, Tensor weight, Tensor bias) -> Tensor",
-    _run_linear,
+    IN_CPP,
     lambda inp, weight, bias: inp.new_empty(inp.shape[0], weight.shape[0]),
 )
 cast_inputs(_matmul)
@@ -113,9 +76,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     A half type is rounded twice: the product, and the sum with bias.
     """
-    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    rows = x if x.dim() == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     out = _matmul(rows, weight.t()) if bias is None else _linear(rows, weight, bias)
-    return out.reshape(*x.shape[:-1], weight.shape[0])
+    return out if x.dim() == 2 else out.reshape(*x.shape[:-1], weight.shape[0])
 
 
 def quantized_linear(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:

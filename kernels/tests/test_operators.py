@@ -17,6 +17,7 @@ from torch.autograd import grad, gradcheck, gradgradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import kernels
+from helpers.base.called_kernels import called_kernels
 from helpers.base.machine import ROOT
 from helpers.checks import check_close, check_grad
 from helpers.compiler import tools
@@ -492,6 +493,121 @@ def test_views(of):
         assert out.is_contiguous() and equal_bits(out, expected)
 
 
+# --------------------------------------------------------------- no Python on the way to a kernel
+
+IN_PYTHON = {"batch_norm2d_train"}  # it moves running statistics that it makes for the call
+
+
+def frames(call):
+    """Return the names of the Python functions that are entered during a call."""
+    found = []
+    sys.setprofile(lambda frame, event, _: event == "call" and found.append(frame.f_code.co_name))
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+@every_row
+def test_no_python_between_dispatcher_and_kernel(of):
+    """But __call__ of the operator itself, with and without a gradient."""
+    for op, args in called_operators(of).items():
+        for arguments in ([v.detach() if is_float(v) else v for v in args], leaves(args)):
+            op(*arguments)  # which builds what is missing
+            entered = frames(lambda op=op, arguments=arguments: op(*arguments))
+            if op._schema.name.removeprefix("kernels::") in IN_PYTHON:
+                assert len(entered) > 2
+            else:
+                assert entered == ["<lambda>", "__call__"]
+
+
+def test_a_gradient_enters_python_once():
+    """For the function that _register.gradient_of decorates, and what that calls."""
+    x = floats(3).requires_grad_()
+    kernels.relu(x).backward(torch.ones_like(x))
+    out, ones = kernels.relu(x), torch.ones_like(x)
+    entered = frames(lambda: out.backward(ones))
+    assert [name for name in entered if name == "_"] == ["_"]
+    assert entered[entered.index("_") :] == ["_", "__call__"]
+
+
+def test_autocast_enters_no_python():
+    x = floats(3, 4).to(HALF)
+    op = torch.ops.kernels.softmax_forward.default
+    with torch.autocast(DEVICE.type, dtype=HALF):
+        op(x)
+        assert frames(lambda: op(x)) == ["<lambda>", "__call__"]
+
+
+def test_calls_through_operators_are_noted():
+    """A measurement is of the kernels that are called in it, seen by Python or not."""
+    x = floats(3)
+    kernels.square(x)
+    with called_kernels() as none:
+        kernels.relu(x)
+    with called_kernels() as called:
+        kernels.square(x)
+    assert {name.split()[0] for name in none} == {"relu_forward"}
+    assert {name.split()[0] for name in called} == {"square"}
+
+
+TRANSFORMS = {
+    "grad": lambda f, x: torch.func.grad(lambda x: f(x).square().sum())(x),
+    "jacrev": lambda f, x: torch.func.jacrev(torch.func.jacrev(f))(x),
+    "vmap": lambda f, x: torch.func.vmap(f)(x),
+    "vmap of grad": lambda f, x: torch.func.vmap(torch.func.grad(lambda x: f(x).square().sum()))(x),
+}
+
+
+@pytest.mark.parametrize("how", TRANSFORMS)
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # vmap calls row by row
+def test_transforms_of_functions(how):
+    x = floats(3, 4)
+    got = TRANSFORMS[how](kernels.softmax, x)
+    check_close(got, TRANSFORMS[how](lambda x: x.softmax(-1), x.double()))
+
+
+def test_compiled_autograd():
+    x = floats(2, 4, 6, 6)
+
+    def gradient(function, x):
+        x = x.clone().requires_grad_()
+        function(x).square().sum().backward()
+        return x.grad
+
+    torch.compiler.reset()
+    for ours, ref in (
+        (kernels.gelu, F.gelu),
+        (lambda x: kernels.max_pool2d(x, 2), lambda x: F.max_pool2d(x, 2)),
+    ):
+        with torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager")):
+            got = gradient(ours, x)
+        check_close(got, gradient(ref, x.double()))
+
+
+THREADS = """
+import threading, torch, kernels
+from helpers.device import DEVICE
+x, weight = torch.randn(5, 8, device=DEVICE), torch.ones(8, device=DEVICE)
+found = []
+def run():
+    inp = x.clone().requires_grad_()
+    kernels.rms_norm(inp, weight).square().sum().backward()
+    found.append(inp.grad)
+threads = [threading.Thread(target=run) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert len(found) == 8 and all(torch.equal(each, found[0]) for each in found)
+"""
+
+
+def test_threads_may_come_first_at_once():
+    command = [sys.executable, "-c", THREADS]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
 # ------------------------------------------------------------------------------- single operators
 
 
@@ -503,7 +619,7 @@ def test_the_files_refuse_what_is_wrong():
         kernels.matmul(floats(3, 4), floats(3, 2))
     with pytest.raises(RuntimeError, match=r"bias: expected .*shape \[5\], got .*shape \[1\]"):
         kernels.linear(floats(3, 4), floats(5, 4), floats(1))
-    with pytest.raises(RuntimeError, match="bias: expected torch.bfloat16, .*got torch.float32"):
+    with pytest.raises(RuntimeError, match="bias: expected BFloat16, .*got Float"):
         kernels.linear(floats(3, 4).to(HALF), floats(5, 4).to(HALF), floats(5))
     with pytest.raises(RuntimeError, match="param: expected contiguous"):
         kernels.sgd(floats(3, 4).t(), floats(4, 3), 0.1)

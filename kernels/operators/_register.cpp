@@ -1,0 +1,342 @@
+// The way of an operator's call, from PyTorch's dispatcher to the function of a kernel file and
+// back through autograd, in C++: Python is entered where a file has to be built, and for a
+// gradient. One boxed kernel stands for each step; _register.py says which operator has which.
+#include "_register.h"
+
+#include "_products.h"
+
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/dynamo/compiled_autograd.h>
+#include <torch/library.h>
+
+#include <type_traits>
+#include <variant>
+
+namespace at::autocast {
+TORCH_API ScalarType get_autocast_dtype(DeviceType);  // its header reads all others
+}
+
+namespace kernels {
+
+using c10::DispatchKeySet;
+using c10::IValue;
+
+// ------------------------------------------------------------------------ functions of the files
+
+static PyObject* find_function;  // Python: a file and a function → the operator that it became
+
+const c10::OperatorHandle& Function::handle() {
+  if (!is_found_.load(std::memory_order_acquire)) {
+    py::gil_scoped_acquire python;
+    auto found = py::handle(find_function)(file_, name_, py::cpp_function([this] {
+      return calls_.load();
+    })).cast<std::string>();
+    if (!handle_)  // while the file was built another thread may have come here
+      handle_ = c10::Dispatcher::singleton().findSchemaOrThrow(found.c_str(), "");
+    is_found_.store(true, std::memory_order_release);
+  }
+  return *handle_;
+}
+
+void Function::call(Stack* stack) {
+  const auto& function = handle();
+  calls_.fetch_add(1, std::memory_order_relaxed);
+  try {
+    function.callBoxed(stack);
+  } catch (const std::exception& error) {  // Ctrl-C while a kernel ran on the CPU backend
+    if (!std::string_view(error.what()).ends_with(": interrupted.")) throw;
+    py::gil_scoped_acquire python;
+    PyErr_SetString(PyExc_KeyboardInterrupt, error.what());
+    throw python_error();
+  }
+}
+
+// --------------------------------------------------------------------------------- CPU and CUDA
+
+static bool is_written(const c10::Argument& argument) {
+  return argument.alias_info() && argument.alias_info()->isWrite();
+}
+
+// A function of a file, with its tensors laid out as it takes them. Of the operator's arguments it
+// has the first ones; others are there for the gradient alone.
+struct Run final : c10::OperatorKernel {
+  Function function;
+  const bool takes_channels_last;
+
+  Run(std::string file, std::string name, bool takes_channels_last)
+      : function(std::move(file), std::move(name)), takes_channels_last(takes_channels_last) {}
+
+  Tensor laid_out(const Tensor& tensor) const {
+    bool fits = takes_channels_last && tensor.dim() == 4 &&
+                tensor.is_contiguous(c10::MemoryFormat::ChannelsLast);
+    return fits ? tensor : tensor.contiguous();
+  }
+
+  void operator()(const c10::OperatorHandle& op, DispatchKeySet, Stack* stack) {
+    const auto& arguments = op.schema().arguments();
+    const size_t first = stack->size() - arguments.size();
+    std::vector<Tensor> written;
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      IValue& value = (*stack)[first + i];
+      if (is_written(arguments[i])) {  // and so no copy will do
+        if (value.isTensor()) written.push_back(value.toTensor());
+        else for (const Tensor& tensor : value.toTensorVector()) written.push_back(tensor);
+      } else if (value.isTensor()) {
+        if (!value.toTensor().is_contiguous()) value = laid_out(value.toTensor());
+      } else if (value.isTensorList()) {
+        auto tensors = value.toTensorVector();
+        for (Tensor& tensor : tensors) tensor = laid_out(tensor);
+        value = std::move(tensors);
+      }
+    }
+    stack->resize(first + function.handle().schema().arguments().size());
+    function.call(stack);
+    // autograd complains where a backward needs what was there before
+    for (const Tensor& tensor : written)
+      if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+  }
+};
+
+// ------------------------------------------------------------------------------------- autocast
+
+// Float tensors converted to one type: the region's, or `dtype`. float64 stays, as with PyTorch's.
+struct Cast final : c10::OperatorKernel {
+  const c10::DeviceType device;
+  const c10::DispatchKey key;
+  const std::optional<c10::ScalarType> dtype;
+
+  Cast(c10::DeviceType device, c10::DispatchKey key, std::optional<c10::ScalarType> dtype)
+      : device(device), key(key), dtype(dtype) {}
+
+  void operator()(const c10::OperatorHandle& op, DispatchKeySet, Stack* stack) {
+    c10::impl::ExcludeDispatchKeyGuard below(key);
+    const auto type = dtype ? *dtype : at::autocast::get_autocast_dtype(device);
+    for (size_t i = op.schema().arguments().size(); i > 0; --i) {
+      IValue& value = (*stack)[stack->size() - i];
+      if (!value.isTensor() || !value.toTensor().is_floating_point()) continue;
+      if (value.toTensor().scalar_type() != c10::kDouble) value = value.toTensor().to(type);
+    }
+    op.callBoxed(stack);
+  }
+};
+
+// ------------------------------------------------------------------------------------- autograd
+
+using torch::autograd::Edge, torch::autograd::Node, torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+using NodePointer = decltype(Edge::function);  // a std::shared_ptr before PyTorch 2.13
+using Shape = std::vector<c10::SymInt>;
+
+// What the gradient of an operator needs: places count its arguments, then its results.
+struct Gradient {
+  std::string name;
+  PyObject* function;  // Python: ctx, gradients, what is kept → a gradient for each argument
+  std::vector<size_t> tensors;                   // places
+  std::vector<std::pair<size_t, bool>> others;   // places; true: of the shape alone
+  std::vector<bool> flows;                       // a result each: whether gradients go through it
+};
+
+struct Context {  // `ctx` for Python
+  py::tuple needs_input_grad;
+};
+
+static py::object to_python(const IValue& value) {
+  if (value.isNone()) return py::none();
+  if (value.isBool()) return py::cast(value.toBool());
+  if (value.isInt()) return py::cast(value.toInt());
+  if (value.isDouble()) return py::cast(value.toDouble());
+  if (value.isSymInt()) return py::cast(value.toSymInt());  // while torch.compile traces
+  if (value.isSymFloat()) return py::cast(value.toSymFloat());
+  if (value.isString()) return py::cast(value.toStringRef());
+  TORCH_CHECK_TYPE(value.isList(), "a gradient keeps tensors, numbers, strings, lists of them and "
+                   "shapes, got ", value.tagKind());
+  py::list items;
+  for (const IValue& item : value.toListRef()) items.append(to_python(item));
+  return items;
+}
+
+static py::object to_python(const Shape& shape) {
+  py::tuple sizes(shape.size());
+  for (size_t i = 0; i < shape.size(); ++i) sizes[i] = py::cast(shape[i]);
+  return py::module_::import("torch").attr("Size")(sizes);
+}
+
+struct Backward final : Node {
+  const Gradient& gradient;
+  const size_t arguments;  // of the operator: as many edges
+  std::vector<SavedVariable> saved;
+  std::vector<std::variant<IValue, Shape>> others;
+
+  Backward(const Gradient& gradient, size_t arguments)
+      : gradient(gradient), arguments(arguments) {}
+
+  std::string name() const override { return gradient.name + "_backward"; }
+
+  void release_variables() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (SavedVariable& variable : saved) variable.reset_data();
+  }
+
+  variable_list apply(variable_list&& grads) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    variable_list results(arguments);
+    if (grads.size() == 1 && !grads[0].defined()) return results;  // nothing flows back
+    py::gil_scoped_acquire python;
+    Context context{py::tuple(arguments)};
+    for (size_t i = 0; i < arguments; ++i)
+      context.needs_input_grad[i] = py::bool_(task_should_compute_output(i));
+    py::tuple given(1 + grads.size() + saved.size() + others.size());
+    size_t place = 0;
+    given[place++] = py::cast(context);
+    for (size_t i = 0; i < grads.size(); ++i)
+      given[place++] = py::cast(grads[i].defined() ? grads[i] : input_metadata(i).zeros_like());
+    for (const SavedVariable& variable : saved) given[place++] = py::cast(variable.unpack(getptr()));
+    for (const auto& kept : others)
+      given[place++] = std::visit([](const auto& value) { return to_python(value); }, kept);
+    auto returned = py::reinterpret_steal<py::object>(
+        PyObject_CallObject(gradient.function, given.ptr()));
+    if (!returned) throw python_error();
+    py::tuple found = py::isinstance<py::tuple>(returned) ? py::tuple(returned)
+                                                          : py::make_tuple(returned);
+    TORCH_CHECK(found.size() == arguments, name(), ": expected ", arguments,
+                " gradients, one for each argument, got ", found.size());
+    for (size_t i = 0; i < arguments; ++i)
+      if (!found[i].is_none()) results[i] = found[i].cast<Tensor>();
+    return results;
+  }
+
+  // A result holds this node: what is saved of it does not, or neither would ever be freed.
+  bool is_own_result(size_t place) const {
+    return place >= arguments && gradient.flows[place - arguments];
+  }
+
+  // How torch.compile traces backward: what a graph depends on, and `apply` with its stand-ins.
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override {
+    for (size_t i = 0; i < saved.size(); ++i)
+      args.collect(saved[i], is_own_result(gradient.tensors[i]));
+    for (const auto& kept : others)
+      std::visit([&args](const auto& value) { args.collect(value); }, kept);
+  }
+
+  variable_list apply_with_saved(const variable_list& inputs,
+                                 torch::dynamo::autograd::SwapSavedVariables& swap) override {
+    swap.before(saved);
+    for (auto& kept : others) std::visit([&swap](auto& value) { swap.before(value); }, kept);
+    variable_list results = apply(variable_list(inputs));
+    swap.after(saved);
+    for (auto& kept : others) std::visit([&swap](auto& value) { swap.after(value); }, kept);
+    return results;
+  }
+};
+
+template <class Pointer, class... Args>
+static Pointer make_node(Args&&... args) {
+  if constexpr (std::is_constructible_v<Pointer, std::shared_ptr<Node>>) {
+    auto* node = new Backward(std::forward<Args>(args)...);
+    return Pointer(node, [](auto* made) { deleteNode(made); });
+  } else {
+    return c10::make_intrusive<Backward>(std::forward<Args>(args)...);
+  }
+}
+
+struct Differentiable final : c10::OperatorKernel {
+  const Gradient gradient;
+
+  explicit Differentiable(Gradient gradient) : gradient(std::move(gradient)) {}
+
+  void operator()(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+    const size_t inputs = op.schema().arguments().size();
+    bool is_needed = false;
+    for (const IValue& value : torch::jit::last(*stack, inputs)) {
+      if (!value.isTensor()) continue;
+      const Tensor& tensor = value.toTensor();
+      TORCH_CHECK_NOT_IMPLEMENTED(  // PyTorch would take the derivative for 0, silently
+          !torch::autograd::isFwGradDefined(tensor), gradient.name,
+          " has no forward-mode derivative, only a backward");
+      is_needed |= tensor.requires_grad();
+    }
+    if (is_needed && c10::GradMode::is_enabled()) run_and_note(op, keys, stack);
+    else run(op, keys, stack);
+  }
+
+  static void run(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+    at::AutoDispatchBelowAutograd below;
+    op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
+  }
+
+  void run_and_note(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) const {
+    const size_t inputs = op.schema().arguments().size(), outputs = op.schema().returns().size();
+    NodePointer node = make_node<NodePointer>(gradient, inputs);
+    for (const IValue& value : torch::jit::last(*stack, inputs)) {
+      bool has_edge = value.isTensor() && value.toTensor().defined();
+      node->add_next_edge(has_edge ? torch::autograd::impl::gradient_edge(value.toTensor())
+                                   : Edge());
+    }
+    std::vector<IValue> values(stack->end() - inputs, stack->end());
+    run(op, keys, stack);
+    size_t i = 0;
+    for (const IValue& value : torch::jit::last(*stack, outputs)) {
+      values.push_back(value);
+      if (gradient.flows[i++]) torch::autograd::set_history(value.toTensor(), node);
+    }
+    auto& made = static_cast<Backward&>(*node);
+    for (size_t place : gradient.tensors)
+      made.saved.emplace_back(values[place].toTensor(),
+                              made.is_own_result(place));
+    for (auto [place, of_shape] : gradient.others)
+      if (of_shape) made.others.emplace_back(values[place].toTensor().sym_sizes().vec());
+      else made.others.emplace_back(values[place]);
+  }
+};
+
+// --------------------------------------------------------------------------------- registration
+
+struct Silent final : c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
+// In the place of what Python registered for the first call, which PyTorch would warn of.
+static void add(const std::string& op, const std::string& key, torch::CppFunction function) {
+  Silent silent;
+  c10::WarningUtils::WarningHandlerGuard guard(&silent);
+  auto* library = new torch::Library(  // lives as long as the process
+      torch::Library::IMPL, "kernels", c10::parseDispatchKey(key), __FILE__, __LINE__);
+  library->impl(op.c_str(), std::move(function));
+}
+
+template <class Kernel>
+static void add(const std::string& op, const std::string& key, std::unique_ptr<Kernel> kernel) {
+  add(op, key, torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
+}
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  py::class_<Context>(m, "Context")
+      .def_readonly("needs_input_grad", &Context::needs_input_grad);
+  m.def("find_functions_by", [](py::function find) { find_function = find.release().ptr(); });
+  m.def("run", [](const std::string& op, const std::string& key, std::string file,
+                  std::string function, bool takes_channels_last) {
+    add(op, key, std::make_unique<Run>(std::move(file), std::move(function), takes_channels_last));
+  });
+  m.def("run_in_cpp", [](const std::string& op, const std::string& key) {
+    if (op == "matmul") add(op, key, torch::CppFunction(&run_matmul));
+    else if (op == "linear") add(op, key, torch::CppFunction(&run_linear));
+    else TORCH_CHECK(false, "expected matmul or linear, got ", op);
+  });
+  m.def("cast", [](const std::string& op, const std::string& device,
+                   std::optional<c10::ScalarType> dtype) {
+    auto type = device == "CPU" ? c10::kCPU : c10::kCUDA;
+    const auto key = "Autocast" + device;
+    add(op, key, std::make_unique<Cast>(type, c10::parseDispatchKey(key), dtype));
+  });
+  m.def("differentiate", [](const std::string& op, py::function function,
+                            std::vector<size_t> tensors,
+                            std::vector<std::pair<size_t, bool>> others, std::vector<bool> flows) {
+    Gradient gradient{op, function.release().ptr(), std::move(tensors), std::move(others),
+                      std::move(flows)};
+    add(op, "Autograd", std::make_unique<Differentiable>(std::move(gradient)));
+  });
+}
+
+}  // namespace kernels
