@@ -1,19 +1,21 @@
 // kernels/conv2d_half.cu
 // SPDX-License-Identifier: MIT
-// 2-D convolution as in networks (cross-correlation) in half types and its gradients;
+// 2-D convolution as in networks (cross-correlation) in half types, and its gradients;
 // that of bias is the sum of dout over images and pixels. inp (N, C, H, W), weight
-// (C_out, C / groups, kH, kW), bias (C_out), or (0) for none; float16 or bfloat16, inp,
-// weight and dout in channels_last (contiguous as (N, H, W, C)), and so are out, dinp and
-// dweight. Sums are float32, a result is rounded once. stride, padding, dilation: two
-// numbers each, for rows and columns; H_out = (H + 2 padding - dilation (kH - 1) - 1) /
-// stride + 1, W_out likewise. Less than 2^31 pixels in all images of inp or of out.
-// An infinity may become NaN where it meets a zero of the padding.
-// 2 N C_out H_out W_out C kH kW / groups FLOPs, and as many for each gradient: none is
-// with a zero between pixels, at any stride.
-// Scratch memory: float32 sums, where several blocks share in one; a copy of inp, dout or
-// weight with each group's channels filled up to a multiple of 8, where they are none
-// (dense filters without dilation of few channels need that of weight only), or where
-// they do not begin at a multiple of 16 bytes.
+// (C_out, C / groups, kH, kW), dout; bias (C_out), or (0) for none; float16 or
+// bfloat16, in channels_last (contiguous as (N, H, W, C)), as are out, dinp and dweight.
+// Sums are float32, a result is rounded once. stride, padding, dilation: two numbers
+// each, for rows and columns; H_out = (H + 2 padding - dilation (kH - 1) - 1) / stride +
+// 1, W_out likewise. Less than 2^31 pixels in all images of inp or of out, and numbers
+// in weight. An infinity becomes NaN where it meets a zero of the padding.
+// 2 N C_out H_out W_out C kH kW / groups FLOPs, and as many for each gradient: no zero
+// is multiplied that a stride leaves between pixels. With 64 channels to 64 and 3 x 3
+// taps 288 for each byte of inp and out, about what an H100 can do in a byte's time.
+// Scratch memory: float32 sums where blocks share in a result, as those of dweight; a
+// copy of a tensor whose groups have no multiple of 8 channels, or which begins at no
+// multiple of 16 bytes: inp, where C is none, needs it with groups or dilation only.
+// Groups are multiplied one by one, each filled up to 8 channels: for as many groups as
+// channels take depthwise_conv2d.cu. sm_75 multiplies bfloat16 without tensor cores.
 // Notebook: 11d_general_convolution. Own code; an implicit GEMM, after cuDNN (Chetlur
 // et al., 2014); mma and ldmatrix after NVIDIA, PTX ISA.
 //
@@ -42,6 +44,12 @@ constexpr int DEPTH = 32;  // numbers along a sum that a step multiplies
 constexpr int PIECE = 8;   // numbers in 16 bytes, what one copy brings
 constexpr int SHARED = 48 * 1024;  // bytes: every GPU gives a block so many, unasked
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr bool HAS_COPIES = false;  // that are asynchronous
+#else
+constexpr bool HAS_COPIES = true;
+#endif
+
 // A block makes a tile of M rows and N columns of a product, each of its warps 32
 // columns of 64 or 32 rows. A stage holds a step's part of both factors.
 template <int M_, int N_> struct Tile {
@@ -50,7 +58,11 @@ template <int M_, int N_> struct Tile {
     static constexpr int A_BYTES = M * DEPTH * 2, STAGE = A_BYTES + N * DEPTH * 2;
     static constexpr int STAGES = std::min(SHARED / STAGE, 4), AHEAD = STAGES - 1;
     using Sums = float[WARP_M / 16][WARP_N / 8][4];  // a warp's
+    // that a multiprocessor has registers for; sm_75 has shared memory for one
+    static constexpr int BLOCKS = !HAS_COPIES ? 1 : N == 128 ? 2 : M == 128 ? 3 : 4;
 };
+
+template <typename T> struct alignas(2 * sizeof(T)) Two { T at[2]; };
 
 struct Shape {
     int N, C, H, W;           // inp; C: of one group
@@ -59,9 +71,9 @@ struct Shape {
     int stride_h, stride_w, padding_h, padding_w, dilation_h, dilation_w;
 };
 
-// Rows (or columns) of pixels that meet the same taps. Number i of `count` is first + i
-// step of the result; tap j of `taps`, first_tap + j tap_step of the filter, meets it at
-// row i stride + j dilation + offset of the source, if that has one: it has `size`.
+// Rows (or columns) of pixels that meet the same taps. Number i of `count` is row first
+// + i step of the result; tap j of `taps`, first_tap + j tap_step of the filter, meets
+// it at row i stride + j dilation + offset of the source, which has `size` of them.
 struct Axis {
     int size, count, first, step, taps, first_tap, tap_step, stride, dilation, offset;
 };
@@ -88,10 +100,10 @@ static __device__ Axis forward_axis(int size, int out_size, int taps, int stride
     return {size, out_size, 0, 1, taps, 0, 1, stride, dilation, -padding};
 }
 
-// The gradient of inp, by classes: pixel h of inp meets tap r at the row (h + padding - r
-// dilation) / stride of dout, if that is whole. So those r count for which r dilation
-// and h + padding leave the same rest: every period-th, the same ones for all pixels
-// whose h differ by multiples of stride. Number `first` of them begins with that pixel.
+// The gradient of inp, by stride classes: row h of inp meets tap r at the row (h +
+// padding - r dilation) / stride of dout, if that is whole. So those r count for which
+// r dilation leaves the same rest as h + padding: every period-th, and the same ones
+// for all h that are a multiple of stride apart. A class is named by its first row.
 static __device__ Axis backward_axis(int size, int dout_size, int taps, int stride,
                                      int padding, int dilation, int first) {
     int divisor = stride, rest = dilation % stride;  // Euclid
@@ -134,8 +146,8 @@ __device__ void wait_for_groups() {
 #endif
 }
 
-// The swizzled offset of a piece of a row of COLS numbers in shared memory: eight pieces
-// that are written or read at once, of one row or of eight, lie in different banks.
+// The swizzled offset of a piece of a row of COLS numbers in shared memory: eight
+// pieces that are written or read at once, of one row or of eight, lie in all banks.
 template <int COLS> __device__ unsigned place(int row, int piece) {
     int swizzle = COLS == 32 ? row / 2 % 4 : row % 8;
     return (row * (COLS / PIECE) + (piece ^ swizzle)) * 16;
@@ -154,9 +166,9 @@ __device__ void ldmatrix(unsigned (&r)[4], unsigned at) {
 }
 
 // A factor's tile in shared memory: SIZE rows of a step's DEPTH numbers along the sum,
-// or, ACROSS, DEPTH rows of SIZE. Where a lane begins to read fragments from row `first`
-// on: of the left factor, rows 0 to 7 and 8 to 15, then further along the sum; of the
-// right one, along the sum, then columns 8 to 15.
+// or, ACROSS, DEPTH rows of SIZE. Where a lane begins to read fragments from row
+// `first` on: of the left factor rows 0 to 7 and 8 to 15, then further along the sum;
+// of the right one further along the sum first, then columns 8 to 15.
 template <bool ACROSS, int SIZE, bool LEFT>
 __device__ unsigned fragment_place(int first) {
     int lane = threadIdx.x % 32, i = lane % 8;
@@ -172,9 +184,10 @@ __device__ void load_fragment(unsigned (&r)[4], unsigned at, int block, int step
     else ldmatrix<false>(r, (at ^ step * 32) + block * 16 * DEPTH * 2);
 }
 
-// c: 16 × 8 += a: 16 × 16 times b: 16 × 8. With g = lane / 4 and t = lane % 4 * 2 a lane
-// has c[0], c[1]: row g, columns t, t + 1, and c[2], c[3] of row g + 8; a[0], a[1]: rows
-// g and g + 8, k = t, t + 1, and a[2], a[3] at k + 8; b0, b1: column g at the same k.
+// c: 16 × 8 += a: 16 × 16 times b: 16 × 8. With g = lane / 4 and t = lane % 4 * 2 a
+// lane has c[0], c[1]: row g, columns t, t + 1, and c[2], c[3] of row g + 8; a[0],
+// a[1]: rows g and g + 8, k = t, t + 1, and a[2], a[3] at k + 8; b0, b1: column g, the
+// same k.
 template <typename T>
 __device__ void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
 #if __CUDA_ARCH__ >= 800
@@ -258,19 +271,18 @@ __device__ void store_sums(float* partial, const typename Of::Sums& acc, int row
 
 // What a block copies of the images that filters move over. A row is a pixel of the
 // result, a column a number of the filter: tap by tap, in each all channels of a group.
-// RUNS: all channels of all taps of a filter's row, which lie together in memory, filled
-// up to a multiple of 8.
+// RUNS: all channels of all taps of a filter's row, which lie together in memory,
+// filled up to a multiple of 8.
 struct Pixel {
-    int64_t at;  // where its first tap would meet the source
-    int y, x;
+    int at, y, x;  // where tap (0, 0) meets the source; at: counted through all images
 };
 
-// i: number among the pixels of all images
+// i: column, row and image of the result
 static __device__ Pixel find_pixel(const Walk& i, const Axis& rows, const Axis& cols,
-                                   int N, int64_t pitch) {
+                                   int N) {
     int y = i.mid * rows.stride + rows.offset, x = i.low * cols.stride + cols.offset;
-    if (i.high >= N) y = INT_MIN;  // outside, whatever the tap
-    return {((int64_t(i.high) * rows.size + y) * cols.size + x) * pitch, y, x};
+    if (i.high >= N) return {0, INT_MIN, 0};  // outside, whatever the tap
+    return {(i.high * rows.size + y) * cols.size + x, y, x};
 }
 
 // eight numbers of a run of `width` from number j on, in a row of H × W pixels of C
@@ -280,8 +292,8 @@ __device__ uint4 load_run(const T* inp, const Pixel& p, int down, int H, int W, 
     int e = p.x * C + j;  // in the row
     bool inside = unsigned(p.y + down) < unsigned(H);
     int begin = max(0, -e), end = inside ? min(PIECE, min(W * C - e, width - j)) : 0;
-    auto from = reinterpret_cast<const unsigned short*>(inp + p.at) +
-                int64_t(down) * W * C + j;
+    auto from = reinterpret_cast<const unsigned short*>(inp) +
+                int64_t(p.at + down * W) * C + j;
     unsigned two[4];
     bool odd = reinterpret_cast<uintptr_t>(from) % 4;
     if (begin == 0 && end == PIECE && !odd) {
@@ -306,11 +318,11 @@ __device__ uint4 load_run(const T* inp, const Pixel& p, int down, int H, int W, 
 // eight channels, w.low on, of the tap (w.high, w.mid) of a pixel, to shared memory
 template <typename T>
 __device__ void copy_tap(unsigned char* to, const T* inp, const Pixel& p, const Walk& w,
-                         const Axis& rows, const Axis& cols, int64_t pitch) {
+                         const Axis& rows, const Axis& cols, int pitch) {
     int down = w.high * rows.dilation, right = w.mid * cols.dilation;
     bool inside = w.high < rows.taps && unsigned(p.y + down) < unsigned(rows.size) &&
                   unsigned(p.x + right) < unsigned(cols.size);
-    int64_t at = p.at + (int64_t(down) * cols.size + right) * pitch + w.low;
+    int64_t at = int64_t(p.at + down * cols.size + right) * pitch + w.low;
     copy_piece(to, inp + (inside ? at : 0), inside);
 }
 
@@ -325,11 +337,11 @@ enum How { FORWARD, RUNS, BACKWARD };
 // A step's copies are one group of cp.async, a pipeline of STAGES stages:
 //   1. wait until all groups but the AHEAD - 1 newest have come: step i is there, for
 //      the thread's own copies; the barrier makes it so for all threads' copies.
-//   2. All have passed that barrier, so nobody reads step i - 1 any more: step i + AHEAD
-//      goes to its stage. RUNS go through registers, loaded here and stored after 3.
+//   2. All have passed that barrier, so nobody reads step i - 1 any more: step i +
+//      AHEAD goes to its stage. RUNS go through registers, loaded here, stored after 3.
 //   3. Multiply step i, while the copies go on.
 template <typename T, How HOW, typename Of>
-__global__ void __launch_bounds__(Of::THREADS, 512 / Of::THREADS)
+__global__ void __launch_bounds__(Of::THREADS, Of::BLOCKS)
 conv2d_half_kernel(T* out, float* partial, const T* inp, const T* weight, const T* bias,
                    Shape s, int depth, int splits) {
     extern __shared__ __align__(128) unsigned char shared[];
@@ -356,10 +368,10 @@ conv2d_half_kernel(T* out, float* partial, const T* inp, const T* weight, const 
     if (first >= pixels) return;  // all of the block: a class with fewer tiles
 
     int taps_w = HOW == RUNS ? 1 : cols.taps;  // that a sum goes through one by one
-    int64_t pitch = HOW == RUNS ? s.C : int64_t(s.groups) * depth;
+    int pitch = s.groups * depth;  // numbers of a pixel, but of RUNS
     int sum = rows.taps * taps_w * depth, steps = cdiv(sum, DEPTH);
     int begin = int64_t(steps) * part / splits;
-    int end = int64_t(steps) * (part + 1) / splits;
+    steps = int64_t(steps) * (part + 1) / splits - begin;  // the split's own
 
     constexpr int PIECES = DEPTH / PIECE, AT_ONCE = Of::THREADS / PIECES;
     constexpr int A_ROWS = Of::M / AT_ONCE, B_ROWS = Of::N / AT_ONCE;
@@ -369,21 +381,24 @@ conv2d_half_kernel(T* out, float* partial, const T* inp, const T* weight, const 
 #pragma unroll
     for (int r = 0; r < A_ROWS; r++)
         pixel[r] = find_pixel(Walk(first + row + r * AT_ONCE, cols.count, rows.count),
-                              rows, cols, s.N, pitch);
+                              rows, cols, s.N);
     inp += HOW == RUNS ? 0 : group * depth;
     Walk at(k, depth, max(1, taps_w));
 
     // BACKWARD: weight lies across, each row of a step's tile is of a filter and a tap
     constexpr int W_PIECES = Of::N / PIECE, W_AT_ONCE = Of::THREADS / W_PIECES;
     int w_row = threadIdx.x / W_PIECES, w_piece = threadIdx.x % W_PIECES;
-    Walk w_at[2] = {Walk(begin * DEPTH + w_row, depth, max(1, taps_w)),
-                    Walk(begin * DEPTH + w_row + W_AT_ONCE, depth, max(1, taps_w))};
-    static_assert(DEPTH == 2 * W_AT_ONCE);
-    if (!BACK) weight += (int64_t(group) * s.C_out + col + row) * sum;
+    Walk w_at(begin * DEPTH + w_row, depth, max(1, taps_w));
+    int w_left = width - col - (BACK ? w_piece * PIECE : row);
+    int w_begin = group * s.C_out + (BACK ? 0 : col + row);
+    if (BACK)
+        w_begin = (w_begin * s.kH * s.kW + rows.first_tap * s.kW + cols.first_tap) *
+                      round_up(s.C) + col + w_piece * PIECE;
+    else w_begin = w_begin * sum + k;
 
     uint4 run[A_ROWS];
     auto copy = [&](int step) {
-        unsigned char* to = shared + (step - begin) % Of::STAGES * Of::STAGE;
+        unsigned char* to = shared + step % Of::STAGES * Of::STAGE;
 #pragma unroll
         for (int r = 0; r < A_ROWS; r++) {
             if (HOW == RUNS)
@@ -393,35 +408,31 @@ conv2d_half_kernel(T* out, float* partial, const T* inp, const T* weight, const 
                 copy_tap(to + place<DEPTH>(row + r * AT_ONCE, piece), inp, pixel[r], at,
                          rows, cols, pitch);
         }
-        at.advance(DEPTH, depth, taps_w);
         to += Of::A_BYTES;
         if (BACK) {
 #pragma unroll
-            for (int r = 0; r < 2; r++) {
-                Walk& w = w_at[r];
-                int tap_h = rows.first_tap + w.high * rows.tap_step;
-                int tap_w = cols.first_tap + w.mid * cols.tap_step;
-                bool inside = w.high < rows.taps && w.low < s.C_out &&
-                              col + w_piece * PIECE < width;
-                int64_t tap = (int64_t(group) * s.C_out + w.low) * s.kH + tap_h;
-                tap = (tap * s.kW + tap_w) * round_up(s.C) + col + w_piece * PIECE;
-                copy_piece(to + place<Of::N>(w_row + r * W_AT_ONCE, w_piece),
-                           weight + (inside ? tap : 0), inside);
-                w.advance(DEPTH, depth, taps_w);
+            for (int r = 0; r < DEPTH; r += W_AT_ONCE) {
+                int tap = w_at.low * s.kH + w_at.high * rows.tap_step;
+                tap = tap * s.kW + w_at.mid * cols.tap_step;
+                bool inside = w_left > 0 && w_at.high < rows.taps && w_at.low < s.C_out;
+                int from = inside ? w_begin + tap * round_up(s.C) : 0;
+                copy_piece(to + place<Of::N>(w_row + r, w_piece), weight + from,
+                           inside);
+                w_at.advance(W_AT_ONCE, depth, taps_w);
             }
         } else {
-            int i = step * DEPTH + piece * PIECE;
 #pragma unroll
-            for (int r = 0; r < B_ROWS; r++) {
-                bool inside = i < sum && col + row + r * AT_ONCE < width;
-                copy_piece(to + place<DEPTH>(row + r * AT_ONCE, piece),
-                           inside ? weight + int64_t(r) * AT_ONCE * sum + i : weight,
-                           inside);
+            for (int r = 0; r < B_ROWS * AT_ONCE; r += AT_ONCE) {
+                bool inside = at.high < rows.taps && r < w_left;
+                copy_piece(to + place<DEPTH>(row + r, piece),
+                           weight + (inside ? w_begin + r * sum : 0), inside);
             }
+            w_begin += DEPTH;
         }
+        at.advance(DEPTH, depth, taps_w);
     };
     auto store_run = [&](int step) {
-        unsigned char* to = shared + (step - begin) % Of::STAGES * Of::STAGE;
+        unsigned char* to = shared + step % Of::STAGES * Of::STAGE;
 #pragma unroll
         for (int r = 0; r < A_ROWS; r++)
             *reinterpret_cast<uint4*>(to + place<DEPTH>(row + r * AT_ONCE, piece)) =
@@ -433,16 +444,16 @@ conv2d_half_kernel(T* out, float* partial, const T* inp, const T* weight, const 
     A_at += fragment_place<false, Of::M, true>(warp_row);
     B_at += fragment_place<BACK, Of::N, false>(warp_col);
     typename Of::Sums acc = {};
-    for (int i = begin - Of::AHEAD; i < end; i++) {
-        if (i >= begin) {
+    for (int i = -Of::AHEAD; i < steps; i++) {
+        if (i >= 0) {
             wait_for_groups<Of::AHEAD - 1>();
             __syncthreads();  // a step has come, all have read the one before
         }
-        bool copies = i + Of::AHEAD < end;
+        bool copies = i + Of::AHEAD < steps;
         if (copies) copy(i + Of::AHEAD);
         end_group();
-        if (i >= begin) {
-            int stage = (i - begin) % Of::STAGES * Of::STAGE;
+        if (i >= 0) {
+            int stage = i % Of::STAGES * Of::STAGE;
             multiply<T, Of, false, BACK>(acc, A_at + stage, B_at + stage);
         }
         if (HOW == RUNS && copies) store_run(i + Of::AHEAD);
@@ -486,9 +497,10 @@ conv2d_half_kernel(T* out, float* partial, const T* inp, const T* weight, const 
         for (int m = 0; m < Of::WARP_M / 16; m++)
             for (int h = 0; h < 2; h++) {
                 int r = warp_row + m * 16 + h * 8 + lane / 4;
-                T* to = reinterpret_cast<T*>(shared + place<Of::N>(r, c / PIECE)) +
-                        c % PIECE;
-                for (int e = 0; e < 2; e++) to[e] = T(acc[m][n][h * 2 + e] + add[e]);
+                Two<T> two = {T(acc[m][n][h * 2] + add[0]),
+                              T(acc[m][n][h * 2 + 1] + add[1])};
+                unsigned at = place<Of::N>(r, c / PIECE) + c % PIECE * sizeof(T);
+                *reinterpret_cast<Two<T>*>(shared + at) = two;
             }
     }
     __syncthreads();  // all results are there
@@ -508,7 +520,7 @@ conv2d_half_kernel(T* out, float* partial, const T* inp, const T* weight, const 
 // transposed, times what filters see of inp: (pixels, columns), see Pixel. A sum over
 // all pixels of out, of which each split has a part.
 template <typename T, How HOW, typename Of>
-__global__ void __launch_bounds__(Of::THREADS, 512 / Of::THREADS)
+__global__ void __launch_bounds__(Of::THREADS, Of::BLOCKS)
 conv2d_half_backward_weight_kernel(float* partial, const T* dout, const T* inp, Shape s,
                                    int depth, int splits) {
     extern __shared__ __align__(128) unsigned char shared[];
@@ -525,49 +537,49 @@ conv2d_half_backward_weight_kernel(float* partial, const T* dout, const T* inp, 
     int filter = next(cdiv(s.C_out, Of::M)) * Of::M, group = next(s.groups);
     int pixels = s.N * s.H_out * s.W_out, steps = cdiv(pixels, DEPTH);
     int begin = int64_t(steps) * rest / splits;
-    int end = int64_t(steps) * (rest + 1) / splits;
+    steps = int64_t(steps) * (rest + 1) / splits - begin;  // the split's own
 
     constexpr int A_PIECES = Of::M / PIECE, A_AT_ONCE = Of::THREADS / A_PIECES;
     constexpr int B_PIECES = Of::N / PIECE, B_AT_ONCE = Of::THREADS / B_PIECES;
-    constexpr int A_ROWS = DEPTH / A_AT_ONCE, B_ROWS = DEPTH / B_AT_ONCE;
+    constexpr int B_ROWS = DEPTH / B_AT_ONCE;
     int filled = round_up(s.C_out);
-    int64_t pitch = HOW == RUNS ? s.C : int64_t(s.groups) * depth;
+    int pitch = s.groups * depth;  // numbers of a pixel, but of RUNS
     int64_t dout_pitch = int64_t(s.groups) * filled;
     int a_row = threadIdx.x / A_PIECES, a_piece = threadIdx.x % A_PIECES;
     int b_row = threadIdx.x / B_PIECES, b_piece = threadIdx.x % B_PIECES;
     bool has_filter = filter + a_piece * PIECE < filled;
-    dout += group * filled + filter + a_piece * PIECE;
+    int64_t a_begin = int64_t(begin * DEPTH + a_row) * dout_pitch + group * filled +
+                      filter + a_piece * PIECE;  // of the next step to copy
+    int left = pixels - begin * DEPTH - a_row;
     inp += HOW == RUNS ? 0 : group * depth;
     Walk tap(col + b_piece * PIECE, depth, taps_w);  // the thread's own, all the time
-    Walk at[2] = {Walk(begin * DEPTH + b_row, s.W_out, s.H_out),
-                  Walk(begin * DEPTH + b_row + B_AT_ONCE, s.W_out, s.H_out)};
-    static_assert(A_ROWS == 2 && B_ROWS == 2);
+    Walk at(begin * DEPTH + b_row, s.W_out, s.H_out);  // the next pixel to copy
 
     uint4 run[B_ROWS];
     auto copy = [&](int step) {
-        unsigned char* to = shared + (step - begin) % Of::STAGES * Of::STAGE;
+        unsigned char* to = shared + step % Of::STAGES * Of::STAGE;
 #pragma unroll
-        for (int r = 0; r < A_ROWS; r++) {
-            int row = a_row + r * A_AT_ONCE, i = step * DEPTH + row;
-            bool inside = has_filter && i < pixels;
-            copy_piece(to + place<Of::M>(row, a_piece),
-                       inside ? dout + i * dout_pitch : dout, inside);
+        for (int r = 0; r < DEPTH; r += A_AT_ONCE) {
+            bool inside = has_filter && r < left;
+            copy_piece(to + place<Of::M>(a_row + r, a_piece),
+                       dout + (inside ? a_begin + r * dout_pitch : 0), inside);
         }
+        a_begin += DEPTH * dout_pitch, left -= DEPTH;
         to += Of::A_BYTES;
 #pragma unroll
         for (int r = 0; r < B_ROWS; r++) {
-            Pixel pixel = find_pixel(at[r], rows, cols, s.N, pitch);
+            Pixel pixel = find_pixel(at, rows, cols, s.N);
             if (HOW == RUNS)
                 run[r] = load_run(inp, pixel, tap.high * s.dilation_h, s.H, s.W, s.C,
                                   tap.low, tap.high < s.kH ? s.kW * s.C : 0);
             else
                 copy_tap(to + place<Of::N>(b_row + r * B_AT_ONCE, b_piece), inp, pixel,
                          tap, rows, cols, pitch);
-            at[r].advance(DEPTH, s.W_out, s.H_out);
+            at.advance(B_AT_ONCE, s.W_out, s.H_out);
         }
     };
     auto store_run = [&](int step) {
-        unsigned char* to = shared + (step - begin) % Of::STAGES * Of::STAGE;
+        unsigned char* to = shared + step % Of::STAGES * Of::STAGE;
 #pragma unroll
         for (int r = 0; r < B_ROWS; r++) {
             unsigned offset = place<Of::N>(b_row + r * B_AT_ONCE, b_piece);
@@ -580,16 +592,16 @@ conv2d_half_backward_weight_kernel(float* partial, const T* dout, const T* inp, 
     A_at += fragment_place<true, Of::M, true>(warp_row);
     B_at += fragment_place<true, Of::N, false>(warp_col);
     typename Of::Sums acc = {};
-    for (int i = begin - Of::AHEAD; i < end; i++) {
-        if (i >= begin) {
+    for (int i = -Of::AHEAD; i < steps; i++) {
+        if (i >= 0) {
             wait_for_groups<Of::AHEAD - 1>();
             __syncthreads();  // a step has come, all have read the one before
         }
-        bool copies = i + Of::AHEAD < end;
+        bool copies = i + Of::AHEAD < steps;
         if (copies) copy(i + Of::AHEAD);
         end_group();
-        if (i >= begin) {
-            int stage = (i - begin) % Of::STAGES * Of::STAGE;
+        if (i >= 0) {
+            int stage = i % Of::STAGES * Of::STAGE;
             multiply<T, Of, true, true>(acc, A_at + stage, B_at + stage);
         }
         if (HOW == RUNS && copies) store_run(i + Of::AHEAD);
@@ -628,11 +640,11 @@ __global__ void conv2d_half_fill_kernel(T* out, const T* inp, int64_t rows, int 
 
 // ---- how a product is cut
 
-// Its rows, columns and steps, `times` such products; which tiles there are a kernel for
+// `times` products of rows times columns, their sums in steps of DEPTH
 struct Product {
     int64_t rows, cols, times, steps;
-    std::vector<int> tiles;
-    bool in_parts;  // results are added up from parts even of one split
+    std::vector<int> tiles;  // of TILES, for which there are kernels
+    bool in_parts;           // results are added up from parts, be it of one split
 };
 
 struct Cut {
@@ -641,31 +653,34 @@ struct Cut {
 
 constexpr int TILES[3][2] = {{128, 128}, {128, 64}, {64, 64}};
 
-// The tile and the splits of least cost, in cycles of a multiprocessor, a model: tensor
-// cores take M N / 32 for a step's 32 M N products, copies of M + N rows hide half of
-// themselves; a step lasts 300 at least, until the next one's copies have come, and a
-// tile as long as 4 steps more, for its first copies and its results. The parts of sums
-// are written and read, 16 bytes in a cycle, by one more launch of 3,000 cycles.
+static int64_t tiles_of(const Product& of, int M, int N) {
+    return (of.rows + M - 1) / M * cdiv(of.cols, N) * of.times;
+}
+
+// The tile and the splits of least cost, in cycles of a multiprocessor. A model, its
+// numbers are estimates: tensor cores take M N / 32 for a step, copies of its M + N rows
+// hide but for half a cycle each; a step lasts 300 at least, until the next one's copies
+// have come; a tile's first copies and its results are 4 steps more. Parts of sums are
+// written and read, 16 bytes in a cycle, by one more launch, of 3,000.
 static Cut find_cut(const Product& of, const Tensor& x) {
     int processors = 0;
     C10_CUDA_CHECK(cudaDeviceGetAttribute(
         &processors, cudaDevAttrMultiProcessorCount, x.get_device()));
     Cut best = {of.tiles[0], 1};
-    int64_t least = INT64_MAX;
+    int64_t least = INT64_MAX, most = std::clamp<int64_t>(of.steps, 1, 512);
     for (int tile : of.tiles) {
         int64_t M = TILES[tile][0], N = TILES[tile][1];
-        int64_t tiles = (of.rows + M - 1) / M * cdiv(of.cols, N) * of.times;
-        int64_t most = std::clamp<int64_t>(of.steps, 1, 512);
-        for (int64_t splits = 1; splits <= most; splits += std::max<int64_t>(1, splits / 4)) {
+        int64_t tiles = tiles_of(of, M, N);
+        TORCH_CHECK(tiles * most <= INT_MAX, "conv2d_half: expected up to 2^31 blocks, "
+                    "got ", tiles, " tiles of ", M, " x ", N, " in ", most, " parts");
+        for (int splits = 1; splits <= most; splits += std::max(1, splits / 4)) {
             int64_t each = (tiles * splits + processors - 1) / processors;
             int64_t step = std::max<int64_t>(each * (M * N / 32 + (M + N) / 2), 300);
             int64_t cost = step * ((of.steps + splits - 1) / splits + 4);
             if (splits > 1 || of.in_parts)
                 cost += splits * of.rows * of.cols * of.times / 2 / processors + 3000;
-            if (cost < least) least = cost, best = {tile, int(splits)};
+            if (cost < least) least = cost, best = {tile, splits};
         }
-        TORCH_CHECK(tiles * most <= INT_MAX, "conv2d_half: expected up to 2^31 blocks, "
-                    "got ", tiles, " tiles of ", M, " x ", N, " in ", most, " parts");
     }
     return best;
 }
@@ -692,16 +707,16 @@ static void check_input(const char* name, const Tensor& x, torch::IntArrayRef sh
     for (int64_t d = 0; fits && d < x.dim(); d++)
         fits = shape[d] == -1 || shape[d] == x.size(d);
     bool dense = x.dim() == 1 ? x.is_contiguous() : is_channels_last(x);
-    TORCH_CHECK(fits && dense && (type == torch::kFloat16 || type == torch::kBFloat16) &&
-                x.is_cuda() && x.device() == like.device(), name, ": expected float16 "
-                "or bfloat16 in channels_last on one CUDA device, shape ", shape,
-                ", got ", type, " on ", x.device(), ", shape ", x.sizes(), ", strides ",
-                x.strides());
+    bool half = type == torch::kFloat16 || type == torch::kBFloat16;
+    TORCH_CHECK(fits && dense && half && x.is_cuda() && x.device() == like.device(),
+                name, ": expected float16 or bfloat16 in channels_last on one CUDA "
+                "device, shape ", shape, ", got ", type, " on ", x.device(), ", shape ",
+                x.sizes(), ", strides ", x.strides());
 }
 
 static void check_types(const char* function, const Tensor& x, const Tensor& y) {
-    TORCH_CHECK(x.scalar_type() == y.scalar_type(), function, ": expected tensors of one "
-                "type, got ", x.scalar_type(), " and ", y.scalar_type());
+    TORCH_CHECK(x.scalar_type() == y.scalar_type(), function, ": expected tensors of "
+                "one type, got ", x.scalar_type(), " and ", y.scalar_type());
 }
 
 static void check_groups(int64_t groups, int64_t C, int64_t C_out) {
@@ -735,10 +750,11 @@ static Shape shape_of(int64_t N, int64_t C, int64_t H, int64_t W, int64_t C_out,
     TORCH_CHECK(std::max(N * high * wide, N * H_out * W_out) <= INT_MAX - 256,
                 "inp: expected less than 2^31 pixels in all images, got ", N, " of ", H,
                 " x ", W, ", padding ", torch::IntArrayRef(padding));
-    int64_t most = kH * kW * (std::max(C, C_out) / groups + PIECE);
+    int64_t most = (C_out + groups * PIECE) * kH * kW * (C / groups + PIECE);
     TORCH_CHECK(std::max(most, wide * C) <= INT_MAX - 256, "weight: expected less than "
-                "2^31 numbers in a filter, and in a row of an image, got ", C, " to ",
-                C_out, " channels, ", kH, " x ", kW, " taps, rows of ", W, " pixels");
+                "2^31 numbers, 8 more channels and filters a group counted, and in a row "
+                "of an image, got ", C, " to ", C_out, " channels, ", kH, " x ", kW,
+                " taps, rows of ", W, " pixels");
     return {int(N), int(C / groups), int(H), int(W), int(C_out / groups), int(H_out),
             int(W_out), int(kH), int(kW), int(groups), int(stride[0]), int(stride[1]),
             int(padding[0]), int(padding[1]), int(dilation[0]), int(dilation[1])};
@@ -763,8 +779,8 @@ static Tensor fill_up(const Tensor& x, int64_t rows, int64_t cols) {
     if (width == cols && reinterpret_cast<uintptr_t>(x.data_ptr()) % 16 == 0) return x;
     Tensor out = torch::empty({rows, width}, x.options());
     int64_t blocks = (out.numel() + 255) / 256;
-    TORCH_CHECK(blocks <= INT_MAX, "conv2d_half: expected less than 2^39 numbers to copy, "
-                "got ", out.numel());
+    TORCH_CHECK(blocks <= INT_MAX, "conv2d_half: expected less than 2^39 numbers to "
+                "copy, got ", out.numel());
     conv2d_half_fill_kernel<<<blocks, 256, 0, getCurrentCUDAStream()>>>(
         out.data_ptr<T>(), x.data_ptr<T>(), rows, int(cols), width);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
@@ -792,7 +808,7 @@ template <typename T, How HOW, typename Of>
 static void launch(const Tensor& out, const Tensor& inp, const Tensor& weight,
                    const T* bias, const Shape& s, int depth, const Product& product,
                    int splits) {
-    int64_t tiles = cdiv(product.rows, Of::M) * cdiv(product.cols, Of::N) * product.times;
+    int64_t tiles = tiles_of(product, Of::M, Of::N);
     int64_t rows = out.numel() / out.size(1);
     Tensor partial = empty_parts(splits > 1 ? splits * out.numel() : 0, out);
     constexpr int BYTES = Of::STAGES * Of::STAGE;
@@ -811,22 +827,23 @@ static void convolve(const Tensor& out, const Tensor& inp, const Tensor& weight,
     bool back = HOW == BACKWARD;
     int64_t down = back ? std::min(s.stride_h, s.H) : 1;  // classes
     int64_t across = back ? std::min(s.stride_w, s.W) : 1;
-    int64_t high = back ? cdiv(s.H, down) : s.H_out, wide = back ? cdiv(s.W, across)
-                                                                 : s.W_out;
+    int64_t high = back ? cdiv(s.H, down) : s.H_out;  // of the largest class
+    int64_t wide = back ? cdiv(s.W, across) : s.W_out;
     int64_t sum = int64_t(s.kH) * (HOW == RUNS ? 1 : s.kW) * depth;
-    Product product = {s.N * high * wide, back ? s.C : s.C_out, down * across * s.groups,
+    Product product = {s.N * high * wide, back ? s.C : s.C_out,
+                       down * across * s.groups,
                        cdiv(cdiv(sum, down * across), DEPTH), {0, 1, 2}, false};
     if (HOW == RUNS) product.tiles = {1};
-    Cut cut = find_cut(product, inp);
+    auto [tile, splits] = find_cut(product, inp);
     if constexpr (HOW != RUNS) {
-        if (cut.tile == 0)
+        if (tile == 0)
             return launch<T, HOW, Tile<128, 128>>(out, inp, weight, bias, s, depth,
-                                                  product, cut.splits);
-        if (cut.tile == 2)
+                                                  product, splits);
+        if (tile == 2)
             return launch<T, HOW, Tile<64, 64>>(out, inp, weight, bias, s, depth,
-                                                product, cut.splits);
+                                                product, splits);
     }
-    launch<T, HOW, Tile<128, 64>>(out, inp, weight, bias, s, depth, product, cut.splits);
+    launch<T, HOW, Tile<128, 64>>(out, inp, weight, bias, s, depth, product, splits);
 }
 
 template <typename T>
@@ -856,8 +873,9 @@ static void backward_input(const Tensor& dinp, const Tensor& dout, const Tensor&
 
 template <typename T, How HOW, typename Of>
 static void launch_weight(const Tensor& partial, const Tensor& dout, const Tensor& inp,
-                          const Shape& s, int depth, const Product& product, int splits) {
-    int64_t tiles = cdiv(product.rows, Of::M) * cdiv(product.cols, Of::N) * product.times;
+                          const Shape& s, int depth, const Product& product,
+                          int splits) {
+    int64_t tiles = tiles_of(product, Of::M, Of::N);
     constexpr int BYTES = Of::STAGES * Of::STAGE;
     conv2d_half_backward_weight_kernel<T, HOW, Of>
         <<<tiles * splits, Of::THREADS, BYTES, getCurrentCUDAStream()>>>(
@@ -874,21 +892,20 @@ static void sum_pixels(const Tensor& dweight, const Tensor& dout, const Tensor& 
     int64_t pixels = int64_t(s.N) * s.H_out * s.W_out;
     Product product = {s.C_out, rows / filters * depth, s.groups, cdiv(pixels, DEPTH),
                        {0, 2}, true};
-    Cut cut = find_cut(product, inp);
-    Tensor partial = empty_parts(cut.splits * rows * depth, dweight);
+    if (HOW == RUNS) product.tiles = {2};
+    auto [tile, splits] = find_cut(product, inp);
+    Tensor partial = empty_parts(splits * rows * depth, dweight);
     Tensor whole = fill_up<T>(dout, pixels * s.groups, s.C_out);
-    if (cut.tile == 0)
-        launch_weight<T, HOW, Tile<128, 128>>(partial, whole, inp, s, depth, product,
-                                              cut.splits);
-    else
-        launch_weight<T, HOW, Tile<64, 64>>(partial, whole, inp, s, depth, product,
-                                            cut.splits);
-    add_up<T>(dweight, partial, nullptr, cut.splits, rows, cols, depth);
+    auto launch = launch_weight<T, HOW, Tile<64, 64>>;
+    if constexpr (HOW != RUNS)
+        if (tile == 0) launch = launch_weight<T, HOW, Tile<128, 128>>;
+    launch(partial, whole, inp, s, depth, product, splits);
+    add_up<T>(dweight, partial, nullptr, splits, rows, cols, depth);
 }
 
 template <typename T>
-static void backward_weight(const Tensor& dweight, const Tensor& dout, const Tensor& inp,
-                            const Shape& s) {
+static void backward_weight(const Tensor& dweight, const Tensor& dout,
+                            const Tensor& inp, const Shape& s) {
     if (has_runs(s)) return sum_pixels<T, RUNS>(dweight, dout, inp, s);
     int64_t pixels = int64_t(s.N) * s.H * s.W;
     sum_pixels<T, FORWARD>(dweight, dout, fill_up<T>(inp, pixels * s.groups, s.C), s);
@@ -910,8 +927,10 @@ Tensor conv2d_half_forward(Tensor inp, Tensor weight, Tensor bias,
     CUDAGuard guard(inp.device());
     Tensor out = empty_images(s.N, C_out, s.H_out, s.W_out, inp);
     if (out.numel() == 0) return out;
-    if (inp.scalar_type() == torch::kFloat16) forward<at::Half>(out, inp, weight, bias, s);
-    else forward<at::BFloat16>(out, inp, weight, bias, s);
+    if (inp.scalar_type() == torch::kFloat16)
+        forward<at::Half>(out, inp, weight, bias, s);
+    else
+        forward<at::BFloat16>(out, inp, weight, bias, s);
     return out;
 }
 
