@@ -3,11 +3,11 @@
 // 2-D convolution as in networks (cross-correlation) in half types, and its gradients;
 // that of bias is the sum of dout over images and pixels. inp (N, C, H, W), weight
 // (C_out, C / groups, kH, kW), dout; bias (C_out), or (0) for none; float16 or
-// bfloat16, in channels_last (contiguous as (N, H, W, C)), as are out, dinp and dweight.
-// Sums are float32, a result is rounded once. stride, padding, dilation: two numbers
-// each, for rows and columns; H_out = (H + 2 padding - dilation (kH - 1) - 1) / stride +
-// 1, W_out likewise. Less than 2^31 pixels in all images of inp or of out, and numbers
-// in weight. An infinity becomes NaN where it meets a zero of the padding.
+// bfloat16, in channels_last (contiguous as (N, H, W, C)), as are out, dinp and
+// dweight. Sums are float32, a result is rounded once. stride, padding, dilation: two
+// numbers each, for rows and columns; H_out = (H + 2 padding - dilation (kH - 1) - 1) /
+// stride + 1, W_out likewise. Less than 2^31 pixels in all images of inp or of out, and
+// numbers in weight. An infinity becomes NaN where it meets a zero of the padding.
 // 2 N C_out H_out W_out C kH kW / groups FLOPs, and as many for each gradient: no zero
 // is multiplied that a stride leaves between pixels. With 64 channels to 64 and 3 x 3
 // taps 288 for each byte of inp and out, about what an H100 can do in a byte's time.
@@ -658,21 +658,23 @@ static int64_t tiles_of(const Product& of, int M, int N) {
 }
 
 // The tile and the splits of least cost, in cycles of a multiprocessor. A model, its
-// numbers are estimates: tensor cores take M N / 32 for a step, copies of its M + N rows
-// hide but for half a cycle each; a step lasts 300 at least, until the next one's copies
-// have come; a tile's first copies and its results are 4 steps more. Parts of sums are
-// written and read, 16 bytes in a cycle, by one more launch, of 3,000.
+// numbers are estimates: tensor cores take M N / 32 for a step, copies of its M + N
+// rows hide but for half a cycle each; a step lasts 300 at least, until the next one's
+// copies have come; a tile's first copies and its results are 4 steps more. Parts of
+// sums are written and read, 16 bytes in a cycle, by one more launch, of 3,000.
 static Cut find_cut(const Product& of, const Tensor& x) {
     int processors = 0;
     C10_CUDA_CHECK(cudaDeviceGetAttribute(
         &processors, cudaDevAttrMultiProcessorCount, x.get_device()));
     Cut best = {of.tiles[0], 1};
-    int64_t least = INT64_MAX, most = std::clamp<int64_t>(of.steps, 1, 512);
+    int64_t least = INT64_MAX;
     for (int tile : of.tiles) {
         int64_t M = TILES[tile][0], N = TILES[tile][1];
         int64_t tiles = tiles_of(of, M, N);
-        TORCH_CHECK(tiles * most <= INT_MAX, "conv2d_half: expected up to 2^31 blocks, "
-                    "got ", tiles, " tiles of ", M, " x ", N, " in ", most, " parts");
+        TORCH_CHECK(tiles <= INT_MAX, "conv2d_half: expected up to 2^31 blocks, got ",
+                    tiles, " tiles of ", M, " x ", N);
+        int64_t most = std::clamp<int64_t>(of.steps, 1, 512);
+        most = std::min(most, INT_MAX / tiles);
         for (int splits = 1; splits <= most; splits += std::max(1, splits / 4)) {
             int64_t each = (tiles * splits + processors - 1) / processors;
             int64_t step = std::max<int64_t>(each * (M * N / 32 + (M + N) / 2), 300);
@@ -752,8 +754,8 @@ static Shape shape_of(int64_t N, int64_t C, int64_t H, int64_t W, int64_t C_out,
                 " x ", W, ", padding ", torch::IntArrayRef(padding));
     int64_t most = (C_out + groups * PIECE) * kH * kW * (C / groups + PIECE);
     TORCH_CHECK(std::max(most, wide * C) <= INT_MAX - 256, "weight: expected less than "
-                "2^31 numbers, 8 more channels and filters a group counted, and in a row "
-                "of an image, got ", C, " to ", C_out, " channels, ", kH, " x ", kW,
+                "2^31 numbers, 8 more channels and filters a group counted, and in a "
+                "row of an image, got ", C, " to ", C_out, " channels, ", kH, " x ", kW,
                 " taps, rows of ", W, " pixels");
     return {int(N), int(C / groups), int(H), int(W), int(C_out / groups), int(H_out),
             int(W_out), int(kH), int(kW), int(groups), int(stride[0]), int(stride[1]),

@@ -418,20 +418,10 @@ for _name in ("forward", "backward_input", "backward_weight"):
         (1, 16, 8, 8, 16, 1, 1, (1, 1), (0, 0), (1, 1), 2, True),
     ]
     MORE[f"conv2d_{_name}"] = [(2, 40, 9, 12, 72, 3, 3, *PLAIN, True)]
-_POINT = (1, 1), (0, 0), (1, 1)
-_HALF = "conv2d_half_forward", "conv2d_half_backward_input", "conv2d_half_backward_weight"
-for _name, _large in zip(
-    _HALF,
-    (  # of which the tiles are large
-        [(4, 8, 32, 32, 128, 1, 1, *_POINT, 1), (4, 8, 32, 32, 64, 1, 1, *_POINT, 1)],
-        [(4, 128, 32, 32, 8, 1, 1, *_POINT, 1), (4, 64, 32, 32, 8, 1, 1, *_POINT, 1)],
-        [(1, 56, 4, 8, 256, 3, 3, *PLAIN)],
-    ),
-    strict=True,
-):
+for _name, _large in TESTS["conv2d_half"].LARGE.items():
     BEGIN[_name] = [
         (2, 8, 9, 12, 8, 3, 3, *PLAIN),
-        (1, 16, 8, 8, 16, 1, 1, *_POINT, 2),
+        (1, 16, 8, 8, 16, 1, 1, (1, 1), (0, 0), (1, 1), 2),
         (1, 3, 9, 12, 8, 3, 3, *PLAIN),
     ]
     # the last one: parts of its sums are added up
