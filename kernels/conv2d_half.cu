@@ -295,10 +295,10 @@ __device__ uint4 load_run(const T* inp, const Pixel& p, int down, int H, int W, 
     auto from = reinterpret_cast<const unsigned short*>(inp) +
                 int64_t(p.at + down * W) * C + j;
     unsigned two[4];
-    bool odd = reinterpret_cast<uintptr_t>(from) % 4;
-    if (begin == 0 && end == PIECE && !odd) {
+    bool whole = begin == 0 && end == PIECE;
+    if (whole && reinterpret_cast<uintptr_t>(from) % 4 == 0) {
         for (int i = 0; i < 4; i++) two[i] = reinterpret_cast<const unsigned*>(from)[i];
-    } else if (begin == 0 && end == PIECE) {  // one, three times two, one
+    } else if (whole) {  // one, three times two, one
         unsigned low = from[0];
         for (int i = 0; i < 4; i++) {
             unsigned next = i < 3 ? reinterpret_cast<const unsigned*>(from + 1)[i]
@@ -376,14 +376,13 @@ conv2d_half_kernel(T* out, float* partial, const T* inp, const T* weight, const 
     constexpr int PIECES = DEPTH / PIECE, AT_ONCE = Of::THREADS / PIECES;
     constexpr int A_ROWS = Of::M / AT_ONCE, B_ROWS = Of::N / AT_ONCE;
     int row = threadIdx.x / PIECES, piece = threadIdx.x % PIECES;
-    int k = begin * DEPTH + piece * PIECE;
     Pixel pixel[A_ROWS];
 #pragma unroll
     for (int r = 0; r < A_ROWS; r++)
         pixel[r] = find_pixel(Walk(first + row + r * AT_ONCE, cols.count, rows.count),
                               rows, cols, s.N);
     inp += HOW == RUNS ? 0 : group * depth;
-    Walk at(k, depth, max(1, taps_w));
+    Walk at(begin * DEPTH + piece * PIECE, depth, max(1, taps_w));
 
     // BACKWARD: weight lies across, each row of a step's tile is of a filter and a tap
     constexpr int W_PIECES = Of::N / PIECE, W_AT_ONCE = Of::THREADS / W_PIECES;
@@ -394,7 +393,8 @@ conv2d_half_kernel(T* out, float* partial, const T* inp, const T* weight, const 
     if (BACK)
         w_begin = (w_begin * s.kH * s.kW + rows.first_tap * s.kW + cols.first_tap) *
                       round_up(s.C) + col + w_piece * PIECE;
-    else w_begin = w_begin * sum + k;
+    else
+        w_begin = w_begin * sum + begin * DEPTH + piece * PIECE;
 
     uint4 run[A_ROWS];
     auto copy = [&](int step) {
