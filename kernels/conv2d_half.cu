@@ -14,8 +14,8 @@
 // Scratch memory: float32 sums where blocks share in a result, as those of dweight; a
 // copy of a tensor whose groups have no multiple of 8 channels, or which begins at no
 // multiple of 16 bytes: inp, where C is none, needs it with groups or dilation only.
-// Groups are multiplied one by one, each filled up to 8 channels: for as many groups as
-// channels take depthwise_conv2d.cu. sm_75 multiplies bfloat16 without tensor cores.
+// Groups are multiplied one by one, each filled up to 8 channels, in tiles of 64 at
+// least: many small ones are slow. sm_75 multiplies bfloat16 without tensor cores.
 // Notebook: 11d_general_convolution. Own code; an implicit GEMM, after cuDNN (Chetlur
 // et al., 2014); mma and ldmatrix after NVIDIA, PTX ISA.
 //
@@ -250,23 +250,62 @@ __device__ void multiply(typename Of::Sums& acc, unsigned A_at, unsigned B_at) {
     }
 }
 
-// partial: the warp's sums, of which `rows` and `cols` (even) are inside
-template <typename Of>
+// partial: (rows, pitch); a warp's sums, of which `rows` and `cols` are inside; number:
+// of a row in partial. even: two columns are together inside, at 8 aligned bytes
+template <typename Of, typename Number>
 __device__ void store_sums(float* partial, const typename Of::Sums& acc, int rows,
-                           int cols, int64_t pitch) {
-    int lane = threadIdx.x % 32;
+                           int cols, int64_t pitch, bool even, Number number) {
+    int lane = threadIdx.x % 32, col = lane % 4 * 2;
 #pragma unroll
-    for (int m = 0; m < Of::WARP_M / 16; m++)
-        for (int h = 0; h < 2; h++) {
-            int row = m * 16 + h * 8 + lane / 4;
+    for (int i = 0; i < Of::WARP_M / 8; i++) {
+        int row = i * 8 + lane / 4, e = i % 2 * 2;
+        if (row >= rows) continue;
+        float* to = partial + number(row) * pitch + col;
 #pragma unroll
-            for (int n = 0; n < Of::WARP_N / 8; n++) {
-                int col = n * 8 + lane % 4 * 2;
-                float2 two = make_float2(acc[m][n][h * 2], acc[m][n][h * 2 + 1]);
-                if (row < rows && col < cols)
-                    *reinterpret_cast<float2*>(partial + row * pitch + col) = two;
-            }
+        for (int n = 0; n < Of::WARP_N / 8; n++) {
+            float2 two = make_float2(acc[i / 2][n][e], acc[i / 2][n][e + 1]);
+            int left = cols - col - n * 8;
+            if (even && left > 0) *reinterpret_cast<float2*>(to + n * 8) = two;
+            if (!even && left > 0) to[n * 8] = two.x;
+            if (!even && left > 1) to[n * 8 + 1] = two.y;
         }
+    }
+}
+
+// out: (rows, pitch); a tile's sums and bias, rounded, of which `rows` and `cols` are
+// inside. By way of shared memory, so that a row leaves by 16 bytes, where wide
+template <typename T, typename Of, typename Number>
+__device__ void store_tile(T* out, unsigned char* shared, const typename Of::Sums& acc,
+                           const T* bias, int rows, int cols, int64_t pitch, bool wide,
+                           Number number) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int first = warp / Of::WARPS_N * Of::WARP_M + lane / 4;
+    __syncthreads();  // the last stage has been read: results take its place
+#pragma unroll
+    for (int n = 0; n < Of::WARP_N / 8; n++) {
+        int col = warp % Of::WARPS_N * Of::WARP_N + n * 8 + lane % 4 * 2;
+        float low = bias && col < cols ? float(bias[col]) : 0.0f;
+        float high = bias && col + 1 < cols ? float(bias[col + 1]) : 0.0f;
+#pragma unroll
+        for (int i = 0; i < Of::WARP_M / 8; i++) {
+            const float* sums = acc[i / 2][n] + i % 2 * 2;
+            unsigned at = place<Of::N>(first + i * 8, col / PIECE) + col % PIECE * 2;
+            Two<T> two = {T(sums[0] + low), T(sums[1] + high)};
+            *reinterpret_cast<Two<T>*>(shared + at) = two;
+        }
+    }
+    __syncthreads();  // all results are there
+    constexpr int PIECES = Of::N / PIECE, AT_ONCE = Of::THREADS / PIECES;
+    int piece = threadIdx.x % PIECES, count = min(cols - piece * PIECE, PIECE);
+#pragma unroll 2
+    for (int r = threadIdx.x / PIECES; r < min(Of::M, rows); r += AT_ONCE) {
+        auto from = reinterpret_cast<const T*>(shared + place<Of::N>(r, piece));
+        T* to = out + number(r) * pitch + piece * PIECE;
+        if (wide && count > 0)
+            *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+        else
+            for (int i = 0; i < count; i++) to[i] = from[i];
+    }
 }
 
 // What a block copies of the images that filters move over. A row is a pixel of the
@@ -468,51 +507,16 @@ conv2d_half_kernel(T* out, float* partial, const T* inp, const T* weight, const 
         int64_t line = int64_t(i.high) * out_H + rows.first + i.mid * rows.step;
         return line * out_W + cols.first + i.low * cols.step;
     };
-    int64_t channels = int64_t(s.groups) * width;
-    int lane = threadIdx.x % 32, left = pixels - first, offset = group * width + col;
+    int64_t channels = int64_t(s.groups) * width, offset = group * width + col;
+    int left = pixels - first, cols_left = width - col;
     if (splits > 1) {
-        partial += part * (int64_t(s.N) * out_H * out_W * channels) + offset;
-#pragma unroll
-        for (int m = 0; m < Of::WARP_M / 16; m++)
-            for (int h = 0; h < 2; h++) {
-                int r = warp_row + m * 16 + h * 8 + lane / 4;
-                float* to = partial + (r < left ? find_result(r) : 0) * channels;
-#pragma unroll
-                for (int n = 0; n < Of::WARP_N / 8; n++)
-                    for (int e = 0; e < 2; e++) {
-                        int c = warp_col + n * 8 + lane % 4 * 2 + e;
-                        if (r < left && col + c < width) to[c] = acc[m][n][h * 2 + e];
-                    }
-            }
-        return;
-    }
-    __syncthreads();  // the last stage has been read: results take its place
-#pragma unroll
-    for (int n = 0; n < Of::WARP_N / 8; n++) {
-        int c = warp_col + n * 8 + lane % 4 * 2;
-        float add[2];
-        for (int e = 0; e < 2; e++)
-            add[e] = bias && col + c + e < width ? float(bias[offset + c + e]) : 0.0f;
-#pragma unroll
-        for (int m = 0; m < Of::WARP_M / 16; m++)
-            for (int h = 0; h < 2; h++) {
-                int r = warp_row + m * 16 + h * 8 + lane / 4;
-                Two<T> two = {T(acc[m][n][h * 2] + add[0]),
-                              T(acc[m][n][h * 2 + 1] + add[1])};
-                unsigned at = place<Of::N>(r, c / PIECE) + c % PIECE * sizeof(T);
-                *reinterpret_cast<Two<T>*>(shared + at) = two;
-            }
-    }
-    __syncthreads();  // all results are there
-#pragma unroll 2
-    for (int r = w_row; r < min(Of::M, left); r += W_AT_ONCE) {
-        auto from = reinterpret_cast<const T*>(shared + place<Of::N>(r, w_piece));
-        T* to = out + find_result(r) * channels + offset + w_piece * PIECE;
-        int count = width - col - w_piece * PIECE;
-        if (width % PIECE == 0 && count > 0)
-            *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
-        else
-            for (int i = 0; i < min(count, PIECE); i++) to[i] = from[i];
+        partial += part * (int64_t(s.N) * out_H * out_W * channels) + offset + warp_col;
+        auto of_warp = [&](int r) { return find_result(warp_row + r); };
+        store_sums<Of>(partial, acc, left - warp_row, cols_left - warp_col, channels,
+                       width % 2 == 0, of_warp);
+    } else {
+        store_tile<T, Of>(out + offset, shared, acc, bias ? bias + offset : nullptr,
+                          left, cols_left, channels, width % PIECE == 0, find_result);
     }
 }
 
@@ -609,7 +613,7 @@ conv2d_half_backward_weight_kernel(float* partial, const T* dout, const T* inp, 
     filter += warp_row, col += warp_col;
     int64_t line = (int64_t(rest) * s.groups + group) * s.C_out + filter;
     store_sums<Of>(partial + line * columns + col, acc, s.C_out - filter, columns - col,
-                   columns);
+                   columns, true, [](int r) { return int64_t(r); });
 }
 
 // out: (rows, cols) = the sum of partial: (splits, rows, pitch), and bias (cols)
