@@ -232,3 +232,19 @@ def test_requests_for_shared_memory_have_no_conflict(conv2d, case):
         accesses = [a for launch in launches for a in launch.accesses if a.space == "shared"]
         assert accesses
         assert not [f"{a.line}: {a.text}" for a in accesses if a.bank_conflicts]
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="counted by the CPU backend")
+@pytest.mark.parametrize("stride, k, padding, dilation", [(2, 3, 1, 1), (3, 3, 0, 1), (4, 4, 2, 2)])
+def test_a_gradient_multiplies_no_zeros_between_pixels(conv2d, stride, k, padding, dilation):
+    """Where each class fills its tile it loads as many fragments as forward does."""
+    side = 8 * stride  # of inp: 8 x 8 pixels of out, and of each class
+    pairs = [(n, n) for n in (stride, padding, dilation)]
+    size = 1, 64, side, side, 64, k, k, *pairs, 1
+    loads = []
+    for case in CASES[:2]:
+        made = case.arguments(*size)
+        _, launches = record(getattr(conv2d, case.function), *made.values())
+        accesses = [a for launch in launches for a in launch.accesses]
+        loads.append(sum(a.requests for a in accesses if "ldmatrix.sync" in a.text))
+    assert loads[0] == loads[1] > 0
