@@ -666,6 +666,64 @@ def _conv2d():
         yield from _conv2d_works(64, 256, 64, 56, 1, tf32)
 
 
+def _conv2d_half_works(N, C, C_out, side, k, stride, padding):
+    """The convolution and its gradients in bfloat16, channels last, which is cuDNN's own layout."""
+    conv, dtype, last = kernel("conv2d_half"), torch.bfloat16, torch.channels_last
+    out_side = (side + 2 * padding - k) // stride + 1
+    x, weight, dout = (
+        _rand(*shape, dtype=dtype).contiguous(memory_format=last)
+        for shape in [(N, C, side, side), (C_out, C, k, k), (N, C_out, out_side, out_side)]
+    )
+    weight, dout = weight / (C * k * k) ** 0.5, dout / (N * out_side**2) ** 0.5
+    how = [stride] * 2, [padding] * 2, [1, 1], 1
+
+    def gradient(which):
+        rest = None, *how[:3], False, [0, 0], 1
+        mask = [which == 0, which == 1, False]
+        return torch.ops.aten.convolution_backward(dout, x, weight, *rest, mask)[which]
+
+    def searched(function, *args):  # cuDNN tries its algorithms out
+        def call():
+            with torch.backends.cudnn.flags(enabled=True, benchmark=True):
+                return function(*args)
+
+        return call
+
+    name = f"{C} → {C_out}, {k} × {k}{f' / {stride}' * (stride > 1)}, {N} × {side} × {side}"
+    flops = 2 * N * C_out * C * k * k * out_side**2
+    directions = {
+        "forward": (
+            lambda: conv.conv2d_half_forward(x, weight, x.new_empty(0), *how),
+            searched(F.conv2d, x, weight, None, stride, padding),
+        ),
+        "gradient of inp": (
+            lambda: conv.conv2d_half_backward_input(dout, weight, side, side, *how),
+            searched(gradient, 0),
+        ),
+        "gradient of weight": (
+            lambda: conv.conv2d_half_backward_weight(dout, x, k, k, *how),
+            searched(gradient, 1),
+        ),
+    }
+    for direction, (ours, pytorch) in directions.items():
+        what, candidates = f"bfloat16, {direction}, {name}", {"ours": ours, "PyTorch": pytorch}
+        agree = functools.partial(check_close, rtol=2e-2)  # two roundings to 8 bits
+        yield _computing(what, flops, dtype, candidates, agree=agree)
+
+
+@_case
+def _conv2d_half():
+    yield from _conv2d_half_works(64, 64, 64, 56, 3, 1, 1)
+    yield from _conv2d_half_works(64, 128, 128, 28, 3, 1, 1)
+    yield from _conv2d_half_works(64, 256, 256, 14, 3, 1, 1)
+    yield from _conv2d_half_works(64, 512, 512, 7, 3, 1, 1)
+    yield from _conv2d_half_works(64, 128, 256, 56, 3, 2, 1)
+    yield from _conv2d_half_works(64, 256, 1024, 14, 1, 1, 0)
+    yield from _conv2d_half_works(64, 256, 64, 56, 1, 1, 0)
+    yield from _conv2d_half_works(64, 3, 64, 224, 7, 2, 3)
+    yield from _conv2d_half_works(64, 3, 96, 224, 11, 4, 2)
+
+
 @_case
 def _depthwise_conv2d():
     depthwise, x, dout = (

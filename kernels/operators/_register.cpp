@@ -60,23 +60,32 @@ static bool is_written(const c10::Argument& argument) {
 }
 
 // A function of a file, with its tensors laid out as it takes them. Of the operator's arguments it
-// has the first ones; others are there for the gradient alone.
+// has the first ones; others are there for the gradient, or the other function, alone.
 struct Run final : c10::OperatorKernel {
   Function function;
   const bool takes_channels_last;
+  std::optional<Function> of_halves;  // where half types have one; it wants channels last
 
-  Run(std::string file, std::string name, bool takes_channels_last)
-      : function(std::move(file), std::move(name)), takes_channels_last(takes_channels_last) {}
+  Run(std::string file, std::string name, bool takes_channels_last, std::string halves_file,
+      std::string halves_name)
+      : function(std::move(file), std::move(name)), takes_channels_last(takes_channels_last) {
+    if (!halves_file.empty()) of_halves.emplace(std::move(halves_file), std::move(halves_name));
+  }
 
-  Tensor laid_out(const Tensor& tensor) const {
-    bool fits = takes_channels_last && tensor.dim() == 4 &&
-                tensor.is_contiguous(c10::MemoryFormat::ChannelsLast);
+  Tensor laid_out(const Tensor& tensor, bool halves) const {
+    constexpr auto LAST = c10::MemoryFormat::ChannelsLast;
+    if (tensor.dim() == 4 && halves) return tensor.contiguous(LAST);
+    bool fits = takes_channels_last && tensor.dim() == 4 && tensor.is_contiguous(LAST);
     return fits ? tensor : tensor.contiguous();
   }
 
   void operator()(const c10::OperatorHandle& op, DispatchKeySet, Stack* stack) {
     const auto& arguments = op.schema().arguments();
     const size_t first = stack->size() - arguments.size();
+    const auto type = (*stack)[first].isTensor() ? (*stack)[first].toTensor().scalar_type()
+                                                 : c10::ScalarType::Undefined;
+    const bool halves = of_halves && c10::isReducedFloatingType(type);
+    Function& called = halves ? *of_halves : function;
     std::vector<Tensor> written;
     for (size_t i = 0; i < arguments.size(); ++i) {
       IValue& value = (*stack)[first + i];
@@ -84,15 +93,15 @@ struct Run final : c10::OperatorKernel {
         if (value.isTensor()) written.push_back(value.toTensor());
         else for (const Tensor& tensor : value.toTensorVector()) written.push_back(tensor);
       } else if (value.isTensor()) {
-        if (!value.toTensor().is_contiguous()) value = laid_out(value.toTensor());
+        if (halves || !value.toTensor().is_contiguous()) value = laid_out(value.toTensor(), halves);
       } else if (value.isTensorList()) {
         auto tensors = value.toTensorVector();
-        for (Tensor& tensor : tensors) tensor = laid_out(tensor);
+        for (Tensor& tensor : tensors) tensor = laid_out(tensor, halves);
         value = std::move(tensors);
       }
     }
-    stack->resize(first + function.handle().schema().arguments().size());
-    function.call(stack);
+    stack->resize(first + called.handle().schema().arguments().size());
+    called.call(stack);
     // autograd complains where a backward needs what was there before
     for (const Tensor& tensor : written)
       if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
@@ -316,8 +325,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def_readonly("needs_input_grad", &Context::needs_input_grad);
   m.def("find_functions_by", [](py::function find) { find_function = find.release().ptr(); });
   m.def("run", [](const std::string& op, const std::string& key, std::string file,
-                  std::string function, bool takes_channels_last) {
-    add(op, key, std::make_unique<Run>(std::move(file), std::move(function), takes_channels_last));
+                  std::string function, bool takes_channels_last, std::string halves_file,
+                  std::string halves_function) {
+    add(op, key, std::make_unique<Run>(std::move(file), std::move(function), takes_channels_last,
+                                       std::move(halves_file), std::move(halves_function)));
   });
   m.def("run_in_cpp", [](const std::string& op, const std::string& key) {
     if (op == "matmul") add(op, key, torch::CppFunction(&run_matmul));

@@ -42,7 +42,7 @@ def contiguous(value):
 
 
 def operator(
-    schema: str, run: Callable | str, fake: Callable, channels_last: bool = False
+    schema: str, run: Callable | str, fake: Callable, channels_last: bool = False, halves: str = ""
 ) -> torch._ops.OpOverload:
     """Define an operator and return it.
 
@@ -50,6 +50,7 @@ def operator(
     kernel file with a function of the operator's name, or "file.function". It is called with the
     first of the operator's arguments, as many as it takes; tensors are contiguous, or with
     `channels_last` in that layout if they come so, but for those that the schema says are written.
+    `halves` names likewise what half types have instead, with channels last always.
     In its place IN_CPP stands for C++ of ours, and a Python function for itself. `fake` returns
     tensors as `run` would, with nothing in them.
     """
@@ -60,7 +61,8 @@ def operator(
             _when_called(name, device, "run_in_cpp", device)
         elif isinstance(run, str):
             file, _, function = run.partition(".")
-            _when_called(name, device, "run", device, file, function or name, channels_last)
+            how = file, function or name, channels_last, *halves.partition(".")[::2]
+            _when_called(name, device, "run", device, *how)
         else:
             _LIBRARY.impl(name, run, device)
     op = getattr(torch.ops.kernels, name).default

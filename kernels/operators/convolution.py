@@ -6,6 +6,7 @@ from torch import Tensor
 from kernels.operators._register import cast_inputs, gradient_of, operator
 
 _LAST = torch.channels_last
+_HALVES = torch.float16, torch.bfloat16
 _HOW = "int[] stride, int[] padding, int[] dilation, int groups, bool tf32"
 
 
@@ -14,12 +15,21 @@ def _is_last(x):
 
 
 def _conv2d(schema, fake):
-    return operator(f"{schema}, {_HOW}) -> Tensor", "conv2d", fake, channels_last=True)
+    name = schema.partition("(")[0]
+    halves = "conv2d_half." + name.replace("conv2d", "conv2d_half")
+    schema = f"{schema}, {_HOW}) -> Tensor"  # half types have no tf32
+    return operator(schema, "conv2d", fake, channels_last=True, halves=halves)
 
 
 def _images(like, *shape):
+    if like.dtype in _HALVES:
+        return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=_LAST)
     out = like.new_empty(shape)
     return out.contiguous(memory_format=_LAST) if _is_last(like) else out
+
+
+def _filters(like, *shape):  # of float32 they are contiguous
+    return _images(like, *shape) if like.dtype in _HALVES else like.new_empty(shape)
 
 
 def _conv2d_shape(inp, weight, bias, stride, padding, dilation, *_):
@@ -37,11 +47,11 @@ _backward_input = _conv2d(
 )
 _backward_weight = _conv2d(
     "conv2d_backward_weight(Tensor dout, Tensor inp, int kH, int kW",
-    lambda dout, inp, kH, kW, stride, padding, dilation, groups, tf32: dout.new_empty(
-        dout.shape[1], inp.shape[1] // groups, kH, kW
+    lambda dout, inp, kH, kW, stride, padding, dilation, groups, tf32: _filters(
+        dout, dout.shape[1], inp.shape[1] // groups, kH, kW
     ),
 )
-cast_inputs(_forward, torch.float32)
+cast_inputs(_forward)
 
 
 # Each of the three is linear in both tensors, so that their gradients are one another.
@@ -80,13 +90,18 @@ def conv2d(
     groups: int = 1,
     tf32: bool = False,
 ) -> Tensor:
-    """Return what torch.nn.functional.conv2d does, for float32, contiguous or channels last.
+    """Return what torch.nn.functional.conv2d does, for float32, float16 or bfloat16.
 
-    x: (N, C, H, W), weight: (C_out, C / groups, kH, kW), bias: (C_out). `tf32`: with 11 bits of
-    each factor, here and in the gradients; else about as exact as float32, whatever PyTorch's
-    switch for cuDNN says.
+    x: (N, C, H, W), weight: (C_out, C / groups, kH, kW), bias: (C_out). Of float32 contiguous or
+    channels last; `tf32`: with 11 bits of each factor, here and in the gradients; else about as
+    exact as float32, whatever PyTorch's switch for cuDNN says. Half types, and all under autocast,
+    have sums in float32 and their channels last, results and gradients too: x and weight in another
+    layout are copied into it, once for the call and its gradients.
     """
     pairs = [[n, n] if isinstance(n, int) else list(n) for n in (stride, padding, dilation)]
+    in_halves = x.dtype in _HALVES or torch.is_autocast_enabled(x.device.type)
+    if in_halves and x.dim() == weight.dim() == 4:
+        x, weight = (tensor.contiguous(memory_format=_LAST) for tensor in (x, weight))
     bias = x.new_empty(0) if bias is None else bias
     return _forward(x, weight, bias, *pairs, groups, tf32)
 

@@ -50,6 +50,9 @@ SPELLED = {  # g++'s words and nvcc's
     "short unsigned int": "unsigned short",
     "E4M3": "(Type)0",
     "E5M2": "(Type)1",
+    "FORWARD": "(How)0",
+    "RUNS": "(How)1",
+    "BACKWARD": "(How)2",
     ">>": "> >",
 }
 

@@ -65,14 +65,14 @@ def test_no_limit_is_ten_times_what_is_measured(op, case):
 
 @every_case
 def test_right_where_the_memory_is_aligned_to_elements_only(function, case):
-    """A contiguous view that begins in the middle of a tensor: no vector loads from there.
+    """A view of the same layout that begins in the middle of a tensor: no vector loads from there.
 
     test_ways.py has more: one tensor alone, each type, and sizes with vector loads elsewhere.
     """
     arguments = case.arguments(*case.sizes[0])
     for name, value in tensors(arguments).items():
         arguments[name] = shifted(value, 1)
-        assert arguments[name].is_contiguous()
+        assert arguments[name].stride() == value.stride()
         if case.vectors:
             refused(function, case, name, arguments)
             return

@@ -339,6 +339,27 @@ def test_conv2d(kernel, k, layout):
     exactly(dweight.cpu(), conv2d_weight(last, weight.shape, last, padding=k // 2))
 
 
+@pytest.mark.parametrize("k", [1, 3])
+def test_conv2d_half(kernel, k):
+    module, how = kernel("conv2d_half"), ([1, 1], [k // 2] * 2, [1, 1], 1)
+    half = {"dtype": torch.float16, "memory_format": torch.channels_last}
+    inp = torch.empty(PLANES, CHANNELS, SMALL, SMALL, device=DEVICE, **half)
+    inp.bernoulli_(0.5)
+    weight = bits(CHANNELS, CHANNELS, k, k).to(**half)
+    out = module.conv2d_half_forward(inp, weight, inp.new_empty(0), *how)
+    exactly(ends(out), conv2d(ends(inp), weight.double(), padding=k // 2).half().double())
+    del out
+    dinp = module.conv2d_half_backward_input(inp, weight, SMALL, SMALL, *how)
+    exact = ends(inp)
+    want = conv2d_input(exact.shape, weight.double(), exact, padding=k // 2)
+    exactly(ends(dinp), want.half().double())
+    del dinp
+    inp[:-1] = 0  # the last image alone decides
+    dweight = module.conv2d_half_backward_weight(inp, inp, k, k, *how)
+    last = inp[-1:].double().cpu()
+    exactly(dweight.cpu(), conv2d_weight(last, weight.shape, last, padding=k // 2))
+
+
 @pytest.mark.parametrize("k, stride", [(3, 1), (3, 2), (4, 1)])  # the last: by the definition
 def test_depthwise_conv2d(kernel, k, stride):
     module, inp, weight = kernel("depthwise_conv2d"), bits(PLANES, 1, SIDE, SIDE), bits(1, k, k)

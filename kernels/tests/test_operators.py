@@ -176,6 +176,8 @@ ROWS = [
         (2, 2, 4, 3, 3, 1, 1, 1, 1),
         (3, 6, 13, 9, 4, 2, (2, 1), (0, 3), (1, 2)),
         (0, 2, 4, 3, 3, 1, 1, 2, 1),
+        autocast=HALF,
+        halves=True,
     ),
     row(
         kernels.depthwise_conv2d,
@@ -741,6 +743,31 @@ def test_conv2d_keeps_the_layout_and_knows_tf32():
     )
     every_second = torch.stack([x.detach(), x.detach()], -1)[..., 0]
     check_close(kernels.conv2d(every_second, weight, padding=1), exact)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_conv2d_of_halves_has_its_channels_last(dtype):
+    """From tensors in another layout, too, which autograd keeps as they were copied."""
+    x, weight = floats(2, 16, 5, 6).to(dtype), floats(8, 8, 3, 3).to(dtype)
+    how = [2, 1], [1, 1], [1, 1], 2
+    exact = F.conv2d(x.double(), weight.double(), None, *how)
+    x.requires_grad_(), weight.requires_grad_()
+    out = kernels.conv2d(x, weight, None, *how)
+    check_close(out, exact)
+    assert all(
+        t.is_contiguous(memory_format=torch.channels_last) for t in out.grad_fn.saved_tensors[:2]
+    )
+    dinp, dweight = grad(out, (x, weight), torch.ones_like(out).contiguous())
+    for tensor in (out, dinp, dweight):
+        assert tensor.dtype == dtype
+        assert tensor.is_contiguous(memory_format=torch.channels_last)
+    last = [t.detach().contiguous(memory_format=torch.channels_last) for t in (x, weight, out)]
+    for op, args in (
+        (torch.ops.kernels.conv2d_forward, (last[0], last[1], x.detach().new_empty(0))),
+        (torch.ops.kernels.conv2d_backward_input, (last[2], last[1], 5, 6)),
+        (torch.ops.kernels.conv2d_backward_weight, (last[2], last[0], 3, 3)),
+    ):
+        torch.library.opcheck(op.default, (*args, *how, False))
 
 
 @pytest.mark.parametrize("bits", [8, 4])

@@ -205,6 +205,7 @@ FAR = {"far_below", "some_far_below"}
 # decides; and the mean that a gradient is given is rounded by more than its neighbours differ.
 LEFT_OUT = {
     **dict.fromkeys(["quantized_linear", "matmul_fp8", "attention_forward"], FAR),
+    **{f"conv2d_half_{name}": FAR for name in ("forward", "backward_input", "backward_weight")},
     **{f"{norm}_backward": FAR for norm in ("layer_norm", "rms_norm", "batch_norm2d")},
     "mnist_cnn_step": {*KINDS} - {"ties", "blank"},
     **dict.fromkeys(["mnist_cnn_prepare", "mnist_cnn_predict"], KINDS),
@@ -417,6 +418,14 @@ for _name in ("forward", "backward_input", "backward_weight"):
         (1, 16, 8, 8, 16, 1, 1, (1, 1), (0, 0), (1, 1), 2, True),
     ]
     MORE[f"conv2d_{_name}"] = [(2, 40, 9, 12, 72, 3, 3, *PLAIN, True)]
+for _name, _large in TESTS["conv2d_half"].LARGE.items():
+    BEGIN[_name] = [
+        (2, 8, 9, 12, 8, 3, 3, *PLAIN),
+        (1, 16, 8, 8, 16, 1, 1, (1, 1), (0, 0), (1, 1), 2),
+        (1, 3, 9, 12, 8, 3, 3, *PLAIN),
+    ]
+    # the last one: parts of its sums are added up
+    MORE[_name] = [*_large, (1, 104, 4, 4, 16, 3, 3, *PLAIN)]
 IMAGES = {  # that conv2d takes in channels last
     "conv2d_forward": ["inp", "weight"],
     "conv2d_backward_input": ["dout", "weight"],
@@ -448,6 +457,10 @@ def ways() -> Iterator[Way]:
         if op in HALVES:
             for (name, dtype), size in itertools.product(TYPES.items(), small + more + large):
                 yield way(size, name, cast(dtype, *HALVES[op]), dtype)
+        if op == "conv2d_half":  # whose cases are float16
+            change = cast(BF16, "inp", "weight", "bias", "dout")
+            for size in small + more:
+                yield way(size, "bfloat16", change, BF16)
         if op == "quantized_linear":
             change = cast(BF16, "x", "scales")
             for size in small + more:

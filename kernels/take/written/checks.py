@@ -209,6 +209,35 @@ def test_conv2d():
             agree(got, dweight, tf32)
 
 
+def test_conv2d_half():
+    file, last = kernel("conv2d_half"), torch.channels_last
+    sizes = [  # inp, C_out, filter, stride, padding, dilation, groups
+        ((2, 4, 5, 6), 6, (3, 2), (2, 1), (1, 2), (1, 2), 2),
+        ((1, 3, 30, 31), 10, (7, 7), (2, 2), (3, 3), (1, 1), 1),
+        ((2, 24, 9, 11), 40, (3, 3), (1, 1), (1, 1), (1, 1), 1),
+        ((1, 16, 20, 21), 8, (5, 5), (2, 3), (2, 0), (1, 1), 2),
+        ((4, 8, 32, 33), 136, (1, 1), (1, 1), (0, 0), (1, 1), 1),
+        ((1, 104, 4, 4), 16, (3, 3), (1, 1), (1, 1), (1, 1), 1),
+    ]
+    for new, (shape, C_out, taps, *pairs, groups) in itertools.product(of_types(*HALVES), sizes):
+
+        def images(N, C, H, W, new=new):  # as they begin in memory, with their channels last
+            return new(N, H, W, C).permute(0, 3, 1, 2)
+
+        how = *map(list, pairs), groups
+        inp, weight, bias = images(*shape), images(C_out, shape[1] // groups, *taps), new(C_out)
+        x, w, b = exact(inp, weight, bias)
+        want = F.conv2d(x, w, b, *how)
+        dout = images(*want.shape)
+        out = run(file.conv2d_half_forward, inp, weight, bias, *how)
+        assert out.is_contiguous(memory_format=last)
+        close(out, want)
+        dinp = run(file.conv2d_half_backward_input, dout, weight, *shape[2:], *how)
+        close(dinp, conv2d_input(shape, w, exact(dout), *how))
+        dweight = run(file.conv2d_half_backward_weight, dout, inp, *taps, *how)
+        close(dweight, conv2d_weight(x, w.shape, exact(dout), *how))
+
+
 def test_conv2d_naive():
     file = kernel("conv2d_naive")
     sizes = [

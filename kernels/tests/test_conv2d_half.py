@@ -1,0 +1,250 @@
+"""conv2d_half and its gradients: what they promise (see contract.py), NaN, what is exact."""
+
+import pytest
+import torch
+from torch.nn.functional import conv2d as conv2d_ref
+from torch.nn.grad import conv2d_input
+
+from helpers.base.machine import ROOT
+from helpers.checks import check_close
+from helpers.compiler import compile_cuda
+from helpers.device import BACKEND, DEVICE
+from helpers.trace.from_cpu_backend import record
+from kernels.tests import test_conv2d
+from kernels.tests.contract import Case, unit_of_type, wrong
+from kernels.tests.contract import floats as float32
+
+LAST = torch.channels_last
+HALVES = [torch.float16, torch.bfloat16]
+PLAIN = (1, 1), (1, 1), (1, 1), 1  # stride, padding, dilation, groups
+POINT = (1, 1), (0, 0), (1, 1), 1
+
+# N, C, H, W, C_out, kH, kW, then stride, padding, dilation, groups
+SIZES = [
+    (2, 4, 5, 6, 6, 3, 2, (2, 1), (1, 2), (1, 2), 2),  # channels that are filled up
+    (1, 1, 1, 1, 1, 1, 1, *POINT),
+    (2, 3, 7, 5, 10, 3, 3, *PLAIN),  # runs
+    (2, 24, 9, 11, 40, 3, 3, *PLAIN),  # taps that begin inside a step
+    (3, 16, 14, 14, 66, 3, 3, *PLAIN),  # tiles across images, two tiles of channels
+    (2, 136, 5, 9, 33, 1, 1, *POINT),
+    (1, 8, 20, 21, 8, 5, 5, (2, 3), (2, 0), (1, 1), 1),  # six stride classes
+    (1, 3, 23, 22, 8, 7, 7, (2, 2), (3, 3), (1, 1), 1),
+    (1, 3, 30, 31, 8, 11, 11, (4, 4), (2, 2), (1, 1), 1),
+    (2, 16, 9, 13, 32, 2, 3, (1, 2), (3, 1), (2, 1), 2),  # a border beyond the filter
+    (1, 8, 13, 17, 8, 3, 3, (6, 4), (2, 2), (4, 2), 1),  # common divisors: classes without taps
+    (1, 3, 16, 33, 3, 7, 7, (1, 1), (9, 9), (2, 5), 1),  # dilated: filled up
+    (5, 8, 2, 2, 8, 3, 3, *PLAIN),  # tiles across many images
+    (1, 4, 9, 9, 4, 1, 1, (3, 3), (0, 0), (1, 1), 2),  # pixels that no tap reads
+    (1, 8, 3, 4, 8, 3, 3, (7, 9), (2, 1), (1, 1), 1),  # a stride beyond the image
+    (0, 8, 5, 5, 8, 3, 3, *PLAIN),
+    (2, 0, 5, 5, 8, 3, 3, *PLAIN),
+    (2, 8, 5, 5, 0, 3, 3, *PLAIN),
+]
+
+
+def last(x: torch.Tensor, dtype: torch.dtype = torch.float16) -> torch.Tensor:
+    return x.to(dtype).contiguous(memory_format=LAST) if x.dim() == 4 else x.to(dtype)
+
+
+def floats(*shape: int) -> torch.Tensor:
+    """Return normal random float16 numbers, of images and filters with channels last."""
+    return last(float32(*shape))
+
+
+def arguments(*names):
+    """Return the function that makes these arguments, by name, for a size: as for conv2d.cu."""
+    make = test_conv2d.arguments(*names)
+
+    def make_halves(*size):
+        made = make(*size, False)
+        del made["tf32"]
+        return {n: last(v) if torch.is_tensor(v) else v for n, v in made.items()}
+
+    return make_halves
+
+
+def without_tf32(ref):
+    return lambda *args: ref(*args, False)
+
+
+def tolerance(*size):
+    return {"rtol": 1e-5 + 1.02 * 2**-11}  # a sum, rounded once
+
+
+WRONG = test_conv2d.WRONG
+CASES = [
+    Case(
+        "conv2d_half_forward",
+        arguments("inp", "weight", "bias"),
+        without_tf32(test_conv2d.forward_ref),
+        SIZES,
+        ragged=wrong("inp", floats, (4, 5, 6), (2, 4, 0, 6))
+        + wrong("weight", floats, (6, 4, 3, 2), (6, 2, 3))
+        + wrong("bias", floats, (5,), (6, 1))
+        + WRONG,
+        tolerance=tolerance,
+    ),
+    Case(
+        "conv2d_half_backward_input",
+        arguments("dout", "weight", "H", "W"),
+        without_tf32(test_conv2d.input_ref),
+        SIZES,
+        ragged=wrong("dout", floats, (2, 6, 3, 3), (6, 3, 8))
+        + wrong("weight", floats, (5, 2, 3, 2), (6, 2, 3))
+        + WRONG,
+        tolerance=tolerance,
+    ),
+    Case(
+        "conv2d_half_backward_weight",
+        arguments("dout", "inp", "kH", "kW"),
+        without_tf32(test_conv2d.weight_ref),
+        SIZES,
+        ragged=wrong("dout", floats, (2, 6, 3, 3), (6, 3, 8))
+        + wrong("inp", floats, (1, 4, 5, 6), (4, 5, 6))
+        + WRONG,
+        tolerance=tolerance,
+    ),
+]
+
+
+@pytest.fixture
+def conv2d(kernel):
+    return kernel("conv2d_half")
+
+
+# of which the tiles are large
+LARGE = {
+    "conv2d_half_forward": [(4, 8, 32, 32, C_out, 1, 1, *POINT) for C_out in (128, 64)],
+    "conv2d_half_backward_input": [(4, C, 32, 32, 8, 1, 1, *POINT) for C in (128, 64)],
+    "conv2d_half_backward_weight": [(1, 56, 4, 8, 256, 3, 3, *PLAIN)],
+}
+HOW = [*map(list, PLAIN[:3]), 1]
+
+
+def nothing(like: torch.Tensor) -> torch.Tensor:
+    return like.new_empty(0)
+
+
+def marked(C: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return images of positive numbers with a NaN and an infinity of each sign, far apart."""
+    images = last(torch.rand(2, C, 9, 8, device=DEVICE) + 1, dtype)
+    images[0, 0, 2, 3], images[1, C - 1, 5, 4] = torch.nan, torch.inf
+    images[1, C - 1, 0, 0] = -torch.inf
+    return images
+
+
+def same_kinds(got: torch.Tensor, want: torch.Tensor) -> None:
+    for kind in (torch.isnan, torch.isposinf, torch.isneginf):
+        assert torch.equal(kind(got), kind(want)) and kind(want).any()
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("C", [1, 8, 24])
+def test_nan_and_infinity_spread_as_far_as_the_filter(conv2d, dtype, C):
+    images = marked(C, dtype)
+    weight = last(torch.rand(8, C, 3, 3, device=DEVICE) + 1, dtype)
+    for stride in ([1, 1], [2, 1]):
+        how = stride, [1, 1], [1, 1], 1
+        out = conv2d.conv2d_half_forward(images, weight, nothing(images), *how)
+        same_kinds(out, conv2d_ref(images.double(), weight.double(), None, *how))
+    back = last(weight.transpose(0, 1), dtype)
+    dinp = conv2d.conv2d_half_backward_input(images, back, 9, 8, *HOW)
+    same_kinds(dinp, conv2d_input((2, 8, 9, 8), back.double(), images.double(), padding=1))
+
+
+@pytest.mark.parametrize("C", [3, 8])
+def test_nan_and_infinity_reach_the_taps_that_meet_them(conv2d, C):
+    """In the gradient of weight: without a border, whose zeros would meet them."""
+    images = marked(C, torch.float16)
+    dout = last(torch.rand(2, 8, 7, 7, device=DEVICE) + 1)
+    how = [1, 1], [0, 0], [1, 1], 1
+    got = conv2d.conv2d_half_backward_weight(dout, images, 3, 2, *how)
+    want = test_conv2d.weight_ref(dout.double(), images.double(), 3, 2, *how, False)
+    assert torch.equal(got.isnan(), want.isnan()) and want.isnan().any()
+    assert torch.equal(got.isinf(), want.isinf()) and want.isinf().any()
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_is_exact_for_whole_numbers(conv2d, dtype):
+    """Sums of hundreds of products up to 2^11, of which a result has 8 bits at least."""
+    inp = last(torch.randint(-8, 9, (2, 40, 9, 8), device=DEVICE), dtype)
+    weight = last(torch.randint(-1, 2, (16, 40, 3, 3), device=DEVICE), dtype)
+    out = conv2d.conv2d_half_forward(inp, weight, nothing(inp), *HOW)
+    want = conv2d_ref(inp.double(), weight.double(), padding=1)
+    assert torch.equal(out, want.to(dtype))
+    dout = last(torch.randint(-8, 9, want.shape, device=DEVICE), dtype)
+    dinp = conv2d.conv2d_half_backward_input(dout, weight, 9, 8, *HOW)
+    assert torch.equal(
+        dinp, conv2d_input(inp.shape, weight.double(), dout.double(), 1, 1).to(dtype)
+    )
+    dweight = conv2d.conv2d_half_backward_weight(dout, inp, 3, 3, *HOW)
+    want = test_conv2d.weight_ref(dout.double(), inp.double(), 3, 3, *HOW, False)
+    assert torch.equal(dweight, want.to(dtype))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.function)
+def test_results_have_their_channels_last(conv2d, case):
+    for size in (SIZES[0], SIZES[3]):
+        out = getattr(conv2d, case.function)(*case.arguments(*size).values())
+        assert out.is_contiguous(memory_format=LAST)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.function)
+def test_refuses_channels_first(conv2d, case):
+    made = case.arguments(*SIZES[3])
+    for name in [name for name, value in made.items() if torch.is_tensor(value)][:2]:
+        wrong = made | {name: made[name].contiguous()}
+        with pytest.raises(RuntimeError, match=f"{name}: expected .*channels_last.* got"):
+            getattr(conv2d, case.function)(*wrong.values())
+
+
+def test_refuses_images_that_are_too_large(conv2d):
+    inp = floats(2, 1, 1, 1)
+    with pytest.raises(RuntimeError, match=r"inp: expected less than 2\^31 pixels"):
+        how = [1, 1], [32767, 32767], [1, 1], 1
+        conv2d.conv2d_half_forward(inp, floats(1, 1, 1, 1), nothing(inp), *how)
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="what is compiled for sm_75 runs there")
+@pytest.mark.parametrize("dtype", HALVES)
+def test_the_instructions_of_sm_75(dtype):
+    source = (ROOT / "kernels" / "conv2d_half.cu").read_text()
+    assert "__CUDA_ARCH__ >= 800" in source
+    older = source.replace("__CUDA_ARCH__ >= 800", "__CUDA_ARCH__ >= 810")  # than the backend
+    conv2d = compile_cuda(older)
+    for case in CASES:
+        for size in (SIZES[0], SIZES[2], SIZES[3]):
+            made = case.arguments(*size)
+            made = {n: last(v, dtype) if torch.is_tensor(v) else v for n, v in made.items()}
+            out = getattr(conv2d, case.function)(*made.values())
+            exact = [v.double() if torch.is_tensor(v) else v for v in made.values()]
+            check_close(out, case.ref(*exact), rtol=1e-5 + 1.02 * unit_of_type(dtype))
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="counted by the CPU backend")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.function)
+def test_requests_for_shared_memory_have_no_conflict(conv2d, case):
+    """Of full tiles: each way that has them, large and small tiles, in runs and in pieces."""
+    for size in [(1, 64, 8, 8, 64, 3, 3, *PLAIN), *LARGE[case.function],
+                 (1, 3, 16, 16, 64, 7, 7, (1, 1), (3, 3), (1, 1), 1)]:  # fmt: skip
+        made = case.arguments(*size)
+        _, launches = record(getattr(conv2d, case.function), *made.values())
+        accesses = [a for launch in launches for a in launch.accesses if a.space == "shared"]
+        assert accesses
+        assert not [f"{a.line}: {a.text}" for a in accesses if a.bank_conflicts]
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="counted by the CPU backend")
+@pytest.mark.parametrize("stride, k, padding, dilation", [(2, 3, 1, 1), (3, 3, 0, 1), (4, 4, 2, 2)])
+def test_a_gradient_multiplies_no_zeros_between_pixels(conv2d, stride, k, padding, dilation):
+    """Where each class fills its tile it loads as many fragments as forward does."""
+    side = 8 * stride  # of inp: 8 x 8 pixels of out, and of each class
+    pairs = [(n, n) for n in (stride, padding, dilation)]
+    size = 1, 64, side, side, 64, k, k, *pairs, 1
+    loads = []
+    for case in CASES[:2]:
+        made = case.arguments(*size)
+        _, launches = record(getattr(conv2d, case.function), *made.values())
+        accesses = [a for launch in launches for a in launch.accesses]
+        loads.append(sum(a.requests for a in accesses if "ldmatrix.sync" in a.text))
+    assert loads[0] == loads[1] > 0
