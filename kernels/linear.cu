@@ -168,7 +168,8 @@ static __device__ void end_group() {
 #endif
 }
 
-template <int PENDING> __device__ void wait_for_groups() {  // all but the newest
+// until no more than these, the newest ones, are under way
+template <int PENDING> __device__ void wait_for_groups() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_group %0;" :: "n"(PENDING) : "memory");
 #endif
@@ -181,7 +182,8 @@ constexpr int ROWS = 32;         // rows of the weights per block: two mma's
 constexpr int WARP_K = 32;       // of k, per warp and turn
 constexpr int PITCH = ROWS + 4;  // of sums: lanes that store are in other banks
 
-constexpr int pieces(int cols) { return 4 + cols / 8; }  // of 16 bytes, a lane and turn
+// pieces of 16 bytes that a lane takes in a turn: of four rows of the weights, and inp
+static constexpr int pieces(int cols) { return 4 + cols / 8; }
 
 // out: (M, N), M up to COLS, inp: (M, K), weight: (columns, K), K a multiple of 8; a
 // block makes ROWS columns, from every gridDim.y-th share of k. The weights are the
@@ -263,13 +265,14 @@ linear_stream_kernel(T* out, float* parts, const T* inp, const T* weight,
 
 // ---- more rows: tiles of out, slices of K by asynchronous copies
 
-constexpr int THREADS = 128;              // four warps, two by two quarters of a tile
-constexpr int DEPTH = 64, SLICE = 128;    // of k, per slice; bytes of it
-constexpr int STEPS = 4;                  // of an mma, in a slice
-constexpr int GROUP = 8;                  // rows of tiles whose blocks run at a time
+constexpr int THREADS = 128;  // four warps, two by two quarters of a tile
+constexpr int DEPTH = 64, SLICE = 128;  // of k, per slice; bytes of a row of it
+constexpr int STEPS = 4;                // along k, in a slice: 16 each, as mma takes
+constexpr int GROUP = 8;  // rows of tiles whose blocks run at about the same time
 
-constexpr int stages(int tile_m, int tile_n) {  // slices in shared memory
-    return tile_m + tile_n > 192 ? 3 : 4;       // 96 KB at most; sm_75: 2, 64 KB
+// slices in shared memory, 96 KB at most; on sm_75 two, 64 KB at most
+static constexpr int stages(int tile_m, int tile_n) {
+    return tile_m + tile_n > 192 ? 3 : 4;
 }
 
 // the swizzled offset of a piece, a chunk of 16 bytes of a row: eight pieces that are
@@ -629,8 +632,8 @@ Tensor linear_residual(Tensor inp, Tensor weight, Tensor bias, Tensor residual) 
     check("linear_residual", inp, weight, bias, 1);
     check_input("residual", residual, {inp.size(0), weight.size(0)}, inp);
     return run(inp, weight, 1, [&](Tensor out, auto zero) {
-        using T = decltype(zero);
-        launch<T>(out, inp, weight, bias, Residual<T>{residual.data_ptr<T>()});
+        Residual<decltype(zero)> epilogue{residual.data_ptr<decltype(zero)>()};
+        launch<decltype(zero)>(out, inp, weight, bias, epilogue);
     });
 }
 
