@@ -42,8 +42,8 @@ WAITS = {"scan"}
 # no more can be said than that each word is read.
 POLLS = {"all_reduce_here"}
 
-# Files whose calls no GPU has counted yet: with one and ncu, `python -m kernels.tests.counts linear`
-# does it. Then the name goes: test_every_call_was_measured takes it for files without a row only.
+# Files whose calls no GPU has counted yet: with one, `python -m kernels.tests.counts linear`
+# does it. Then the name goes: test_every_call_was_measured takes it for files without rows.
 TO_BE_COUNTED = ["linear"]
 
 MEASURED = by_nsight_compute()
