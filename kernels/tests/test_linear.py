@@ -219,9 +219,8 @@ def check(linear, M, K, N, biased, dtype):
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
 @pytest.mark.parametrize("size", TILES, ids=str)
 def test_each_kernel_and_epilogue_is_rounded_once(linear, dtype, size):
-    """With a bias and without; and the same again, bit for bit."""
-    for biased in (True, False):
-        given, gate, got = check(linear, *size, biased, dtype)
+    """With a bias, or in bfloat16 without; and the same again, bit for bit."""
+    given, gate, got = check(linear, *size, dtype == torch.float16, dtype)
     again = results(linear, given, gate)
     assert all(equal_bits(again[name], out) for name, out in got.items())
 
