@@ -18,7 +18,14 @@ from kernels.operators.fourier import fft, fft2, ifft, ifft2, irfft, rfft
 from kernels.operators.losses import cross_entropy
 from kernels.operators.norms import batch_norm2d, layer_norm, rms_norm
 from kernels.operators.optimizers import adamw, sgd, sgd_momentum
-from kernels.operators.products import linear, matmul, quantized_linear
+from kernels.operators.products import (
+    linear,
+    linear_gelu,
+    linear_residual,
+    linear_silu_gate,
+    matmul,
+    quantized_linear,
+)
 from kernels.operators.random import dropout
 from kernels.operators.tensors import square, sum, transpose, vector_add
 
@@ -39,6 +46,9 @@ __all__ = [
     "irfft",
     "layer_norm",
     "linear",
+    "linear_gelu",
+    "linear_residual",
+    "linear_silu_gate",
     "matmul",
     "max_pool2d",
     "quantized_linear",

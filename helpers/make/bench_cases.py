@@ -6,6 +6,7 @@ for, not before.
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -564,6 +565,77 @@ def _product(name: str, ours: Callable, A: torch.Tensor, B: torch.Tensor, **allo
         flops=2 * M * N * K,
         agree=_equal if is_int else agree,
     )
+
+
+LAYERS = (4096, 4096), (4096, 11008), (11008, 4096)  # in, out: of language models
+SQUARES = (64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096)
+
+
+@_case
+def _linear():
+    """Few rows: the weights' bytes; more, and squares: FLOPs; each beside cuBLAS."""
+    file = kernel("linear")
+    agree = functools.partial(check_close, rtol=1 / 64, atol=2e-2)
+
+    def layer(M, K, N, dtype):
+        weight, bias = _rand(N, K, dtype=dtype) / K**0.5, _rand(N, dtype=dtype)
+        return _rand(M, K, dtype=dtype), weight, bias
+
+    for name, dtype in HALVES.items():
+        for (K, N), M in itertools.product(LAYERS, (1, 8, 16, 64, 128, 512)):
+            x, weight, bias = layer(M, K, N, dtype)
+            title = f"{name}, {M} × {K} → {N}"
+
+            def ours(x=x, weight=weight, bias=bias):
+                return file.linear(x, weight, bias)
+
+            def theirs(x=x, weight=weight, bias=bias):
+                return F.linear(x, weight, bias)
+
+            if M <= 16:
+                work = _moving(title, weight.nbytes + x.nbytes, theirs, ours)
+            else:
+                candidates = {"ours": ours, "PyTorch": theirs}
+                work = _computing(title, 2 * M * N * K, dtype, candidates)
+            yield replace(work, agree=agree)
+        for side in SQUARES:
+            x, weight, bias = layer(side, side, side, dtype)
+            candidates = {
+                "ours": lambda x=x, weight=weight: file.linear(x, weight, x.new_empty(0)),
+                "PyTorch": lambda x=x, weight=weight: F.linear(x, weight),
+            }
+            yield Work(f"{name}, {side}³", candidates, flops=2 * side**3, agree=agree)
+    for M in (1, 16, 128, 512):
+        torch.compiler.reset()
+        for title, ours, theirs in _epilogues(file, *layer(M, 4096, 11008, torch.bfloat16)):
+            work = _computing(
+                f"bfloat16, {title}, {M} × 4096 → 11008",
+                2 * M * 4096 * 11008,
+                torch.bfloat16,
+                {"ours": ours, "PyTorch": theirs, "torch.compile": torch.compile(theirs)},
+            )
+            yield replace(work, agree=agree)
+
+
+def _epilogues(file, x, weight, bias):
+    """Yield a name, ours and PyTorch's for each of linear's epilogues."""
+    residual = _rand(len(x), len(weight), dtype=x.dtype)
+    yield (
+        "GELU",
+        lambda: file.linear_gelu(x, weight, bias, False),
+        lambda: F.gelu(F.linear(x, weight, bias)),
+    )
+    yield (
+        "residual",
+        lambda: file.linear_residual(x, weight, bias, residual),
+        lambda: F.linear(x, weight, bias) + residual,
+    )
+
+    def silu_gate():
+        gate, up = F.linear(x, weight, bias).chunk(2, -1)
+        return F.silu(gate) * up
+
+    yield "SiLU · gate of 2 halves", lambda: file.linear_silu_gate(x, weight, bias), silu_gate
 
 
 @_case

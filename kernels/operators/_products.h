@@ -1,7 +1,11 @@
-// matmul and linear: which kernel file multiplies, and how it takes the matrices.
+// matmul, linear and what follows a layer: which kernel file computes it, and how it takes the
+// matrices.
 #pragma once
 
 #include "_register.h"
+
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/silu.h>
 
 #include <array>
 
@@ -45,15 +49,55 @@ inline Tensor run_matmul(const Tensor& A, const Tensor& B) {
                               : floats(in_lines(A), in_lines(B))[0].toTensor();
 }
 
+constexpr int64_t MOST_ROWS = 512;  // of a layer in linear.cu; longer ones are products of matrices
+
+// Whether the layer is one for linear.cu, which takes rows of weights in order.
+inline bool is_short(const Tensor& inp, const Tensor& weight) {
+  return uses_tensor_cores(inp) && inp.dim() == 2 && inp.size(0) <= MOST_ROWS &&
+         weight.is_contiguous();
+}
+
 inline Tensor run_linear(const Tensor& inp, const Tensor& weight, const Tensor& bias) {
+  static auto& short_layer = *new Function("linear", "linear");
   static auto& add_product = *new Function("matmul", "matmul_into");
-  TORCH_CHECK(bias.scalar_type() == inp.scalar_type() && bias.sizes() == weight.sizes().slice(0, 1),
+  const bool has_bias = bias.numel() || bias.dim() != 1;
+  TORCH_CHECK(bias.scalar_type() == inp.scalar_type() &&
+                  (!has_bias || bias.sizes() == weight.sizes().slice(0, 1)),
               "bias: expected ", inp.scalar_type(), ", shape ", weight.sizes().slice(0, 1),
               ", got ", bias.scalar_type(), ", shape ", bias.sizes());
+  if (is_short(inp, weight))
+    return short_layer(inp.contiguous(), weight, bias.contiguous())[0].toTensor();
+  if (!has_bias) return run_matmul(inp, weight.t());
   if (uses_tensor_cores(inp)) return run_matmul(inp, weight.t()).add_(bias);
   Tensor out = inp.new_empty({inp.size(0), bias.size(0)}).copy_(bias);  // in each row
   add_product(out, in_lines(inp), in_lines(weight.t()), 1.0, 1.0);
   return out;
+}
+
+inline Tensor run_linear_gelu(const Tensor& inp, const Tensor& weight, const Tensor& bias,
+                              bool by_tanh) {
+  static auto& layer = *new Function("linear", "linear_gelu");
+  static auto& gelu = *new Function("gelu", "gelu_forward");
+  if (is_short(inp, weight))
+    return layer(inp.contiguous(), weight, bias.contiguous(), by_tanh)[0].toTensor();
+  Tensor y = run_linear(inp, weight, bias);
+  return by_tanh ? at::gelu(y, "tanh") : gelu(y)[0].toTensor();
+}
+
+inline Tensor run_linear_residual(const Tensor& inp, const Tensor& weight, const Tensor& bias,
+                                  const Tensor& residual) {
+  static auto& layer = *new Function("linear", "linear_residual");
+  if (is_short(inp, weight))
+    return layer(inp.contiguous(), weight, bias.contiguous(), residual.contiguous())[0].toTensor();
+  return run_linear(inp, weight, bias).add_(residual);
+}
+
+inline Tensor run_linear_silu_gate(const Tensor& inp, const Tensor& weight, const Tensor& bias) {
+  static auto& layer = *new Function("linear", "linear_silu_gate");
+  if (is_short(inp, weight))
+    return layer(inp.contiguous(), weight, bias.contiguous())[0].toTensor();
+  auto halves = run_linear(inp, weight, bias).chunk(2, -1);
+  return at::silu(halves[0]).mul_(halves[1]);
 }
 
 }  // namespace kernels

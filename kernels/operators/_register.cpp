@@ -333,7 +333,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("run_in_cpp", [](const std::string& op, const std::string& key) {
     if (op == "matmul") add(op, key, torch::CppFunction(&run_matmul));
     else if (op == "linear") add(op, key, torch::CppFunction(&run_linear));
-    else TORCH_CHECK(false, "expected matmul or linear, got ", op);
+    else if (op == "linear_gelu") add(op, key, torch::CppFunction(&run_linear_gelu));
+    else if (op == "linear_residual") add(op, key, torch::CppFunction(&run_linear_residual));
+    else if (op == "linear_silu_gate") add(op, key, torch::CppFunction(&run_linear_silu_gate));
+    else TORCH_CHECK(false, "expected matmul or a linear layer, got ", op);
   });
   m.def("cast", [](const std::string& op, const std::string& device,
                    std::optional<c10::ScalarType> dtype) {

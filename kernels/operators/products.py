@@ -1,6 +1,7 @@
-"""matmul, linear and quantized_linear, differentiable any number of times.
+"""matmul, linear, what follows a linear layer in its kernel, and quantized_linear.
 
-Their gradients are products again. Weights of quantized_linear are constants.
+All are differentiable any number of times: their gradients are products again. Weights of
+quantized_linear are constants.
 """
 
 import math
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from kernels.operators._register import IN_CPP, cast_inputs, gradient_of, operator
+from kernels.operators.activations import _gelu_backward
 
 _matmul = operator(
     "matmul(Tensor A, Tensor B) -> Tensor",
@@ -33,13 +35,65 @@ def _(ctx, dout, A, B):
 
 @gradient_of(_linear, keeps="inp weight")
 def _(ctx, dout, inp, weight):
-    dinp, dweight, dbias = ctx.needs_input_grad
-    ones = dout.new_ones(1, dout.shape[0])
+    return _gradients(ctx, dout, inp, weight)
+
+
+def _gradients(ctx, dy, inp, weight):
+    """Return the gradients of inp, weight and bias from that of y = inp @ weight.T + bias."""
+    dinp, dweight, dbias = ctx.needs_input_grad[:3]
+    ones = dy.new_ones(1, dy.shape[0])
     return (
-        _matmul(dout, weight) if dinp else None,
-        _matmul(dout.t(), inp) if dweight else None,
-        _matmul(ones, dout)[0] if dbias else None,
+        _matmul(dy, weight) if dinp else None,
+        _matmul(dy.t(), inp) if dweight else None,
+        _matmul(ones, dy)[0] if dbias else None,
     )
+
+
+# What follows a layer in its kernel never lies in memory before it: where its gradient needs y, the
+# layer's own result, the layer is computed once more.
+
+_linear_gelu = operator(
+    "linear_gelu(Tensor inp, Tensor weight, Tensor bias, bool by_tanh) -> Tensor",
+    IN_CPP,
+    lambda inp, weight, bias, by_tanh: inp.new_empty(inp.shape[0], weight.shape[0]),
+)
+_linear_residual = operator(
+    "linear_residual(Tensor inp, Tensor weight, Tensor bias, Tensor residual) -> Tensor",
+    IN_CPP,
+    lambda inp, weight, bias, residual: inp.new_empty(inp.shape[0], weight.shape[0]),
+)
+_linear_silu_gate = operator(
+    "linear_silu_gate(Tensor inp, Tensor weight, Tensor bias) -> Tensor",
+    IN_CPP,
+    lambda inp, weight, bias: inp.new_empty(inp.shape[0], weight.shape[0] // 2),
+)
+cast_inputs(_linear_gelu)
+cast_inputs(_linear_residual)
+cast_inputs(_linear_silu_gate)
+
+
+@gradient_of(_linear_gelu, keeps="inp weight bias by_tanh")
+def _(ctx, dout, inp, weight, bias, by_tanh):
+    y = _linear(inp, weight, bias)
+    if by_tanh:
+        dy = torch.ops.aten.gelu_backward(dout, y, approximate="tanh")
+    else:
+        dy = _gelu_backward(dout, y)
+    return *_gradients(ctx, dy, inp, weight), None
+
+
+@gradient_of(_linear_residual, keeps="inp weight")
+def _(ctx, dout, inp, weight):
+    return *_gradients(ctx, dout, inp, weight), dout
+
+
+@gradient_of(_linear_silu_gate, keeps="inp weight bias")
+def _(ctx, dout, inp, weight, bias):
+    gate, up = _linear(inp, weight, bias).float().chunk(2, -1)
+    share = gate.sigmoid()
+    dgate = dout * up * share * (1 + gate * (1 - share))
+    dup = dout * gate * share
+    return _gradients(ctx, torch.cat([dgate, dup], -1).to(inp.dtype), inp, weight)
 
 
 _quantized_linear = operator(
@@ -72,13 +126,49 @@ def matmul(A: Tensor, B: Tensor) -> Tensor:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return x @ weight.T + bias for x: (..., K), weight: (M, K), bias: (M); types as in matmul.
+    """Return x @ weight.T + bias for x: (..., K), weight: (N, K), bias: (N); types as in matmul.
 
-    A half type is rounded twice: the product, and the sum with bias.
+    A half type is rounded once for up to 512 rows and contiguous weights, else twice: the product,
+    and the sum with bias.
     """
+    return _of_rows(_linear, x, weight, bias)
+
+
+def linear_gelu(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, approximate: str = "none"
+) -> Tensor:
+    """Return gelu(linear(x, weight, bias)); `approximate`: "none" or "tanh", as in PyTorch.
+
+    Half types are rounded as in linear. The gradient computes the layer once more. ValueError for
+    another `approximate`.
+    """
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f'approximate: expected "none" or "tanh", got {approximate!r}')
+    return _of_rows(_linear_gelu, x, weight, bias, approximate == "tanh")
+
+
+def linear_residual(
+    x: Tensor, weight: Tensor, residual: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """Return linear(x, weight, bias) + residual; residual: (..., N). Rounded as linear."""
+    residual = residual.reshape(math.prod(x.shape[:-1]), weight.shape[0])
+    return _of_rows(_linear_residual, x, weight, bias, residual)
+
+
+def linear_silu_gate(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return silu(gate) * up, (..., N); gate and up: the halves of linear(x, weight, bias).
+
+    weight: (2 N, K), the rows of gate first; bias: (2 N). Half types are rounded as in linear. The
+    gradient computes the layer once more.
+    """
+    return _of_rows(_linear_silu_gate, x, weight, bias)
+
+
+def _of_rows(op, x, weight, bias, *more):
+    """Call an operator that takes inp (rows, K) and bias (0) for none."""
     rows = x if x.dim() == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-    out = _matmul(rows, weight.t()) if bias is None else _linear(rows, weight, bias)
-    return out if x.dim() == 2 else out.reshape(*x.shape[:-1], weight.shape[0])
+    out = op(rows, weight, rows.new_empty(0) if bias is None else bias, *more)
+    return out if x.dim() == 2 else out.reshape(*x.shape[:-1], out.shape[-1])
 
 
 def quantized_linear(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:

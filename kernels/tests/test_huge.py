@@ -151,6 +151,27 @@ def test_max_pool2d(kernel):
     exactly(module.max_pool2d_backward(inp, index, 1, SIDE, SIDE), inp)
 
 
+def test_linear(kernel):
+    """Many weights, read by each kind of kernel; many rows of inp; many results."""
+    linear = kernel("linear").linear
+
+    def halves(*shape):
+        return bits(*shape).half()
+
+    weight, none = halves(ROWS, COLS), torch.empty(0, device=DEVICE).half()
+    close = partial(check_close, rtol=2**-10, atol=1e-3)
+    for rows in (3, 40):
+        inp = halves(rows, COLS)
+        inp[:, 64:-64] = 0  # sums stay small
+        close(ends(linear(inp, weight, none).t()), ends(weight) @ inp.double().t())
+    few = halves(40, COLS)
+    few[:, 64:-64] = 0
+    close(ends(linear(weight, few, none)), ends(weight) @ few.double().t())
+    del weight
+    inp, weight = halves(ROWS, 8), halves(COLS, 8)
+    close(ends(linear(inp, weight, none)), ends(inp) @ weight.double().t())
+
+
 def test_linear_naive(kernel):
     module, large = kernel("linear_naive"), bits(ROWS, COLS)
     row, col, zero = bits(1, COLS), bits(1, ROWS), torch.zeros(ROWS, device=DEVICE)

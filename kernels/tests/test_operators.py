@@ -105,6 +105,20 @@ def images_and_filters(N, C, H, W, k, stride, padding, dilation):
     return *images, stride, padding, dilation
 
 
+def layer(*shape):
+    """Return x, weight and bias whose sums are of the size of 1, where GELU bends."""
+    return floats(*shape), floats(5, shape[-1]) / shape[-1] ** 0.5, floats(5)
+
+
+def linear_gelu_by_tanh(x, weight, bias):
+    return kernels.linear_gelu(x, weight, bias, "tanh")
+
+
+def silu_gate(x, weight, bias):
+    gate, up = F.linear(x, weight, bias).chunk(2, -1)
+    return F.silu(gate) * up
+
+
 def dropped(x, p, seed, offset):
     kept = kernels.dropout(torch.ones_like(x, dtype=torch.float32), p, seed, offset) > 0
     return x * kept / (1 - p)
@@ -204,6 +218,38 @@ ROWS = [
         kernels.linear,
         F.linear,
         lambda *shape: (floats(*shape), floats(5, shape[-1]), floats(5)),
+        *[(3, 4), (4,), (2, 7, 33), (0, 3)],
+        autocast=HALF,
+        halves=True,
+    ),
+    row(
+        kernels.linear_gelu,
+        lambda x, weight, bias: F.gelu(F.linear(x, weight, bias)),
+        layer,
+        *[(3, 4), (4,), (2, 7, 33), (0, 3)],
+        autocast=HALF,
+        halves=True,
+    ),
+    row(
+        linear_gelu_by_tanh,
+        lambda x, weight, bias: F.gelu(F.linear(x, weight, bias), approximate="tanh"),
+        layer,
+        *[(3, 4), (2, 7, 33)],
+        autocast=HALF,
+        halves=True,
+    ),
+    row(
+        kernels.linear_residual,
+        lambda x, weight, residual, bias: F.linear(x, weight, bias) + residual,
+        lambda *shape: (*layer(*shape)[:2], floats(*shape[:-1], 5), floats(5)),
+        *[(3, 4), (4,), (2, 7, 33), (0, 3)],
+        autocast=HALF,
+        halves=True,
+    ),
+    row(
+        kernels.linear_silu_gate,
+        silu_gate,
+        lambda *shape: (floats(*shape), floats(6, shape[-1]) / shape[-1] ** 0.5, floats(6)),
         *[(3, 4), (4,), (2, 7, 33), (0, 3)],
         autocast=HALF,
         halves=True,
@@ -331,7 +377,12 @@ def test_half_types(of, dtype):
 # what is rounded on the way, too: steps of a typical element by which it may then be off
 TWICE = {
     ("softmax", 1): 8,  # out, for its gradient
-    ("linear", 0): 2,  # the product, before the bias is added
+    # the layer, computed once more, and its gradient
+    **{
+        (name, i): 4
+        for name in ("linear_gelu", "linear_gelu_by_tanh", "linear_silu_gate")
+        for i in (1, 2, 3)
+    },
     ("attention", 0): 4,  # the weights, on tensor cores
 }
 
@@ -631,8 +682,36 @@ def test_the_files_refuse_what_is_wrong():
 def test_products_of_half_types(dtype):
     A, B, bias = floats(33, 70).to(dtype), floats(70, 20).to(dtype), floats(20).to(dtype)
     check_close(kernels.matmul(A, B), A.double() @ B.double())
-    out = kernels.linear(A, B.t(), bias)
-    check_close(out, A.double() @ B.double() + bias.double())
+    exact = A.double() @ B.double()
+    for weight in (B.t(), B.t().contiguous()):  # columns and rows: other files
+        check_close(kernels.linear(A, weight, bias), exact + bias.double())
+        check_close(kernels.linear(A, weight), exact)
+
+
+ONCE = {"rtol": 0.51 * 2**-7, "atol": 1e-4}  # rounded to bfloat16
+OFTEN = {"rtol": 2**-7, "atol": 2**-5}  # sums of up to 4 on the way, too
+
+
+@pytest.mark.parametrize("rows, exact", [(512, ONCE), (513, OFTEN)])
+def test_layers_of_half_types_from_either_file(rows, exact):
+    """Up to 512 rows linear.cu makes them, and more matmul_tensor_core.cu and what follows."""
+    x, weight, bias = (value.to(torch.bfloat16) for value in layer(rows, 24))
+    weight, bias = torch.cat([weight, weight.flip(0)]), torch.cat([bias, bias.flip(0)])
+    y, residual = F.linear(*(v.double() for v in (x, weight, bias))), floats(rows, 10)
+    residual = residual.to(torch.bfloat16)
+    by_tanh, gate, up = F.gelu(y, approximate="tanh"), *y.chunk(2, -1)
+    check_close(kernels.linear(x, weight, bias), y, **exact)
+    check_close(kernels.linear_gelu(x, weight, bias), F.gelu(y), **exact)
+    check_close(kernels.linear_gelu(x, weight, bias, "tanh"), by_tanh, **exact)
+    check_close(kernels.linear_residual(x, weight, residual, bias), y + residual, **exact)
+    if exact is OFTEN:  # a product: both factors are off
+        exact = {name: 4 * value for name, value in exact.items()}
+    check_close(kernels.linear_silu_gate(x, weight, bias), F.silu(gate) * up, **exact)
+
+
+def test_linear_gelu_knows_two_formulas():
+    with pytest.raises(ValueError, match='approximate: expected "none" or "tanh", got \'sigmoid\''):
+        kernels.linear_gelu(*layer(3, 4), "sigmoid")
 
 
 def test_gradients_that_nobody_asks_for_are_not_computed():

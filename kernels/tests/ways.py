@@ -206,6 +206,7 @@ FAR = {"far_below", "some_far_below"}
 LEFT_OUT = {
     **dict.fromkeys(["quantized_linear", "matmul_fp8", "attention_forward"], FAR),
     **{f"conv2d_half_{name}": FAR for name in ("forward", "backward_input", "backward_weight")},
+    **dict.fromkeys(["linear", "linear_gelu", "linear_residual", "linear_silu_gate"], FAR),
     **{f"{norm}_backward": FAR for norm in ("layer_norm", "rms_norm", "batch_norm2d")},
     "mnist_cnn_step": {*KINDS} - {"ties", "blank"},
     **dict.fromkeys(["mnist_cnn_prepare", "mnist_cnn_predict"], KINDS),
@@ -315,6 +316,12 @@ HALVES = {
     "vector_add": ["a", "b"],
 }
 TYPES = {"float16": F16, "bfloat16": BF16}
+# Arguments that a case has in float16: in bfloat16 as well.
+IN_FLOAT16 = {
+    "conv2d_half": ["inp", "weight", "bias", "dout"],
+    "linear": ["inp", "weight", "bias", "residual"],
+    "quantized_linear": ["x", "scales"],
+}
 PLAIN = (1, 1), (1, 1), (1, 1), 1  # of conv2d: stride, padding, dilation, groups
 
 # Sizes that a case does not have, for each function. BEGIN: where loads of 16 bytes come, on each
@@ -342,6 +349,10 @@ BEGIN: dict[str, list[tuple]] = {
     "histogram": [(4096,)],
     "layer_norm_forward": [(9, 64), (3, 1032)],
     "layer_norm_backward": [(9, 64), (3, 1032)],
+    "linear": [(5, 256, 40, True), (20, 72, 40, True)],
+    "linear_gelu": [(5, 256, 40, True, False), (20, 72, 40, True, True)],
+    "linear_residual": [(5, 256, 40, True), (20, 72, 40, True)],
+    "linear_silu_gate": [(5, 256, 20, True), (20, 72, 20, True)],
     "matmul": [(36, 64, 40), (1, 256, 72)],
     "matmul_into": [(36, 64, 40), (1, 256, 72)],
     "matmul_fp8": [(36, 64, 48, False)],
@@ -400,6 +411,11 @@ LARGE: dict[str, list[tuple]] = {
     "mnist_cnn_predict": [(9, True), (9, False)],
     "mnist_cnn_step": [(8, True), (8, False)],
 }
+_LAYERS = (9, 2056, 70), (18, 4104, 40), (70, 200, 130), (260, 72, 260), (130, 96, 260)
+for _name in ("linear", "linear_residual"):  # each of its kernels, with K in parts and without
+    MORE[_name] = [(*size, True) for size in _LAYERS]
+MORE["linear_gelu"] = [(*size, True, True) for size in _LAYERS]
+MORE["linear_silu_gate"] = [(M, K, columns // 2, True) for M, K, columns in _LAYERS]
 for _name in ("forward", "backward_input", "backward_weight"):
     BEGIN[f"depthwise_conv2d_{_name}"] = [
         (2, 2, 10, 16, 3, 3, 1, 1, 1),
@@ -457,12 +473,8 @@ def ways() -> Iterator[Way]:
         if op in HALVES:
             for (name, dtype), size in itertools.product(TYPES.items(), small + more + large):
                 yield way(size, name, cast(dtype, *HALVES[op]), dtype)
-        if op == "conv2d_half":  # whose cases are float16
-            change = cast(BF16, "inp", "weight", "bias", "dout")
-            for size in small + more:
-                yield way(size, "bfloat16", change, BF16)
-        if op == "quantized_linear":
-            change = cast(BF16, "x", "scales")
+        if op in IN_FLOAT16:
+            change = cast(BF16, *IN_FLOAT16[op])
             for size in small + more:
                 yield way(size, "bfloat16", change, BF16)
         if op == "matmul_fp8":

@@ -351,6 +351,23 @@ def test_layer_norm():
             close(a, b_, atol=1e-5 * max(shape) ** 0.5)
 
 
+def test_linear():
+    """Few rows and many, K in parts and of no multiple of 8, with a bias and without."""
+    file = kernel("linear")
+    sizes = (1, 72, 40), (8, 33, 6), (16, 4104, 66), (19, 200, 130), (70, 96, 34), (300, 64, 258)
+    for new, (M, K, N), biased in itertools.product(of_types(*HALVES), sizes, (True, False)):
+        inp, weight = new(M, K), new(N, K, scale=K**-0.5)
+        bias, residual = new(N if biased else 0), new(M, N)
+        y = F.linear(exact(inp), exact(weight), exact(bias) if biased else None)
+        gate, up = y.chunk(2, -1)
+        close(run(file.linear, inp, weight, bias), y)
+        close(run(file.linear_gelu, inp, weight, bias, False), F.gelu(y))
+        by_tanh = F.gelu(y, approximate="tanh")
+        close(run(file.linear_gelu, inp, weight, bias, True), by_tanh)
+        close(run(file.linear_residual, inp, weight, bias, residual), y + exact(residual))
+        close(run(file.linear_silu_gate, inp, weight, bias), F.silu(gate) * up)
+
+
 def test_linear_naive():
     file = kernel("linear_naive")
     for new, (N, K, M) in itertools.product(of_types(), ((2, 3, 5), (16, 3136, 128), (33, 5, 129))):
