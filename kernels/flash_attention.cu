@@ -3,24 +3,26 @@
 // Attention with its gradients, and for caches: out = softmax(q k^T / sqrt(D)) v for
 // each batch entry and head, and lse, the logarithm of each softmax's sum, from which
 // backward computes all weights again. q, out: (B, H, S_q, D), k and v: (B, H_kv, S_kv,
-// D), H a multiple of H_kv (H / H_kv queries' heads in a row share one of k and v), lse:
+// D), H a multiple of H_kv (H / H_kv heads of q in a row share one of k and v), lse:
 // (B, H, S_q) float32, lengths: (B) int32 or none; contiguous, S up to 2^29, D from 1
 // to 256; float32, float16 or bfloat16, sums in float32.
 // Query i stands at key i (upper left, PyTorch's rule), with lower_right at key i +
 // length - S_q: the queries are then the last of the keys, as with a cache. causal: it
 // sees no key behind its place. window w (0: none): it sees the w keys that end at its
-// place. lengths: a batch entry's keys from there on are not seen, and not read. A query
-// that sees no key gives 0, lse -inf, and gradients 0.
+// place. lengths: a batch entry's keys from there on are not seen, and not read. Who
+// sees no key gets 0, lse -inf, and gradients 0.
 // FLOPs: forward 4 B H S_q S_kv D, backward 14 (half if causal): dk and dv come from
-// one kernel, dq from another, both of which multiply q k^T and dout v^T. One kernel for
-// all three would do with 10, but has to add dq up in float32 atomics: 8 bytes of L2
-// per number of q and 64 or 128 keys (S 4,096, D 128: 3 GB a batch entry of 8 heads,
-// as long at 2 to 3 TB/s as the 4 it saves), in an order that is never the same. Bytes:
-// each tensor once, keys and values once per block of queries (and the reverse). Scratch
-// memory: backward 8 bytes a query; with few queries 4 splits (D + 1) a query.
+// one kernel, dq from another, and both multiply q k^T and dout v^T. One kernel for all
+// three does with 10, but has to add dq up by float32 atomics, in an order that is
+// never the same: 4 bytes for each number of q and block of keys. That is, for a head
+// of S 4,096 and D 128, 67 MB with 128 keys a block against 8.6 GFLOP saved, 27 us at
+// 2.5 TB/s against 25 at 350 TFLOP/s. So: the same bits each time, and no worse.
+// Bytes: each tensor once, keys and values once per block of queries (and the reverse).
+// Scratch memory: backward 8 bytes a query; split keys 4 (D + 1) a query and part.
 // Half types with D a multiple of 8 up to 128 on sm_80 and later use tensor cores
-// (mma.sync; D padded to 64 or 128), all else does not. At most 16 queries a head: the
-// keys are split among blocks where those would leave multiprocessors idle.
+// (mma.sync; D padded to 64 or 128), all else does not. Weights are rounded to the type
+// before they are multiplied, and so is what lse adds up there. With up to 16 queries a
+// head the keys are split among blocks where those would leave multiprocessors idle.
 // NaN and infinity of q and k as in PyTorch; those of v may show where they are masked.
 // Notebook: 08b_flash_attention. Own code; algorithm: Dao, FlashAttention-2 (2023),
 // BSD 3-Clause; split keys: Dao et al., Flash-Decoding (2023).
@@ -210,8 +212,8 @@ __global__ void flash_forward_plain_kernel(T* out, float* lse, float* parts, con
     else store_row<D_MAX>(out + at * D, acc, D, inverse);
 }
 
-// out: (rows, D), lse: (rows) from those of splits that saw some of the keys each, parts:
-// (splits, rows, D), part_lse: (splits, rows). A warp per row.
+// out: (rows, D), lse: (rows) from those of splits that saw some of the keys each,
+// parts: (splits, rows, D), part_lse: (splits, rows). A warp per row.
 template <typename T>
 __global__ void flash_combine_kernel(T* out, float* lse, const float* parts,
                                      const float* part_lse, int64_t rows, int D,
@@ -239,7 +241,7 @@ __global__ void flash_combine_kernel(T* out, float* lse, const float* parts,
 }
 
 // What backward needs of each query: lse for powers of 2, and delta, the sum of dout *
-// out, which is that of p * dp over the keys. A query that saw nothing gets lse inf: all
+// out, which is that of p * dp over the keys. A query that saw nothing gets lse inf:
 // its weights are then 2^-inf. stats: (rows), dout, out: (rows, D). A warp per row.
 template <typename T>
 __global__ void flash_stats_kernel(float2* stats, const T* dout, const T* out,
@@ -477,8 +479,9 @@ template <int D> constexpr int KEYS = 8192 / D;  // of a tile of forward: 16 KB
 
 // takes out what rows must not see
 template <int D, int MT>
-__device__ void mask(float (&s)[MT][KEYS<D> / 8][4], const Sight& sight, int row,
-                     int key) {
+__device__ void mask(float (&s)[MT][KEYS<D> / 8][4], const Call& call, int64_t head,
+                     int row, int key) {
+    Sight sight(call, head);  // again: registers are short, tiles like this few
     int lane = threadIdx.x % 32;
 #pragma unroll
     for (int r = 0; r < 2 * MT; r++) {
@@ -495,11 +498,11 @@ __device__ void mask(float (&s)[MT][KEYS<D> / 8][4], const Sight& sight, int row
 
 // Online softmax, of one tile of keys. What holds before and after: with m the largest
 // score of a row so far, o is the sum of 2^(scale (s - m)) V over the keys so far, and
-// row_sum, over the row's four lanes, that of 2^(scale (s - m)). A larger m multiplies
-// both by 2^(scale (old m - new m)). s becomes p = 2^(scale (s - m)).
+// sums that of 2^(scale (s - m)). A larger m multiplies both by 2^(scale (old m - new
+// m)). s becomes p = 2^(scale (s - m)).
 template <int D, int MT>
 __device__ void softmax(float (&s)[MT][KEYS<D> / 8][4], float (&o)[MT][D / 8][4],
-                        float (&row_max)[2 * MT], float (&row_sum)[2 * MT],
+                        float (&sums)[MT][4], float (&row_max)[2 * MT],
                         float scale) {
 #pragma unroll
     for (int r = 0; r < 2 * MT; r++) {  // the lane's rows: lane / 4 + 8 r
@@ -513,17 +516,25 @@ __device__ void softmax(float (&s)[MT][KEYS<D> / 8][4], float (&o)[MT][D / 8][4]
         float shift = high == -INFINITY ? 0.0f : high * scale;  // not inf - inf
         float shrink = power_of_2(fmaf(row_max[r], scale, -shift));
         row_max[r] = high;
-        row_sum[r] *= shrink;
 #pragma unroll
         for (int n = 0; n < D / 8; n++)
             for (int i = 0; i < 2; i++) o[m][n][e + i] *= shrink;
+        for (int i = 0; i < 2; i++) sums[m][e + i] *= shrink;
 #pragma unroll
         for (int n = 0; n < KEYS<D> / 8; n++)
-            for (int i = 0; i < 2; i++) {
+            for (int i = 0; i < 2; i++)
                 s[m][n][e + i] = power_of_2(fmaf(s[m][n][e + i], scale, -shift));
-                row_sum[r] += s[m][n][e + i];
-            }
     }
+}
+
+// sums += p times a matrix of ones: each column is the sum of the row's p, as rounded
+// as those that V is multiplied by, and no lane has to add up what it has
+template <typename T, int MT, int KT>
+__device__ void add_up(float (&sums)[MT][4], const unsigned (&p)[MT][KT][4]) {
+    constexpr unsigned ONES = std::is_same_v<T, at::Half> ? 0x3c003c00 : 0x3f803f80;
+#pragma unroll
+    for (int k = 0; k < KT; k++)
+        for (int m = 0; m < MT; m++) mma<T>(sums[m], p[m][k], ONES, ONES);
 }
 
 // As the plain one; 16 MT rows per warp. Four warps of 32 rows, or with few rows one of
@@ -550,47 +561,45 @@ flash_forward_mma_kernel(T* out, float* lse, float* parts, const T* q, const T* 
     keys.x += split * each;
     keys.y = min(keys.y, keys.x + each);
     q += (head * rows + first_row) * call.D;
-    k += (head * call.S_kv + keys.x) * call.D;
-    v += (head * call.S_kv + keys.x) * call.D;
+    int64_t at = (head * call.S_kv + keys.x) * call.D;  // the tile in k and v
     unsigned q_tile = __cvta_generic_to_shared(tiles), k_tile = q_tile + ROWS * D * 2;
     unsigned v_tile = k_tile + KEYS<D> * D * 2;
     unsigned q_at = rows_at<D>(q_tile, row - first_row), k_at = columns_at<D>(k_tile);
     unsigned v_at = rows_at<D>(v_tile, 0);
     copy_rows<ROWS, D, THREADS>(q_tile, q, rows - first_row, call.D);
     if (keys.x < keys.y)
-        copy_rows<KEYS<D>, D, THREADS>(k_tile, k, keys.y - keys.x, call.D);
-    float o[MT][D / 8][4] = {}, row_max[2 * MT], row_sum[2 * MT] = {};
+        copy_rows<KEYS<D>, D, THREADS>(k_tile, k + at, keys.y - keys.x, call.D);
+    float o[MT][D / 8][4] = {}, sums[MT][4] = {}, row_max[2 * MT];
     for (int r = 0; r < 2 * MT; r++) row_max[r] = -INFINITY;
     for (int key = keys.x; key < keys.y; key += KEYS<D>) {
         wait_for_copies();
         __syncthreads();  // the tile of K has come; all are done with the last of V
-        copy_rows<KEYS<D>, D, THREADS>(v_tile, v, keys.y - key, call.D);
+        copy_rows<KEYS<D>, D, THREADS>(v_tile, v + at, keys.y - key, call.D);
         float s[MT][KEYS<D> / 8][4];
         multiply<T, D>(s, q_at, k_at);
         wait_for_copies();
         __syncthreads();  // the tile of V has come; all are done with this one of K
-        k += KEYS<D> * call.D;
-        v += KEYS<D> * call.D;
+        at += KEYS<D> * call.D;
         int left = keys.y - key - KEYS<D>;
-        if (left > 0) copy_rows<KEYS<D>, D, THREADS>(k_tile, k, left, call.D);
+        if (left > 0) copy_rows<KEYS<D>, D, THREADS>(k_tile, k + at, left, call.D);
         bool all_seen = key >= of_all.x && key + KEYS<D> <= of_all.y;
-        if (!all_seen) mask<D>(s, sight, row, key);
-        softmax<D>(s, o, row_max, row_sum, LOG2_E * rsqrtf(call.D));
+        if (!all_seen) mask<D>(s, call, head, row, key);
+        softmax<D>(s, o, sums, row_max, LOG2_E * rsqrtf(call.D));
         unsigned p[MT][KEYS<D> / 16][4];
         pack_all<T>(p, s);
+        add_up<T>(sums, p);
         accumulate<T, D>(o, p, v_at);
     }
     wait_for_copies();
-    int64_t at = head * rows + row, part = at;
-    part += int64_t(split) * (gridDim.x / splits / blocks) * rows;
+    at = head * rows + row;
+    int64_t part = at + int64_t(split) * (gridDim.x / splits / blocks) * rows;
     float inverse[2 * MT];
     for (int r = 0; r < 2 * MT; r++) {
-        row_sum[r] += __shfl_xor_sync(ALL_LANES, row_sum[r], 1);
-        row_sum[r] += __shfl_xor_sync(ALL_LANES, row_sum[r], 2);
-        inverse[r] = row_sum[r] == 0.0f ? 0.0f : 1.0f / row_sum[r];  // 0: saw nothing
+        float sum = sums[r / 2][r % 2 * 2];
+        inverse[r] = sum == 0.0f ? 0.0f : 1.0f / sum;  // 0: saw nothing
         int i = threadIdx.x % 32 / 4 + r * 8;
         if (threadIdx.x % 4 == 0 && row + i < rows)
-            lse[part + i] = row_max[r] * rsqrtf(call.D) + logf(row_sum[r]);
+            lse[part + i] = row_max[r] * rsqrtf(call.D) + logf(sum);
     }
     if (splits > 1)
         store_sums<D, MT>(parts + part * call.D, o, inverse, rows - row, call.D);
@@ -702,8 +711,8 @@ flash_backward_keys_mma_kernel(T* dk, T* dv, const T* q, const T* k, const T* v,
 #endif
 }
 
-// dq, q, dout: (heads of k, rows, D). Four warps of 16 QUERY_TILES rows; p and ds as sums
-// and left factors, and the two buffers, as above.
+// dq, q, dout: (heads of k, rows, D). Four warps of 16 QUERY_TILES rows; p and ds as
+// sums and left factors, and the two buffers, as above.
 template <typename T, int D>
 __global__ void __launch_bounds__(BACKWARD_THREADS, 2)
 flash_backward_queries_mma_kernel(T* dq, const T* q, const T* k, const T* v,
@@ -871,10 +880,10 @@ template <typename Kernel> static void allow_bytes(Kernel kernel, int bytes) {
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
 }
 
-// Into how many parts the keys are split. Blocks of many queries have enough to do; up
-// to 16 queries a head, as many parts as give each multiprocessor `wanted` blocks, which
-// then wait for memory at the same time, but of no less than two tiles of keys, so that
-// what the parts write for combine is little beside the keys.
+// Into how many parts the keys are split. Of more than 16 queries a head: one. Else as
+// many as give each multiprocessor `wanted` blocks, which then wait for memory at the
+// same time, but of no less than two tiles of keys, so that what the parts write for
+// combine is little beside the keys.
 static int splits_for(int64_t blocks, int wanted, const Call& call, int tile, int sms) {
     if (call.S_q > 16) return 1;
     int64_t most = std::max(1, call.S_kv / (2 * tile));
