@@ -140,12 +140,22 @@ __device__ void store_row(T* row, const float (&own)[COLUMNS], int D, float scal
     }
 }
 
+// number c / 4 of a lane's fours of columns in a row of a tile: 16 bytes at once, with
+// which the lanes of a row read neighbouring banks
+template <int D_MAX>
+__device__ float4 four(const float (&row)[D_MAX], int c) {
+    return reinterpret_cast<const float4*>(row)[column<D_MAX>(c) / 4];
+}
+
 // the product of the row that some lanes share with a row of a tile, for each of them
 template <int D_MAX>
 __device__ float dot(const float (&own)[COLUMNS], const float (&other)[D_MAX]) {
     float sum = 0.0f;
 #pragma unroll
-    for (int c = 0; c < COLUMNS; c++) sum += own[c] * other[column<D_MAX>(c)];
+    for (int c = 0; c < COLUMNS; c += 4) {
+        float4 x = four(other, c);
+        sum += own[c] * x.x + own[c + 1] * x.y + own[c + 2] * x.z + own[c + 3] * x.w;
+    }
     for (int step = LANES<D_MAX> / 2; step > 0; step /= 2)
         sum += __shfl_xor_sync(ALL_LANES, sum, step);
     return sum;
@@ -154,7 +164,11 @@ __device__ float dot(const float (&own)[COLUMNS], const float (&other)[D_MAX]) {
 template <int D_MAX>
 __device__ void add(float (&acc)[COLUMNS], float factor, const float (&row)[D_MAX]) {
 #pragma unroll
-    for (int c = 0; c < COLUMNS; c++) acc[c] += factor * row[column<D_MAX>(c)];
+    for (int c = 0; c < COLUMNS; c += 4) {
+        float4 x = four(row, c);
+        acc[c] += factor * x.x, acc[c + 1] += factor * x.y;
+        acc[c + 2] += factor * x.z, acc[c + 3] += factor * x.w;
+    }
 }
 
 // out, q: (heads of k, rows, D), k, v: (heads, S_kv, D), lse: (heads, rows). A block
@@ -164,7 +178,8 @@ template <int D_MAX, typename T>
 __global__ void flash_forward_plain_kernel(T* out, float* lse, float* parts, const T* q,
                                            const T* k, const T* v, Call call,
                                            int splits) {
-    __shared__ float k_tile[PLAIN_TILE][D_MAX], v_tile[PLAIN_TILE][D_MAX];
+    __shared__ __align__(16) float k_tile[PLAIN_TILE][D_MAX];
+    __shared__ __align__(16) float v_tile[PLAIN_TILE][D_MAX];
     int rows = call.group * call.S_q, blocks = (rows - 1) / PLAIN_ROWS<D_MAX> + 1;
     int split = blockIdx.x % splits, block = blockIdx.x / splits % blocks;
     int heads = gridDim.x / splits / blocks, D = call.D;
@@ -268,7 +283,8 @@ template <bool OF_KEYS, int D_MAX, typename T>
 __global__ void flash_backward_plain_kernel(T* dx, T* dy, const T* x, const T* y,
                                             const T* other_x, const T* other_y,
                                             const float2* stats, Call call) {
-    __shared__ float x_tile[PLAIN_TILE][D_MAX], y_tile[PLAIN_TILE][D_MAX];
+    __shared__ __align__(16) float x_tile[PLAIN_TILE][D_MAX];
+    __shared__ __align__(16) float y_tile[PLAIN_TILE][D_MAX];
     __shared__ float2 stats_tile[PLAIN_TILE];
     int rows = OF_KEYS ? call.S_kv : call.group * call.S_q, D = call.D;
     int blocks = (rows - 1) / PLAIN_ROWS<D_MAX> + 1;

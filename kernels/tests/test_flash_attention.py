@@ -191,9 +191,10 @@ def test_all_is_that_of_pytorch(module, dtype, size, how):
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("lower_right", [False, True])
-@pytest.mark.parametrize("S_q, window", [(40, 0), (40, 9), (3, 0), (3, 9)])
-def test_lengths_of_all_kinds(module, dtype, lower_right, S_q, window):
+@pytest.mark.parametrize(
+    "S_q, lower_right, window", [(40, False, 9), (40, True, 0), (3, False, 0), (3, True, 9)]
+)
+def test_lengths_of_all_kinds(module, dtype, S_q, lower_right, window):
     """0, fewer than queries, the middle of a tile, all, more than there are, below zero."""
     q, k, v, dout = halves(dtype, 6, 2, 1, S_q, 150, 64)
     lengths = torch.tensor([0, 2, 77, 150, 1000, -5], dtype=torch.int32, device=DEVICE)
@@ -249,9 +250,14 @@ def test_large_scores_do_not_overflow(module, dtype, D):
     """Scores of some 10^4, whose last bit in float32 is worth a thousandth of a weight."""
     q, k, v, dout = halves(dtype, 1, 1, 1, 40, 90, D)
     q, k = 100 * q, 100 * k
-    got = all_of(module, dout, q, k, v, None, True, False, 0)
-    for ours, theirs in zip(got, by_autograd(dout, q, k, v, None, True, False, 0), strict=True):
-        check_close(ours, theirs, rtol=2e-2, atol=2e-2 * max(1, theirs.abs().max().item()))
+    how = (None, True, False, 0)
+    got, want = all_of(module, dout, q, k, v, *how), by_autograd(dout, q, k, v, *how)
+    for i in (0, 1, 4):
+        check_close(got[i], want[i], rtol=2e-2, atol=2e-2)
+    # where one weight is nearly 1, ds is what is left of dp - delta, and delta is as exact as out
+    left = max(torch.finfo(dtype).eps, 2e-3) * (dout * got[0]).float().abs().sum(-1).max()
+    for ours, theirs, factor in ((got[2], want[2], k), (got[3], want[3], q)):
+        assert (ours - theirs).abs().max() <= 40 * left * factor.float().abs().max() * D**-0.5
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -315,12 +321,13 @@ def test_no_fault_is_found(checked, dtype, size, how):
 
 
 @NO_GPU
-@pytest.mark.parametrize("dtype, D", [(torch.bfloat16, 64), (torch.float16, 128)] + [
-    (torch.float32, D) for D in (64, 128, 256)
-])  # fmt: skip
-@pytest.mark.parametrize("S_q", [70, 2])
+@pytest.mark.parametrize(
+    "dtype, D, S_q",
+    [(torch.bfloat16, 64, 40), (torch.float16, 128, 40), (torch.bfloat16, 128, 2)]
+    + [(torch.float32, D, 2) for D in (64, 128, 256)],
+)
 def test_no_banks_conflict(module, dtype, D, S_q):
-    q, k, v, dout = halves(dtype, 1, 2, 1, S_q, 300, D)
+    q, k, v, dout = halves(dtype, 1, 2, 1, S_q, 70, D)
     how = (None, True, True, 0)
     (out, lse), launches = record(module.flash_attention_forward, q, k, v, *how)
     _, more = record(module.flash_attention_backward, dout, q, k, v, out, lse, *how)
