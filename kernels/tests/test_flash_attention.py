@@ -46,7 +46,7 @@ def forward_ref(q, k, v, *how):
 
 def backward_ref(dout, q, k, v, out, lse, *how):
     """Return dq, dk, dv as they follow from all that is given, out and lse too."""
-    group = q.shape[1] // k.shape[1]
+    group = max(1, q.shape[1] // max(1, k.shape[1]))
     k, v = shared(k, q), shared(v, q)
     scale = q.shape[-1] ** -0.5
     p = (q @ k.mT * scale - lse[..., None]).exp() * seen(q.shape[2], k.shape[2], *how)
