@@ -5,6 +5,7 @@ must move, or cuBLAS's product of as many FLOPs. Functions that need a GPU run w
 for, not before.
 """
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterator
@@ -472,10 +473,84 @@ def _sdpa_backends():
 
 
 def _sdpa(backend, q, k, v, causal):
+    """Return PyTorch's attention; backend None: as PyTorch chooses."""
     from torch.nn.attention import sdpa_kernel
 
-    with sdpa_kernel(backend):
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    forced = contextlib.nullcontext() if backend is None else sdpa_kernel(backend)
+    shares = q.shape[1] != k.shape[1]
+    with forced:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=shares)
+
+
+@_case
+def _flash_attention():
+    """Training, shared heads, a window, and one query over a long cache; all bfloat16."""
+    flash, plain = kernel("flash_attention"), (None, True, False, 0)
+    # rounded in another order: too far apart for `compare`
+    agree = functools.partial(_agree_in_norm, most=2e-2)
+    for D in (128, 64):
+        for causal in (False, True):
+            heads = 2048 // D
+            q, k, v, dout = (_rand(8, heads, 4096, D, dtype=torch.bfloat16) for _ in range(4))
+            how = (None, causal, False, 0)
+            out, lse = flash.flash_attention_forward(q, k, v, *how)
+            given = (dout, q, k, v, out, lse, *how)
+            candidates = {"ours": functools.partial(flash.flash_attention_backward, *given)}
+            for name, backend in {"PyTorch": None, **_sdpa_backends()}.items():
+                candidates[name] = _sdpa_gradients(backend, dout, q, k, v, causal)
+            word = "causal, " if causal else ""
+            name = f"backward, {word}8 × {heads} heads × 4096 × {D}"
+            # of the five products that it takes; ours does seven
+            flops = 10 * 8 * heads * 4096**2 * D // (2 if causal else 1)
+            yield _computing(name, flops, torch.bfloat16, candidates, agree=agree)
+
+    B, H, H_kv, S, D = 8, 16, 4, 4096, 128
+    q, k, v = (_rand(B, heads, S, D, dtype=torch.bfloat16) for heads in (H, H_kv, H_kv))
+    candidates = {
+        "ours": lambda: flash.flash_attention_forward(q, k, v, *plain)[0],
+        "PyTorch": lambda: _sdpa(None, q, k, v, True),
+    }
+    for name, backend in _sdpa_backends().items():
+        candidates[name] = functools.partial(_sdpa, backend, q, k, v, True)
+    name = f"causal, {B} × {H} heads on {H_kv} × {S} × {D}"
+    yield _computing(name, 2 * B * H * S**2 * D, torch.bfloat16, candidates, agree=agree)
+
+    window, S = 1024, 8192
+    q, k, v = (_rand(2, H, S, D, dtype=torch.bfloat16) for _ in range(3))
+    place = torch.arange(S, device="cuda")
+    seen = (place <= place[:, None]) & (place > place[:, None] - window)
+    candidates = {
+        "ours": lambda: flash.flash_attention_forward(q, k, v, None, True, False, window)[0],
+        "PyTorch": lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=seen),
+    }
+    name, flops = f"window {window}, 2 × {H} heads × {S} × {D}", 4 * 2 * H * int(seen.sum()) * D
+    yield _computing(name, flops, torch.bfloat16, candidates, agree=agree)
+
+    for B, S in ((1, 65536), (16, 8192)):
+        q = _rand(B, 32, 1, D, dtype=torch.bfloat16)
+        k, v = (_rand(B, 8, S, D, dtype=torch.bfloat16) for _ in range(2))
+        work = _moving(
+            f"one query, {B} × 32 heads on 8 × {S} keys × {D}",
+            4 * k.numel(),
+            functools.partial(_sdpa, None, q, k, v, False),
+            lambda q=q, k=k, v=v: flash.flash_attention_forward(q, k, v, None, False, False, 0)[0],
+        )
+        yield replace(work, agree=agree)
+
+
+def _agree_in_norm(got: Any, ours: Any, most: float) -> None:
+    """Raise AssertionError where tensors, or those of tuples, are further apart than `most`."""
+    pairs = zip(got, ours, strict=True) if isinstance(got, tuple) else [(got, ours)]
+    for theirs, own in pairs:
+        off = ((theirs.float() - own.float()).norm() / theirs.float().norm()).item()
+        assert off <= most, f"the results differ by {off:.2g} of their norm"
+
+
+def _sdpa_gradients(backend, dout, q, k, v, causal):
+    """Return what computes PyTorch's gradients, of a forward that has run."""
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    out = _sdpa(backend, *leaves, causal)
+    return lambda: torch.autograd.grad(out, leaves, dout, retain_graph=True)
 
 
 @_case

@@ -292,7 +292,7 @@ struct Differentiable final : c10::OperatorKernel {
     }
     auto& made = static_cast<Backward&>(*node);
     for (size_t place : gradient.tensors)
-      made.saved.emplace_back(values[place].toTensor(),
+      made.saved.emplace_back(values[place].isNone() ? Tensor() : values[place].toTensor(),
                               made.is_own_result(place));
     for (auto [place, of_shape] : gradient.others)
       if (of_shape) made.others.emplace_back(values[place].toTensor().sym_sizes().vec());

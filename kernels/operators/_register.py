@@ -82,7 +82,8 @@ def gradient_of(op: torch._ops.OpOverload, keeps: str = "", constants: str = "")
     schema = op._schema
     names = [argument.name for argument in schema.arguments]
     names += [result.name or "out" for result in schema.returns]
-    is_tensor = [str(value.type) == "Tensor" for value in (*schema.arguments, *schema.returns)]
+    values = (*schema.arguments, *schema.returns)
+    is_tensor = [str(value.type) in ("Tensor", "Optional[Tensor]") for value in values]
     flows = [result.name not in constants.split() for result in schema.returns]
     kept = [(names.index(word.split(".")[0]), word.endswith(".shape")) for word in keeps.split()]
     tensors = [place for place, shape in kept if is_tensor[place] and not shape]

@@ -22,7 +22,7 @@ def test_a_call_runs_each_kernel(path):
         by = instances.found_for(path)
     kernels = set(instances.kernels_of(path))
     assert kernels <= {*by}, f"nothing is said of {kernels - {*by}}"
-    assert {*by} <= kernels, f"registers.csv does not have {({*by} - kernels)}"
+    assert {*by} <= kernels, f"registers.csv does not have { ({*by} - kernels) }"
     assert all(by.values()), f"no call runs {[name for name, call in by.items() if not call]}"
 
 

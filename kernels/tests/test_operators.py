@@ -25,6 +25,7 @@ from helpers.device import DEVICE
 from helpers.timing import capture
 from kernels.tests import contract
 from kernels.tests.contract import floats
+from kernels.tests.test_flash_attention import forward_ref as attention_ref
 
 HALF = torch.bfloat16  # what autocast is asked for
 # A step this long keeps the rounding of float32 below 1e-4 of a slope of about 1.
@@ -126,6 +127,15 @@ def dropped(x, p, seed, offset):
 
 def queries(B, H, S_q, S_kv, D, causal):
     return floats(B, H, S_q, D), floats(B, H, S_kv, D), floats(B, H, S_kv, D), causal
+
+
+def cached(B, H, H_kv, S_q, S_kv, D):
+    lengths = torch.randint(S_kv + 1, (B,), dtype=torch.int32, device=DEVICE)
+    return floats(B, H, S_q, D), floats(B, H_kv, S_kv, D), floats(B, H_kv, S_kv, D), lengths
+
+
+def cached_attention(q, k, v, lengths):
+    return kernels.attention(q, k, v, True, window=5, lengths=lengths, lower_right=True)
 
 
 def of_parts(function):
@@ -268,6 +278,14 @@ ROWS = [
         halves=True,
     ),
     row(
+        cached_attention,
+        lambda *given: attention_ref(*given, True, True, 5)[0],
+        cached,
+        *[(2, 2, 1, 2, 3, 2), (2, 4, 2, 40, 33, 150), (1, 6, 2, 3, 70, 64)],
+        autocast=HALF,
+        halves=True,
+    ),
+    row(
         kernels.cross_entropy,
         F.cross_entropy,
         lambda N, C: (floats(N, C), torch.randint(C, (N,), device=DEVICE)),
@@ -383,7 +401,8 @@ TWICE = {
         for name in ("linear_gelu", "linear_gelu_by_tanh", "linear_silu_gate")
         for i in (1, 2, 3)
     },
-    ("attention", 0): 4,  # the weights, on tensor cores
+    # the weights, on tensor cores; in the gradients ds, and out, for delta
+    **{(name, i): 16 if i else 4 for name in ("attention", "cached_attention") for i in range(4)},
 }
 
 
@@ -475,7 +494,7 @@ def test_the_rows_call_every_operator():
     called = {op.name() for of in ROWS for op in called_operators(of.values[0])}
     defined = {name for name in torch._C._dispatch_get_all_op_names() if name[:9] == "kernels::"}
     # have tests of their own
-    others = {"sgd", "sgd_momentum", "adamw", "quantized_linear", "all_reduce"}
+    others = {"sgd", "sgd_momentum", "adamw", "quantized_linear", "all_reduce", "attention_forward"}
     assert called == defined - {f"kernels::{name}" for name in others}
 
 
@@ -676,6 +695,61 @@ def test_the_files_refuse_what_is_wrong():
         kernels.linear(floats(3, 4).to(HALF), floats(5, 4).to(HALF), floats(5))
     with pytest.raises(RuntimeError, match="param: expected contiguous"):
         kernels.sgd(floats(3, 4).t(), floats(4, 3), 0.1)
+
+
+def test_attention_takes_the_file_that_is_made_for_the_call():
+    q, k, v = floats(1, 4, 5, 64), floats(1, 4, 5, 64), floats(1, 4, 5, 64)
+    few, wide = (floats(1, 2, 5, 64),) * 2, floats(1, 4, 5, 200)
+    lengths = torch.tensor([3], dtype=torch.int32, device=DEVICE)
+    with Recording() as recording:
+        for causal in (False, True):
+            check_close(
+                kernels.attention(q, k, v, causal), attention_ref(q, k, v, None, causal, 0, 0)[0]
+            )
+        with torch.no_grad():
+            kernels.attention(q.requires_grad_(), k, v)
+    assert [op.name() for op in recording.called] == ["kernels::attention_forward"]
+    for args, more, how in (
+        ((q, k, v), {}, (None, False, False, 0)),  # with a gradient
+        ((q.detach(), *few), {}, (None, False, False, 0)),
+        ((wide, wide, wide), {"causal": True}, (None, True, False, 0)),
+        ((q.detach(), k, v), {"window": 2}, (None, False, False, 2)),
+        ((q.detach(), k, v), {"lengths": lengths}, (lengths, False, False, 0)),
+        (
+            (q[:, :, :3].detach(), k, v),
+            {"causal": True, "lower_right": True},
+            (None, True, True, 0),
+        ),
+    ):
+        with Recording() as recording:
+            out = kernels.attention(*args, **more)
+        assert [op.name() for op in recording.called] == ["kernels::flash_attention_forward"]
+        check_close(out, attention_ref(*args, *how)[0])
+    with pytest.raises(ValueError, match="window: expected at least one key, got 0"):
+        kernels.attention(q, k, v, window=0)
+    with pytest.raises(RuntimeError, match="k: expected H_kv heads, of which the 4 heads"):
+        kernels.attention(q, floats(1, 3, 5, 64), floats(1, 3, 5, 64))
+
+
+def test_attention_s_gradient_takes_memory_linear_in_its_lengths():
+    """No operator returns more than a gradient has; a kernel has 8 bytes a query besides."""
+    S, D = 512, 8
+    q, k, v = (floats(1, 1, S, D).requires_grad_() for _ in "qkv")
+    out = kernels.attention(q, k, v)
+
+    class Sizes(TorchDispatchMode):
+        largest = 0
+
+        def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+            made = op(*args, **(kwargs or {}))
+            for x in made if isinstance(made, tuple) else (made,):
+                if isinstance(x, torch.Tensor):
+                    self.largest = max(self.largest, x.numel())
+            return made
+
+    with Sizes() as sizes:
+        grad(out, (q, k, v), torch.ones_like(out))
+    assert 0 < sizes.largest <= S * D
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -363,6 +363,7 @@ def test_a_build_for_many_gpus(tmp_path, monkeypatch, name, tensor_cores):
 
 LIKE_PYTORCH = """#pragma once
 #include <cstdint>
+#include <optional>
 #include <tuple>
 #include <vector>
 namespace torch {

@@ -54,12 +54,12 @@ class Way:
         given = self.case.tolerance(*self.size)
         if self.dtype not in (F16, BF16):
             return given
-        roundings = 2.02 if self.op in ROUNDED_BEFORE else 1.02
+        roundings = ROUNDED_BEFORE.get(self.function, 1.02)
         return given | {"rtol": given.get("rtol", 0) + roundings * unit_of_type(self.dtype)}
 
     def unit(self) -> float | None:
         """Return what inputs are rounded by where the type says it, not the arguments."""
-        rounded = self.dtype in (F16, BF16) and self.op in ROUNDED_BEFORE
+        rounded = self.dtype in (F16, BF16) and self.function in ROUNDED_BEFORE
         return unit_of_type(self.dtype) if rounded else None
 
 
@@ -68,8 +68,13 @@ def long_product(A: torch.Tensor, B: torch.Tensor, allow_tf32: bool) -> torch.Te
     return A.long() @ B.long()
 
 
-# Weights are rounded to the type before they are multiplied.
-ROUNDED_BEFORE = {"attention"}
+# Weights are rounded to the type before they are multiplied: by how many roundings an element may
+# then be off. Backward rounds ds as well, whose sums cancel.
+ROUNDED_BEFORE = {
+    "attention_forward": 2.02,
+    "flash_attention_forward": 2.02,
+    "flash_attention_backward": 8.02,
+}
 
 
 def fitted(op: str, function: str, arguments: Arguments) -> Arguments:
@@ -82,6 +87,8 @@ def fitted(op: str, function: str, arguments: Arguments) -> Arguments:
         return arguments | {"rstd": TESTS[op].rstd_of(inp.double(), eps).float()}
     if function == "batch_norm2d_backward":
         return arguments | TESTS[op].statistics(inp)
+    if function == "flash_attention_backward":
+        return TESTS[op].refitted(arguments)
     return arguments
 
 
@@ -200,6 +207,7 @@ KEPT_BY = {("softmax_backward", kind): {"out"} for kind in KINDS} | {
     (name, "blank"): {"out", "dout"}
     for name in ("softmax_backward", "layer_norm_backward", "rms_norm_backward")
 }
+KEPT_BY["flash_attention_backward", "blank"] = {"dout", "k", "v"}
 FAR = {"far_below", "some_far_below"}
 # What a kind says nothing about: float16 and float8 overflow there, of scores of 10^6 the last bit
 # decides; and the mean that a gradient is given is rounded by more than its neighbours differ.
@@ -207,13 +215,14 @@ LEFT_OUT = {
     **dict.fromkeys(["quantized_linear", "matmul_fp8", "attention_forward"], FAR),
     **{f"conv2d_half_{name}": FAR for name in ("forward", "backward_input", "backward_weight")},
     **dict.fromkeys(["linear", "linear_gelu", "linear_residual", "linear_silu_gate"], FAR),
+    **dict.fromkeys(["flash_attention_forward", "flash_attention_backward"], FAR),
     **{f"{norm}_backward": FAR for norm in ("layer_norm", "rms_norm", "batch_norm2d")},
     "mnist_cnn_step": {*KINDS} - {"ties", "blank"},
     **dict.fromkeys(["mnist_cnn_prepare", "mnist_cnn_predict"], KINDS),
 }
 # Functions that compare or scale what they read: every path of theirs gets numbers of each kind.
 CHOOSING = {"softmax", "cross_entropy", "argmax", "attention", "max_pool2d", "layer_norm"}
-CHOOSING |= {"rms_norm", "batch_norm2d"}
+CHOOSING |= {"rms_norm", "batch_norm2d", "flash_attention"}
 OF_SUMS = ("far_below", "opposed", "blank")  # kinds for the other functions
 
 
@@ -305,6 +314,7 @@ HALVES = {
     "all_reduce": ["inp"],
     "argmax": ["inp"],
     "attention": ["q", "k", "v"],
+    "flash_attention": ["dout", "q", "k", "v", "out"],
     "gelu": ["inp", "dout"],
     "layer_norm": ["inp", "dout", "weight", "bias"],
     "matmul": ["A", "B", "out"],
@@ -344,6 +354,15 @@ BEGIN: dict[str, list[tuple]] = {
     "irfft": [(10, 64), (3, 1024)],
     "fft2": [(2, 16, 32)],
     "ifft2": [(2, 16, 32)],
+    "flash_attention_forward": [
+        (1, 2, 1, 17, 20, 64, "causal lengths"),
+        (1, 1, 1, 17, 20, 128, ""),
+        (1, 2, 1, 3, 30, 64, "window 9"),
+    ],
+    "flash_attention_backward": [
+        (1, 2, 1, 17, 20, 64, "causal lengths"),
+        (1, 1, 1, 17, 20, 128, ""),
+    ],
     "gelu_forward": [(1024,)],
     "gelu_backward": [(1024,)],
     "histogram": [(4096,)],
@@ -387,6 +406,19 @@ MORE: dict[str, list[tuple]] = {
     "cross_entropy_forward": [(300, 12, 3), (20, 4100, 3)],
     "cross_entropy_backward": [(300, 12, 3), (20, 4100, 3)],
     "fft_forward": [(200, 60)],
+    "flash_attention_forward": [
+        (1, 2, 1, 70, 150, 64, "causal lower window 40"),
+        (1, 1, 1, 35, 160, 128, "lengths"),
+        (1, 2, 1, 35, 80, 80, "causal"),
+        (1, 2, 1, 3, 520, 64, "causal lower lengths"),
+        (1, 2, 1, 3, 260, 128, ""),
+        (1, 1, 1, 3, 260, 200, ""),
+    ],
+    "flash_attention_backward": [
+        (1, 2, 1, 70, 150, 64, "causal lower window 40"),
+        (1, 1, 1, 70, 80, 128, "lengths"),
+        (1, 2, 1, 35, 40, 80, "causal"),
+    ],
     "histogram": [(100_000,)],
     "layer_norm_forward": [(200, 1032), (300, 64), (2, 8192)],
     "layer_norm_backward": [(200, 1032), (300, 64), (200, 1033)],

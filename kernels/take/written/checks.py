@@ -314,6 +314,36 @@ def test_fft():
         close(run(file.ifft2, x), torch.fft.ifft2(exact(x)))
 
 
+def test_flash_attention():
+    """Heads that share keys, lengths, a window, few queries that stand last: with gradients."""
+    file = kernel("flash_attention")
+    sizes = [(2, 4, 2, 33, 38, 5, 0), (1, 2, 1, 70, 129, 64, 20), (1, 2, 2, 3, 600, 128, 0)]
+    sizes.append((1, 3, 1, 9, 20, 200, 4))
+    for new, size in itertools.product(of_types(*FLOATS), sizes):
+        B, H, H_kv, S_q, S_kv, D, window = size
+        q, dout, k, v = (new(B, n, S, D) for n, S in ((H, S_q), (H_kv, S_kv)) for _ in range(2))
+        lengths = whole(S_q, S_kv + 1, B, dtype=torch.int32)
+        how = lengths, True, True, window
+        out, lse = run(file.flash_attention_forward, q, k, v, *how)
+        got = (out, *run(file.flash_attention_backward, dout, q, k, v, out, lse, *how))
+        place = torch.arange(S_q)[:, None] + lengths.cpu().view(-1, 1, 1, 1) - S_q
+        key = torch.arange(S_kv)
+        seen = (key <= place) & (key > place - (window or S_kv))
+        attend = partial(F.scaled_dot_product_attention, attn_mask=seen, enable_gqa=True)
+        x_q, x_k, x_v = exact(q, k, v)
+        want = attend(x_q, x_k, x_v), *gradients(attend, exact(dout), *exact(q, k, v))
+        scores = x_q @ x_k.repeat_interleave(H // H_kv, 1).mT / math.sqrt(D)
+        unit = torch.finfo(q.dtype).eps
+        is_half = unit > 1e-5  # then weights are rounded, too, and what lse adds up
+        want_lse = scores.masked_fill(~seen, -torch.inf).logsumexp(-1)
+        close(lse, want_lse, atol=unit if is_half else 0)
+        for ours, theirs in zip(got, want, strict=True):
+            if is_half:
+                assert (exact(ours) - theirs).norm() <= 2 * unit * theirs.norm()
+            else:
+                close(ours, theirs)
+
+
 def test_gelu():
     file = kernel("gelu")
     for new, n in itertools.product(of_types(*FLOATS), (0, 1, 511, 513, 100_003)):

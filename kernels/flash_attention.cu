@@ -1,0 +1,1069 @@
+// kernels/flash_attention.cu
+// SPDX-License-Identifier: MIT
+// Attention with its gradients, and for caches: out = softmax(q k^T / sqrt(D)) v for
+// each batch entry and head, and lse, the logarithm of each softmax's sum, from which
+// backward computes all weights again. q, out: (B, H, S_q, D), k and v: (B, H_kv, S_kv,
+// D), H a multiple of H_kv (H / H_kv heads of q in a row share one of k and v), lse:
+// (B, H, S_q) float32, lengths: (B) int32 or none; contiguous, S up to 2^29, D from 1
+// to 256; float32, float16 or bfloat16, sums in float32.
+// Query i stands at key i (upper left, PyTorch's rule), with lower_right at key i +
+// length - S_q: the queries are then the last of the keys, as with a cache. causal: it
+// sees no key behind its place. window w (0: none): it sees the w keys that end at its
+// place. lengths: a batch entry's keys from there on are not seen, and not read. Who
+// sees no key gets 0, lse -inf, and gradients 0.
+// FLOPs: forward 4 B H S_q S_kv D, backward 14 (half if causal): dk and dv come from
+// one kernel, dq from another, and both multiply q k^T and dout v^T. One kernel for all
+// three does with 10, but has to add dq up by float32 atomics, in an order that is
+// never the same: 4 bytes for each number of q and block of keys. That is, for a head
+// of S 4,096 and D 128, 67 MB with 128 keys a block against 8.6 GFLOP saved, 27 us at
+// 2.5 TB/s against 25 at 350 TFLOP/s. So: the same bits each time, and no worse.
+// Bytes: each tensor once, keys and values once per block of queries (and the reverse).
+// Scratch memory: backward 8 bytes a query; split keys 4 (D + 1) a query and part.
+// Half types with D a multiple of 8 up to 128 on sm_80 and later use tensor cores
+// (mma.sync; D padded to 64 or 128), all else does not. Weights are rounded to the type
+// before they are multiplied, and so is what lse adds up there. With up to 16 queries a
+// head the keys are split among blocks where those would leave multiprocessors idle.
+// NaN and infinity of q and k as in PyTorch; those of v may show where they are masked.
+// Notebook: 08b_flash_attention. Own code; algorithm: Dao, FlashAttention-2 (2023),
+// BSD 3-Clause; split keys: Dao et al., Flash-Decoding (2023).
+//
+// from pathlib import Path
+// from torch.utils.cpp_extension import load_inline
+// flash_attention = load_inline(
+//     "flash_attention", cuda_sources=Path("flash_attention.cu").read_text(),
+//     cpp_sources="""using torch::Tensor;
+//         std::tuple<Tensor, Tensor> flash_attention_forward(Tensor q, Tensor k,
+//             Tensor v, std::optional<Tensor> lengths, bool causal, bool lower_right,
+//             int64_t window);
+//         std::tuple<Tensor, Tensor, Tensor> flash_attention_backward(Tensor dout,
+//             Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse,
+//             std::optional<Tensor> lengths, bool causal, bool lower_right,
+//             int64_t window);""",
+//     functions=["flash_attention_forward", "flash_attention_backward"])
+#include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
+#include <torch/types.h>
+#include <optional>
+using c10::cuda::getCurrentCUDAStream, torch::Tensor;
+constexpr unsigned ALL_LANES = 0xffffffff;
+constexpr float LOG2_E = 1.44269504f;
+
+// What is computed. To a head of k and v the `group` heads of q that it serves, which
+// lie one behind the other, are one matrix of group * S_q rows: row r is query r % S_q.
+struct Call {
+    const int* lengths;  // keys of each batch entry; null: S_kv
+    int H_kv, group, S_q, S_kv, D, window;  // window 0: none
+    bool causal, lower_right;
+};
+
+// What the queries of a batch entry see: query i the keys first(i) to end(i) - 1. Both
+// grow with i, so that the first and the last of some queries say what all of them see.
+struct Sight {
+    int S_q, length, shift, window;
+    bool causal;
+
+    __device__ Sight(const Call& call, int64_t head)
+        : S_q(call.S_q), window(call.window), causal(call.causal) {
+        length = call.S_kv;
+        if (call.lengths)
+            length = max(0, min(length, call.lengths[head / call.H_kv]));
+        shift = call.lower_right ? length - S_q : 0;
+    }
+    __device__ int first(int i) const {
+        return window ? max(0, i + shift - window + 1) : 0;
+    }
+    __device__ int end(int i) const {
+        return causal ? max(0, min(length, i + shift + 1)) : length;
+    }
+    __device__ bool sees(int i, int key) const {
+        return key >= first(i) && key < end(i) && i < S_q;
+    }
+    // the queries that see a key: first_query(key) to end_query(key) - 1
+    __device__ int first_query(int key) const {
+        return causal ? max(0, key - shift) : 0;
+    }
+    __device__ int end_query(int key) const {
+        return window ? min(S_q, key - shift + window) : S_q;
+    }
+    // the keys that some of the rows first_row to last_row see: x to y - 1
+    __device__ int2 keys_of(int first_row, int last_row) const {
+        bool one_head = first_row / S_q == last_row / S_q;
+        return make_int2(first(one_head ? first_row % S_q : 0),
+                         end(one_head ? last_row % S_q : S_q - 1));
+    }
+    // the keys that all of these rows see
+    __device__ int2 keys_of_all(int first_row, int last_row) const {
+        bool one_head = first_row / S_q == last_row / S_q;
+        return make_int2(first(one_head ? last_row % S_q : S_q - 1),
+                         end(one_head ? first_row % S_q : 0));
+    }
+};
+
+__device__ int tiles_of(int count, int size) {
+    return max(0, count + size - 1) / size;
+}
+
+// ------------------------------------------------------ without tensor cores
+
+constexpr int PLAIN_THREADS = 128, PLAIN_TILE = 16, COLUMNS = 16;  // a lane's columns
+template <int D_MAX> constexpr int LANES = D_MAX / COLUMNS;  // of a row
+template <int D_MAX> constexpr int PLAIN_ROWS = PLAIN_THREADS / LANES<D_MAX>;
+
+// column number c of a lane: four neighbours of each 4 LANES
+template <int D_MAX> __device__ int column(int c) {
+    return c / 4 * 4 * LANES<D_MAX> + threadIdx.x % LANES<D_MAX> * 4 + c % 4;
+}
+
+// rows of D numbers as float; zeros from row `left` and from column D on
+template <int D_MAX, typename T>
+__device__ void load_tile(float (&tile)[PLAIN_TILE][D_MAX], const T* from, int left,
+                          int D) {
+    for (int i = threadIdx.x; i < PLAIN_TILE * D_MAX; i += PLAIN_THREADS) {
+        int j = i / D_MAX, d = i % D_MAX;
+        tile[j][d] = j < left && d < D ? float(from[int64_t(j) * D + d]) : 0.0f;
+    }
+}
+
+// a lane's columns of a row
+template <int D_MAX, typename T>
+__device__ void load_row(float (&own)[COLUMNS], const T* row, bool inside, int D) {
+    for (int c = 0; c < COLUMNS; c++) {
+        int d = column<D_MAX>(c);
+        own[c] = inside && d < D ? float(row[d]) : 0.0f;
+    }
+}
+
+template <int D_MAX, typename T>
+__device__ void store_row(T* row, const float (&own)[COLUMNS], int D, float scale) {
+    for (int c = 0; c < COLUMNS; c++) {
+        int d = column<D_MAX>(c);
+        if (d < D) row[d] = T(own[c] * scale);
+    }
+}
+
+// number c / 4 of a lane's fours of columns in a row of a tile: 16 bytes at once, with
+// which the lanes of a row read neighbouring banks
+template <int D_MAX>
+__device__ float4 four(const float (&row)[D_MAX], int c) {
+    return reinterpret_cast<const float4*>(row)[column<D_MAX>(c) / 4];
+}
+
+// the product of the row that some lanes share with a row of a tile, for each of them
+template <int D_MAX>
+__device__ float dot(const float (&own)[COLUMNS], const float (&other)[D_MAX]) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int c = 0; c < COLUMNS; c += 4) {
+        float4 x = four(other, c);
+        sum += own[c] * x.x + own[c + 1] * x.y + own[c + 2] * x.z + own[c + 3] * x.w;
+    }
+    for (int step = LANES<D_MAX> / 2; step > 0; step /= 2)
+        sum += __shfl_xor_sync(ALL_LANES, sum, step);
+    return sum;
+}
+
+template <int D_MAX>
+__device__ void add(float (&acc)[COLUMNS], float factor, const float (&row)[D_MAX]) {
+#pragma unroll
+    for (int c = 0; c < COLUMNS; c += 4) {
+        float4 x = four(row, c);
+        acc[c] += factor * x.x, acc[c + 1] += factor * x.y;
+        acc[c + 2] += factor * x.z, acc[c + 3] += factor * x.w;
+    }
+}
+
+// out, q: (heads of k, rows, D), k, v: (heads, S_kv, D), lse: (heads, rows). A block
+// takes some rows and the keys of one of `splits` parts; with more than one, parts:
+// (splits, heads, rows, D) and lse: (splits, heads, rows) are what combine reads.
+template <int D_MAX, typename T>
+__global__ void flash_forward_plain_kernel(T* out, float* lse, float* parts, const T* q,
+                                           const T* k, const T* v, Call call,
+                                           int splits) {
+    __shared__ __align__(16) float k_tile[PLAIN_TILE][D_MAX];
+    __shared__ __align__(16) float v_tile[PLAIN_TILE][D_MAX];
+    int rows = call.group * call.S_q, blocks = (rows - 1) / PLAIN_ROWS<D_MAX> + 1;
+    int split = blockIdx.x % splits, block = blockIdx.x / splits % blocks;
+    int heads = gridDim.x / splits / blocks, D = call.D;
+    int64_t head = blockIdx.x / splits / blocks;
+    int first_row = block * PLAIN_ROWS<D_MAX>;
+    int row = first_row + threadIdx.x / LANES<D_MAX>;
+    Sight sight(call, head);
+    int query = row % call.S_q, first = sight.first(query), end = sight.end(query);
+    int2 keys = sight.keys_of(first_row, min(first_row + PLAIN_ROWS<D_MAX>, rows) - 1);
+    int each = tiles_of(tiles_of(keys.y - keys.x, PLAIN_TILE), splits) * PLAIN_TILE;
+    keys.x += split * each;
+    keys.y = min(keys.y, keys.x + each);
+    float q_own[COLUMNS], acc[COLUMNS] = {}, row_max = -INFINITY, row_sum = 0.0f;
+    load_row<D_MAX>(q_own, q + (head * rows + row) * D, row < rows, D);
+    for (int key = keys.x; key < keys.y; key += PLAIN_TILE) {
+        load_tile(k_tile, k + (head * call.S_kv + key) * D, sight.length - key, D);
+        load_tile(v_tile, v + (head * call.S_kv + key) * D, sight.length - key, D);
+        __syncthreads();  // the tile is complete before it is read
+        float s[PLAIN_TILE], tile_max = row_max;
+#pragma unroll
+        for (int j = 0; j < PLAIN_TILE; j++) {
+            float score = dot(q_own, k_tile[j]) * rsqrtf(D);
+            bool seen = key + j >= first && key + j < end;
+            s[j] = seen ? score : -INFINITY;
+            tile_max = fmaxf(tile_max, s[j]);
+        }
+        float shift = tile_max == -INFINITY ? 0.0f : tile_max;  // not inf - inf
+        float shrink = expf(row_max - shift);
+        row_max = tile_max;
+        row_sum *= shrink;
+        for (int c = 0; c < COLUMNS; c++) acc[c] *= shrink;
+#pragma unroll
+        for (int j = 0; j < PLAIN_TILE; j++) {
+            float p = expf(s[j] - shift);
+            row_sum += p;
+            add(acc, p, v_tile[j]);
+        }
+        __syncthreads();  // all have read the tile before it is overwritten
+    }
+    if (row >= rows) return;
+    float inverse = row_sum == 0.0f ? 0.0f : 1.0f / row_sum;  // 0: saw nothing
+    int64_t at = head * rows + row, part = int64_t(split) * heads * rows + at;
+    if (threadIdx.x % LANES<D_MAX> == 0) lse[part] = row_max + logf(row_sum);
+    if (splits > 1) store_row<D_MAX>(parts + part * D, acc, D, inverse);
+    else store_row<D_MAX>(out + at * D, acc, D, inverse);
+}
+
+// out: (rows, D), lse: (rows) from those of splits that saw some of the keys each,
+// parts: (splits, rows, D), part_lse: (splits, rows). A warp per row.
+template <typename T>
+__global__ void flash_combine_kernel(T* out, float* lse, const float* parts,
+                                     const float* part_lse, int64_t rows, int D,
+                                     int splits) {
+    int64_t row = blockIdx.x * int64_t(PLAIN_THREADS / 32) + threadIdx.x / 32;
+    if (row >= rows) return;
+    float high = -INFINITY, sum = 0.0f, acc[8] = {};
+    for (int s = 0; s < splits; s++) high = fmaxf(high, part_lse[s * rows + row]);
+    float shift = high == -INFINITY ? 0.0f : high;  // not inf - inf
+    for (int s = 0; s < splits; s++) {
+        float weight = expf(part_lse[s * rows + row] - shift);
+        sum += weight;
+#pragma unroll
+        for (int c = 0; c < 8; c++) {
+            int d = threadIdx.x % 32 + c * 32;
+            if (d < D) acc[c] += weight * parts[(s * rows + row) * D + d];
+        }
+    }
+    float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;  // 0: no part saw anything
+    for (int c = 0; c < 8; c++) {
+        int d = threadIdx.x % 32 + c * 32;
+        if (d < D) out[row * D + d] = T(acc[c] * inverse);
+    }
+    if (threadIdx.x % 32 == 0) lse[row] = high + logf(sum);
+}
+
+// What backward needs of each query: lse for powers of 2, and delta, the sum of dout *
+// out, which is that of p * dp over the keys. A query that saw nothing gets lse inf:
+// its weights are then 2^-inf. stats: (rows), dout, out: (rows, D). A warp per row.
+template <typename T>
+__global__ void flash_stats_kernel(float2* stats, const T* dout, const T* out,
+                                   const float* lse, int64_t rows, int D) {
+    int64_t row = blockIdx.x * int64_t(PLAIN_THREADS / 32) + threadIdx.x / 32;
+    if (row >= rows) return;
+    float delta = 0.0f;
+    for (int d = threadIdx.x % 32; d < D; d += 32)
+        delta += float(dout[row * D + d]) * float(out[row * D + d]);
+    for (int step = 16; step > 0; step /= 2)
+        delta += __shfl_xor_sync(ALL_LANES, delta, step);
+    float sum = lse[row];
+    if (threadIdx.x % 32 == 0)
+        stats[row] = make_float2(sum == -INFINITY ? INFINITY : sum * LOG2_E, delta);
+}
+
+// Gradients, of keys or of queries. With p = exp(q k - lse) and dp = dout v, which are
+// numbers for a query and a key: dv = sum of p dout, ds = p (dp - delta), dk = sum of
+// ds q over the queries, dq = sum of ds k over the keys (scaled as the scores are). A
+// block keeps rows of its own, x and y, and goes through the others, tile by tile:
+//   OF_KEYS: own rows k and v, others q and dout of all heads that share them: dk, dv
+//   else:    own rows q and dout, others k and v: dq
+template <bool OF_KEYS, int D_MAX, typename T>
+__global__ void flash_backward_plain_kernel(T* dx, T* dy, const T* x, const T* y,
+                                            const T* other_x, const T* other_y,
+                                            const float2* stats, Call call) {
+    __shared__ __align__(16) float x_tile[PLAIN_TILE][D_MAX];
+    __shared__ __align__(16) float y_tile[PLAIN_TILE][D_MAX];
+    __shared__ float2 stats_tile[PLAIN_TILE];
+    int rows = OF_KEYS ? call.S_kv : call.group * call.S_q, D = call.D;
+    int blocks = (rows - 1) / PLAIN_ROWS<D_MAX> + 1;
+    int first_row = blockIdx.x % blocks * PLAIN_ROWS<D_MAX>;
+    int row = first_row + threadIdx.x / LANES<D_MAX>;
+    int last_row = min(first_row + PLAIN_ROWS<D_MAX>, rows) - 1;
+    int64_t head = blockIdx.x / blocks, at = (head * rows + row) * D;
+    Sight sight(call, head);
+    int2 range = sight.keys_of(first_row, last_row);  // of the others
+    if (OF_KEYS) {
+        range.x = sight.first_query(first_row);
+        range.y = first_row < sight.length ? sight.end_query(last_row) : 0;
+    }
+    float x_own[COLUMNS], y_own[COLUMNS], x_acc[COLUMNS] = {}, y_acc[COLUMNS] = {};
+    bool inside = row < (OF_KEYS ? sight.length : rows);
+    load_row<D_MAX>(x_own, x + at, inside, D);
+    load_row<D_MAX>(y_own, y + at, inside, D);
+    float2 stat = make_float2(0.0f, 0.0f);
+    if (!OF_KEYS && inside) stat = stats[head * rows + row];
+    for (int g = 0; g < (OF_KEYS ? call.group : 1); g++) {
+        int64_t begin = head * call.S_kv;  // of the others
+        if (OF_KEYS) begin = (head * call.group + g) * call.S_q;
+        for (int i = range.x; i < range.y; i += PLAIN_TILE) {
+            int left = (OF_KEYS ? call.S_q : sight.length) - i;
+            load_tile(x_tile, other_x + (begin + i) * D, left, D);
+            load_tile(y_tile, other_y + (begin + i) * D, left, D);
+            if (OF_KEYS && threadIdx.x < PLAIN_TILE && int(threadIdx.x) < left)
+                stats_tile[threadIdx.x] = stats[begin + i + threadIdx.x];
+            __syncthreads();  // the tile is complete before it is read
+            for (int j = 0; j < min(PLAIN_TILE, left); j++) {
+                float s = dot(x_own, x_tile[j]), dp = dot(y_own, y_tile[j]);
+                if (OF_KEYS) stat = stats_tile[j];
+                bool seen = OF_KEYS ? sight.sees(i + j, row)
+                                    : sight.sees(row % call.S_q, i + j);
+                float p = exp2f(s * (rsqrtf(D) * LOG2_E) - stat.x);
+                float ds = p * (dp - stat.y);
+                add(x_acc, seen ? ds : 0.0f, x_tile[j]);
+                if (OF_KEYS) add(y_acc, seen ? p : 0.0f, y_tile[j]);
+            }
+            __syncthreads();  // all have read the tile before it is overwritten
+        }
+    }
+    if (row >= rows) return;
+    store_row<D_MAX>(dx + at, x_acc, D, rsqrtf(D));
+    if (OF_KEYS) store_row<D_MAX>(dy + at, y_acc, D, 1.0f);
+}
+
+// --------------------------------------------------------- with tensor cores
+
+// sums: 16 × 8 += a: 16 × 16 times b: 16 × 8, as fragments, all three spread over the
+// lanes of a warp. With g = lane / 4 and t = lane % 4 * 2 a lane has
+//   c[0], c[1]: row g, columns t and t + 1    c[2], c[3]: the same of row g + 8
+//   a[0]: row g, k = t and t + 1    a[1]: row g + 8    a[2], a[3]: those at k + 8
+//   b0: column g, k = t and t + 1   b1: those at k + 8
+template <typename T>
+__device__ void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    if constexpr (std::is_same_v<T, at::Half>)
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    else
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// four 8 × 8 matrices from shared memory; each lane brings the address of a row
+__device__ void ldmatrix(unsigned (&r)[4], unsigned at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
+}
+
+__device__ void ldmatrix_transposed(unsigned (&r)[4], unsigned at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 "
+                 "{%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
+}
+
+template <typename T> __device__ unsigned pack(float low, float high) {
+    unsigned both;
+    if constexpr (std::is_same_v<T, at::Half>)
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    else
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
+__device__ float power_of_2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// The swizzled offset of a piece, a chunk of 16 bytes (8 numbers), in a tile of rows of
+// D: in row r piece p stands where p ^ r % 8 would. Eight pieces of a row, which a copy
+// writes, or of a column, which ldmatrix reads, then lie in all 32 banks, once each.
+// Pieces 2 k and 2 k + 1 are where 0 and 1 are but for the bits of 2 k: at ^ k * 32
+// goes 16 numbers on from wherever a lane began.
+template <int D> __device__ unsigned place(int row, int piece) {
+    return row * D * 2 + (piece ^ row % 8) * 16;
+}
+
+// where a lane begins: rows of a left factor, or of a right one that is transposed
+template <int D> __device__ unsigned rows_at(unsigned tile, int row) {
+    int lane = threadIdx.x % 32;
+    return tile + place<D>(row + lane % 16, lane / 16);
+}
+
+// rows that are the columns of a right factor
+template <int D> __device__ unsigned columns_at(unsigned tile) {
+    int lane = threadIdx.x % 32;
+    return tile + place<D>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+}
+
+// COUNT rows of `columns` numbers to shared memory, asynchronously, by all threads;
+// zeros from row `left` on and behind the columns
+template <int COUNT, int D, int THREADS, typename T>
+__device__ void copy_rows(unsigned to, const T* from, int left, int columns) {
+    constexpr int PIECES = D / 8, STEP = THREADS / PIECES;
+    int row = threadIdx.x / PIECES, piece = threadIdx.x % PIECES;
+    bool inside = piece * 8 < columns;
+    from += row * columns + piece * 8;
+#pragma unroll
+    for (int r = 0; r < COUNT; r += STEP)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                     :: "r"(to + place<D>(row + r, piece)), "l"(from + r * columns),
+                        "r"(inside && row + r < left ? 16 : 0));
+}
+
+__device__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// c: 16 MT × 8 NT = rows of one tile times rows of another, over D columns
+template <typename T, int D, int MT, int NT>
+__device__ void multiply(float (&c)[MT][NT][4], unsigned a_at, unsigned b_at) {
+#pragma unroll
+    for (int n = 0; n < NT; n++)
+        for (int m = 0; m < MT; m++)
+            for (int e = 0; e < 4; e++) c[m][n][e] = 0.0f;
+#pragma unroll
+    for (int k = 0; k < D / 16; k++) {
+        unsigned a[MT][4], b[4];
+#pragma unroll
+        for (int m = 0; m < MT; m++) ldmatrix(a[m], (a_at ^ k * 32) + m * 16 * D * 2);
+#pragma unroll
+        for (int n = 0; n < NT / 2; n++) {
+            ldmatrix(b, (b_at ^ k * 32) + n * 16 * D * 2);
+            for (int m = 0; m < MT; m++) {
+                mma<T>(c[m][2 * n], a[m], b[0], b[1]);
+                mma<T>(c[m][2 * n + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
+}
+
+// c: 16 MT × D += a: 16 MT × 16 KT times KT * 16 rows of a tile
+template <typename T, int D, int MT, int KT>
+__device__ void accumulate(float (&c)[MT][D / 8][4], const unsigned (&a)[MT][KT][4],
+                           unsigned b_at) {
+#pragma unroll
+    for (int k = 0; k < KT; k++)
+#pragma unroll
+        for (int n = 0; n < D / 16; n++) {
+            unsigned b[4];
+            ldmatrix_transposed(b, (b_at ^ n * 32) + k * 16 * D * 2);
+            for (int m = 0; m < MT; m++) {
+                mma<T>(c[m][2 * n], a[m][k], b[0], b[1]);
+                mma<T>(c[m][2 * n + 1], a[m][k], b[2], b[3]);
+            }
+        }
+}
+
+// sums as a left factor: a place in sums, row g and columns t, t + 1 of fragment n, is
+// one in a left factor, row g and k = t, t + 1, n and n + 1 being k and k + 8 of one
+template <typename T, int MT, int NT>
+__device__ void pack_all(unsigned (&a)[MT][NT / 2][4], const float (&c)[MT][NT][4]) {
+#pragma unroll
+    for (int i = 0; i < MT * NT * 2; i++) {
+        int m = i / (NT * 2), n = i / 2 % NT, half = i % 2;
+        a[m][n / 2][n % 2 * 2 + half] =
+            pack<T>(c[m][n][half * 2], c[m][n][half * 2 + 1]);
+    }
+}
+
+// 16 MT rows of D sums, to rows of `columns` numbers of which `rows` are left
+template <int D, int MT, typename T>
+__device__ void store_sums(T* out, const float (&c)[MT][D / 8][4],
+                           const float (&factor)[2 * MT], int rows, int columns) {
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int r = 0; r < 2 * MT; r++) {
+        int row = lane / 4 + r * 8, m = r / 2, e = r % 2 * 2;
+        T* to = out + int64_t(row) * columns + lane % 4 * 2;
+#pragma unroll
+        for (int n = 0; n < D / 8; n++)
+            if (row < rows && n * 8 < columns) {
+                float x = c[m][n][e] * factor[r], y = c[m][n][e + 1] * factor[r];
+                if constexpr (sizeof(T) == 2)
+                    *reinterpret_cast<unsigned*>(to + n * 8) = pack<T>(x, y);
+                else
+                    *reinterpret_cast<float2*>(to + n * 8) = make_float2(x, y);
+            }
+    }
+}
+
+template <int D> constexpr int KEYS = 8192 / D;  // of a tile of forward: 16 KB
+
+// takes out what rows must not see
+template <int D, int MT>
+__device__ void mask(float (&s)[MT][KEYS<D> / 8][4], const Call& call, int64_t head,
+                     int row, int key) {
+    Sight sight(call, head);  // again: registers are short, tiles like this few
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int r = 0; r < 2 * MT; r++) {
+        int query = (row + lane / 4 + r * 8) % sight.S_q;
+        int first = sight.first(query) - key - lane % 4 * 2;
+        int end = sight.end(query) - key - lane % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < KEYS<D> / 4; i++) {
+            int n = i / 2, e = i % 2, col = n * 8 + e;
+            if (col < first || col >= end) s[r / 2][n][r % 2 * 2 + e] = -INFINITY;
+        }
+    }
+}
+
+// Online softmax, of one tile of keys. What holds before and after: with m the largest
+// score of a row so far, o is the sum of 2^(scale (s - m)) V over the keys so far, and
+// sums that of 2^(scale (s - m)). A larger m multiplies both by 2^(scale (old m - new
+// m)). s becomes p = 2^(scale (s - m)).
+template <int D, int MT>
+__device__ void softmax(float (&s)[MT][KEYS<D> / 8][4], float (&o)[MT][D / 8][4],
+                        float (&sums)[MT][4], float (&row_max)[2 * MT],
+                        float scale) {
+#pragma unroll
+    for (int r = 0; r < 2 * MT; r++) {  // the lane's rows: lane / 4 + 8 r
+        int m = r / 2, e = r % 2 * 2;
+        float high = row_max[r];
+#pragma unroll
+        for (int n = 0; n < KEYS<D> / 8; n++)
+            high = fmaxf(high, fmaxf(s[m][n][e], s[m][n][e + 1]));
+        high = fmaxf(high, __shfl_xor_sync(ALL_LANES, high, 1));
+        high = fmaxf(high, __shfl_xor_sync(ALL_LANES, high, 2));
+        float shift = high == -INFINITY ? 0.0f : high * scale;  // not inf - inf
+        float shrink = power_of_2(fmaf(row_max[r], scale, -shift));
+        row_max[r] = high;
+#pragma unroll
+        for (int n = 0; n < D / 8; n++)
+            for (int i = 0; i < 2; i++) o[m][n][e + i] *= shrink;
+        for (int i = 0; i < 2; i++) sums[m][e + i] *= shrink;
+#pragma unroll
+        for (int n = 0; n < KEYS<D> / 8; n++)
+            for (int i = 0; i < 2; i++)
+                s[m][n][e + i] = power_of_2(fmaf(s[m][n][e + i], scale, -shift));
+    }
+}
+
+// sums += p times a matrix of ones: each column is the sum of the row's p, as rounded
+// as those that V is multiplied by, and no lane has to add up what it has
+template <typename T, int MT, int KT>
+__device__ void add_up(float (&sums)[MT][4], const unsigned (&p)[MT][KT][4]) {
+    constexpr unsigned ONES = std::is_same_v<T, at::Half> ? 0x3c003c00 : 0x3f803f80;
+#pragma unroll
+    for (int k = 0; k < KT; k++)
+        for (int m = 0; m < MT; m++) mma<T>(sums[m], p[m][k], ONES, ONES);
+}
+
+// As the plain one; 16 MT rows per warp. Four warps of 32 rows, or with few rows one of
+// 16: then many small blocks ask for keys at the same time. There is room for one tile
+// of K and one of V: while the scores are multiplied V's is on its way, and during
+// softmax and PV the next one of K. At each of the two barriers the tile that is needed
+// has come, and the one that is about to be overwritten has been read by all warps.
+template <typename T, int D, int MT, int WARPS>
+__global__ void __launch_bounds__(32 * WARPS, WARPS == 1 ? 6 : 2)
+flash_forward_mma_kernel(T* out, float* lse, float* parts, const T* q, const T* k,
+                         const T* v, Call call, int splits) {
+#if __CUDA_ARCH__ >= 800
+    extern __shared__ __align__(1024) unsigned char tiles[];
+    constexpr int ROWS = 16 * MT * WARPS, THREADS = 32 * WARPS;
+    int rows = call.group * call.S_q, blocks = (rows - 1) / ROWS + 1;
+    int split = blockIdx.x % splits, block = blockIdx.x / splits % blocks;
+    if (call.causal) block = blocks - 1 - block;  // those with most keys first
+    int64_t head = blockIdx.x / splits / blocks;
+    int first_row = block * ROWS, row = first_row + threadIdx.x / 32 * 16 * MT;
+    Sight sight(call, head);
+    int2 keys = sight.keys_of(first_row, min(first_row + ROWS, rows) - 1);
+    int2 of_all = sight.keys_of_all(row, row + 16 * MT - 1);
+    int each = tiles_of(tiles_of(keys.y - keys.x, KEYS<D>), splits) * KEYS<D>;
+    keys.x += split * each;
+    keys.y = min(keys.y, keys.x + each);
+    q += (head * rows + first_row) * call.D;
+    int64_t at = (head * call.S_kv + keys.x) * call.D;  // the tile in k and v
+    unsigned q_tile = __cvta_generic_to_shared(tiles), k_tile = q_tile + ROWS * D * 2;
+    unsigned v_tile = k_tile + KEYS<D> * D * 2;
+    unsigned q_at = rows_at<D>(q_tile, row - first_row), k_at = columns_at<D>(k_tile);
+    unsigned v_at = rows_at<D>(v_tile, 0);
+    copy_rows<ROWS, D, THREADS>(q_tile, q, rows - first_row, call.D);
+    if (keys.x < keys.y)
+        copy_rows<KEYS<D>, D, THREADS>(k_tile, k + at, keys.y - keys.x, call.D);
+    float o[MT][D / 8][4] = {}, sums[MT][4] = {}, row_max[2 * MT];
+    for (int r = 0; r < 2 * MT; r++) row_max[r] = -INFINITY;
+    for (int key = keys.x; key < keys.y; key += KEYS<D>) {
+        wait_for_copies();
+        __syncthreads();  // the tile of K has come; all are done with the last of V
+        copy_rows<KEYS<D>, D, THREADS>(v_tile, v + at, keys.y - key, call.D);
+        float s[MT][KEYS<D> / 8][4];
+        multiply<T, D>(s, q_at, k_at);
+        wait_for_copies();
+        __syncthreads();  // the tile of V has come; all are done with this one of K
+        at += KEYS<D> * call.D;
+        int left = keys.y - key - KEYS<D>;
+        if (left > 0) copy_rows<KEYS<D>, D, THREADS>(k_tile, k + at, left, call.D);
+        bool all_seen = key >= of_all.x && key + KEYS<D> <= of_all.y;
+        if (!all_seen) mask<D>(s, call, head, row, key);
+        softmax<D>(s, o, sums, row_max, LOG2_E * rsqrtf(call.D));
+        unsigned p[MT][KEYS<D> / 16][4];
+        pack_all<T>(p, s);
+        add_up<T>(sums, p);
+        accumulate<T, D>(o, p, v_at);
+    }
+    wait_for_copies();
+    at = head * rows + row;
+    int64_t part = at + int64_t(split) * (gridDim.x / splits / blocks) * rows;
+    float inverse[2 * MT];
+    for (int r = 0; r < 2 * MT; r++) {
+        float sum = sums[r / 2][r % 2 * 2];
+        inverse[r] = sum == 0.0f ? 0.0f : 1.0f / sum;  // 0: saw nothing
+        int i = threadIdx.x % 32 / 4 + r * 8;
+        if (threadIdx.x % 4 == 0 && row + i < rows)
+            lse[part + i] = row_max[r] * rsqrtf(call.D) + logf(sum);
+    }
+    if (splits > 1)
+        store_sums<D, MT>(parts + part * call.D, o, inverse, rows - row, call.D);
+    else
+        store_sums<D, MT>(out + at * call.D, o, inverse, rows - row, call.D);
+#else
+    __trap();  // built without mma: the launcher takes the other kernel
+#endif
+}
+
+constexpr int BACKWARD_TILE = 32;  // rows of the tiles that backward goes through
+template <int D> constexpr int KEY_TILES = 128 / D;  // of 16 keys, per warp: dk and dv
+constexpr int QUERY_TILES = 2;                       // of 16 queries, per warp: dq
+constexpr int BACKWARD_THREADS = 128;
+
+// p and ds from the scores s and dp, at places that a query sees; 0 elsewhere
+__device__ void weigh(float& s, float& dp, float scale, float lse, float delta,
+                      bool seen) {
+    float p = power_of_2(fmaf(s, scale, -lse));
+    s = seen ? p : 0.0f;
+    dp = seen ? p * (dp - delta) : 0.0f;
+}
+
+// dk, dv: (heads, S_kv, D), stats: see above. Four warps of 16 KEY_TILES keys. All is
+// transposed, keys by queries: p and ds, which are then sums and left factors in turn,
+// never leave registers. Two buffers take turns: at the one barrier of a tile it has
+// come, and all warps have read the one before, which the next one overwrites.
+template <typename T, int D>
+__global__ void __launch_bounds__(BACKWARD_THREADS, 2)
+flash_backward_keys_mma_kernel(T* dk, T* dv, const T* q, const T* k, const T* v,
+                               const T* dout, const float2* stats, Call call) {
+#if __CUDA_ARCH__ >= 800
+    extern __shared__ __align__(1024) unsigned char tiles[];
+    constexpr int MT = KEY_TILES<D>, ROWS = 64 * MT, N = BACKWARD_TILE;
+    constexpr int BYTES = N * D * 2;  // of a tile of queries
+    int blocks = (call.S_kv - 1) / ROWS + 1, lane = threadIdx.x % 32, S_q = call.S_q;
+    int first_row = blockIdx.x % blocks * ROWS;
+    int row = first_row + threadIdx.x / 32 * 16 * MT;
+    int64_t head = blockIdx.x / blocks, at = head * call.S_kv;
+    Sight sight(call, head);
+    int begin = sight.first_query(first_row);
+    int end = sight.end_query(min(first_row + ROWS, sight.length) - 1);
+    int turns = first_row < sight.length ? tiles_of(end - begin, N) : 0;
+    unsigned k_tile = __cvta_generic_to_shared(tiles), v_tile = k_tile + ROWS * D * 2;
+    unsigned q_tile = v_tile + ROWS * D * 2, dout_tile = q_tile + 2 * BYTES;
+    unsigned stats_tile = dout_tile + 2 * BYTES;
+    const float2* stats_here =
+        reinterpret_cast<const float2*>(tiles + (stats_tile - k_tile));
+    auto load = [&](int turn) {  // a tile of one of the heads that share these keys
+        int i = begin + turn % turns * N, buffer = turn % 2;
+        int64_t from = (head * call.group + turn / turns) * S_q + i;
+        copy_rows<N, D, BACKWARD_THREADS>(q_tile + buffer * BYTES, q + from * call.D,
+                                          S_q - i, call.D);
+        copy_rows<N, D, BACKWARD_THREADS>(dout_tile + buffer * BYTES,
+                                          dout + from * call.D, S_q - i, call.D);
+        if (threadIdx.x < N)
+            asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
+                         :: "r"(stats_tile + (buffer * N + threadIdx.x) * 8),
+                            "l"(stats + from + threadIdx.x),
+                            "r"(i + int(threadIdx.x) < S_q ? 8 : 0));
+    };
+    float dk_acc[MT][D / 8][4] = {}, dv_acc[MT][D / 8][4] = {};
+    if (turns > 0) {
+        int left = sight.length - first_row;
+        copy_rows<ROWS, D, BACKWARD_THREADS>(k_tile, k + (at + first_row) * call.D,
+                                             left, call.D);
+        copy_rows<ROWS, D, BACKWARD_THREADS>(v_tile, v + (at + first_row) * call.D,
+                                             left, call.D);
+        load(0);
+    }
+    float scale = rsqrtf(call.D);
+    for (int turn = 0; turn < turns * call.group; turn++) {
+        wait_for_copies();
+        __syncthreads();  // this tile has come; all are done with the one before
+        if (turn + 1 < turns * call.group) load(turn + 1);
+        int buffer = turn % 2, i = begin + turn % turns * N;
+        unsigned q_now = q_tile + buffer * BYTES, dout_now = dout_tile + buffer * BYTES;
+        float s[MT][N / 8][4], dp[MT][N / 8][4];
+        multiply<T, D>(s, rows_at<D>(k_tile, row - first_row), columns_at<D>(q_now));
+        multiply<T, D>(dp, rows_at<D>(v_tile, row - first_row),
+                       columns_at<D>(dout_now));
+        bool all_seen = row + 16 * MT <= sight.end(i) && i + N <= S_q &&
+                        row >= sight.first(i + N - 1);
+#pragma unroll
+        for (int n = 0; n < N / 8; n++)
+            for (int e = 0; e < 2; e++) {
+                int query = n * 8 + lane % 4 * 2 + e;
+                float2 stat = stats_here[buffer * N + query];
+                for (int r = 0; r < 2 * MT; r++) {
+                    int key = row + lane / 4 + r * 8, c = r % 2 * 2 + e;
+                    bool seen = all_seen || sight.sees(i + query, key);
+                    weigh(s[r / 2][n][c], dp[r / 2][n][c], scale * LOG2_E, stat.x,
+                          stat.y, seen);
+                }
+            }
+        unsigned p[MT][N / 16][4], ds[MT][N / 16][4];
+        pack_all<T>(p, s);
+        pack_all<T>(ds, dp);
+        accumulate<T, D>(dv_acc, p, rows_at<D>(dout_now, 0));
+        accumulate<T, D>(dk_acc, ds, rows_at<D>(q_now, 0));
+    }
+    float scales[2 * MT], ones[2 * MT];
+    for (int r = 0; r < 2 * MT; r++) scales[r] = scale, ones[r] = 1.0f;
+    at = (at + row) * call.D;
+    store_sums<D, MT>(dk + at, dk_acc, scales, call.S_kv - row, call.D);
+    store_sums<D, MT>(dv + at, dv_acc, ones, call.S_kv - row, call.D);
+#else
+    __trap();  // built without mma: the launcher takes the other kernel
+#endif
+}
+
+// dq, q, dout: (heads of k, rows, D). Four warps of 16 QUERY_TILES rows; p and ds as
+// sums and left factors, and the two buffers, as above.
+template <typename T, int D>
+__global__ void __launch_bounds__(BACKWARD_THREADS, 2)
+flash_backward_queries_mma_kernel(T* dq, const T* q, const T* k, const T* v,
+                                  const T* dout, const float2* stats, Call call) {
+#if __CUDA_ARCH__ >= 800
+    extern __shared__ __align__(1024) unsigned char tiles[];
+    constexpr int MT = QUERY_TILES, ROWS = 64 * MT, N = BACKWARD_TILE;
+    constexpr int BYTES = N * D * 2;  // of a tile of keys
+    int rows = call.group * call.S_q, blocks = (rows - 1) / ROWS + 1;
+    int block = blockIdx.x % blocks, lane = threadIdx.x % 32;
+    if (call.causal) block = blocks - 1 - block;  // those with most keys first
+    int first_row = block * ROWS, row = first_row + threadIdx.x / 32 * 16 * MT;
+    int64_t head = blockIdx.x / blocks, at = head * rows;
+    Sight sight(call, head);
+    int2 keys = sight.keys_of(first_row, min(first_row + ROWS, rows) - 1);
+    int2 of_all = sight.keys_of_all(row, row + 16 * MT - 1);
+    k += head * call.S_kv * call.D;
+    v += head * call.S_kv * call.D;
+    unsigned q_tile = __cvta_generic_to_shared(tiles);
+    unsigned dout_tile = q_tile + ROWS * D * 2, k_tile = dout_tile + ROWS * D * 2;
+    unsigned v_tile = k_tile + 2 * BYTES;
+    auto load = [&](int key, int buffer) {
+        copy_rows<N, D, BACKWARD_THREADS>(k_tile + buffer * BYTES,
+                                          k + int64_t(key) * call.D, keys.y - key,
+                                          call.D);
+        copy_rows<N, D, BACKWARD_THREADS>(v_tile + buffer * BYTES,
+                                          v + int64_t(key) * call.D, keys.y - key,
+                                          call.D);
+    };
+    if (keys.x < keys.y) {
+        int64_t from = (at + first_row) * call.D;
+        copy_rows<ROWS, D, BACKWARD_THREADS>(q_tile, q + from, rows - first_row,
+                                             call.D);
+        copy_rows<ROWS, D, BACKWARD_THREADS>(dout_tile, dout + from, rows - first_row,
+                                             call.D);
+        load(keys.x, 0);
+    }
+    float2 stat[2 * MT];
+    for (int r = 0; r < 2 * MT; r++) {
+        int i = row + lane / 4 + r * 8;
+        stat[r] = i < rows ? stats[at + i] : make_float2(0.0f, 0.0f);
+    }
+    float acc[MT][D / 8][4] = {}, scale = rsqrtf(call.D);
+    int buffer = 0;
+    for (int key = keys.x; key < keys.y; key += N, buffer ^= 1) {
+        wait_for_copies();
+        __syncthreads();  // this tile has come; all are done with the one before
+        if (key + N < keys.y) load(key + N, buffer ^ 1);
+        unsigned k_now = k_tile + buffer * BYTES, v_now = v_tile + buffer * BYTES;
+        float s[MT][N / 8][4], dp[MT][N / 8][4];
+        multiply<T, D>(s, rows_at<D>(q_tile, row - first_row), columns_at<D>(k_now));
+        multiply<T, D>(dp, rows_at<D>(dout_tile, row - first_row),
+                       columns_at<D>(v_now));
+        bool all_seen = key >= of_all.x && key + N <= of_all.y;
+#pragma unroll
+        for (int r = 0; r < 2 * MT; r++) {
+            int first = 0, end = 0;  // of the keys that the row sees
+            if (!all_seen) {
+                int query = (row + lane / 4 + r * 8) % call.S_q;
+                first = sight.first(query), end = sight.end(query);
+            }
+            for (int i = 0; i < N / 4; i++) {
+                int n = i / 2, c = r % 2 * 2 + i % 2;
+                int col = key + n * 8 + lane % 4 * 2 + i % 2;
+                bool seen = all_seen || (col >= first && col < end);
+                weigh(s[r / 2][n][c], dp[r / 2][n][c], scale * LOG2_E, stat[r].x,
+                      stat[r].y, seen);
+            }
+        }
+        unsigned ds[MT][N / 16][4];
+        pack_all<T>(ds, dp);
+        accumulate<T, D>(acc, ds, rows_at<D>(k_now, 0));
+    }
+    float scales[2 * MT];
+    for (int r = 0; r < 2 * MT; r++) scales[r] = scale;
+    store_sums<D, MT>(dq + (at + row) * call.D, acc, scales, rows - row, call.D);
+#else
+    __trap();  // built without mma: the launcher takes the other kernel
+#endif
+}
+
+// ------------------------------------------------------------------ launchers
+
+constexpr int64_t LONGEST = 1 << 29;  // so that sums of three places are ints
+
+// x has to be contiguous, of this type and shape (-1: any size), on the GPU of q
+static void check_input(const char* name, Tensor x, torch::ScalarType type,
+                        torch::IntArrayRef shape, Tensor q) {
+    bool fits = x.dim() == int64_t(shape.size());
+    for (int64_t i = 0; fits && i < x.dim(); i++)
+        fits = shape[i] == -1 ? x.size(i) <= LONGEST : x.size(i) == shape[i];
+    TORCH_CHECK(fits && x.scalar_type() == type && x.is_contiguous() && x.is_cuda() &&
+                x.device() == q.device(), name, ": expected contiguous ", type, " on ",
+                q.device(), ", a CUDA device, shape ", shape, " (-1: any up to 2^29), "
+                "got ", x.scalar_type(), " on ", x.device(), ", shape ", x.sizes(),
+                ", strides ", x.strides());
+}
+
+static Call checked_call(const char* function, Tensor q, Tensor k, Tensor v,
+                         std::optional<Tensor> lengths, bool causal, bool lower_right,
+                         int64_t window) {
+    auto type = q.scalar_type();
+    TORCH_CHECK(k.scalar_type() == type && v.scalar_type() == type, function,
+                ": expected q, k and v of one type, got ", type, ", ", k.scalar_type(),
+                ", ", v.scalar_type());
+    bool known = type == torch::kFloat32 || type == torch::kFloat16 ||
+                 type == torch::kBFloat16;
+    TORCH_CHECK(known && q.dim() == 4 && q.size(3) >= 1 && q.size(3) <= 256,
+                "q: expected float32, float16 or bfloat16, shape (B, H, S_q, D), D "
+                "from 1 to 256, got ", type, ", shape ", q.sizes());
+    int64_t B = q.size(0), H = q.size(1), D = q.size(3);
+    check_input("q", q, type, {B, H, -1, D}, q);
+    check_input("k", k, type, {B, -1, -1, D}, q);
+    int64_t H_kv = k.size(1), S_kv = k.size(2);
+    TORCH_CHECK(H_kv ? H % H_kv == 0 : H == 0, "k: expected H_kv heads, of which the ",
+                H, " heads of q are a multiple, got ", H_kv);
+    check_input("v", v, type, {B, H_kv, S_kv, D}, q);
+    if (lengths) check_input("lengths", *lengths, torch::kInt32, {B}, q);
+    TORCH_CHECK(window >= 0, "window: expected a number of keys, 0 for none, got ",
+                window);
+    int64_t group = H_kv ? H / H_kv : 0;
+    TORCH_CHECK(group * q.size(2) <= LONGEST, "q: expected up to 2^29 rows that share "
+                "keys, got ", group, " heads of ", q.size(2));
+    return {lengths ? lengths->data_ptr<int>() : nullptr, int(H_kv), int(group),
+            int(q.size(2)), int(S_kv), int(D), int(std::min(window, LONGEST)),
+            causal || window > 0, lower_right};
+}
+
+template <typename F> static void with_type(Tensor x, F f) {  // f(an element's zero)
+    if (x.scalar_type() == torch::kFloat32) f(float());
+    else if (x.scalar_type() == torch::kFloat16) f(at::Half());
+    else f(at::BFloat16());
+}
+
+template <typename F> static void with_columns(int D, F f) {  // f(D_MAX)
+    if (D <= 64) f(std::integral_constant<int, 64>());
+    else if (D <= 128) f(std::integral_constant<int, 128>());
+    else f(std::integral_constant<int, 256>());
+}
+
+// Whether what was built has mma, and rows can be copied by 16 bytes.
+template <typename T>
+static bool takes_mma(const Call& call, std::initializer_list<Tensor> copied) {
+    if constexpr (sizeof(T) == 2) {
+        cudaFuncAttributes built;  // what for, which may be less than what the GPU can
+        C10_CUDA_CHECK(cudaFuncGetAttributes(
+            &built, flash_backward_queries_mma_kernel<T, 64>));
+        bool aligned = call.D % 8 == 0;
+        for (const Tensor& x : copied)
+            aligned = aligned && reinterpret_cast<uintptr_t>(x.data_ptr<T>()) % 16 == 0;
+        return built.ptxVersion >= 80 && aligned && call.D <= 128;
+    }
+    return false;
+}
+
+static int grid_of(int64_t heads, int64_t rows, int per_block, int splits = 1) {
+    int64_t grid = heads * ((rows - 1) / per_block + 1) * splits;
+    TORCH_CHECK(grid <= INT_MAX, "q: expected up to 2^31 blocks of ", per_block,
+                " rows, got ", grid);
+    return grid;
+}
+
+template <typename Kernel> static void allow_bytes(Kernel kernel, int bytes) {
+    C10_CUDA_CHECK(cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+}
+
+// Into how many parts the keys are split. Of more than 16 queries a head: one. Else as
+// many as give each multiprocessor `wanted` blocks, which then wait for memory at the
+// same time, but of no less than two tiles of keys, so that what the parts write for
+// combine is little beside the keys.
+static int splits_for(int64_t blocks, int wanted, const Call& call, int tile, int sms) {
+    if (call.S_q > 16) return 1;
+    int64_t most = std::max(1, call.S_kv / (2 * tile));
+    return std::min(most, std::max(int64_t(1), int64_t(wanted) * sms / blocks));
+}
+
+// f(out, lse, parts, splits) launches; with several parts they are combined behind it
+template <typename T, typename F>
+static void split_and_combine(Tensor out, Tensor lse, int splits, F f) {
+    if (splits == 1) return f(lse.data_ptr<float>(), nullptr);
+    int64_t rows = lse.numel(), D = out.size(3);
+    Tensor part_lse = torch::empty({splits, rows}, lse.options());
+    Tensor parts = torch::empty({splits, rows, D}, lse.options());
+    f(part_lse.data_ptr<float>(), parts.data_ptr<float>());
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    int per_block = PLAIN_THREADS / 32;
+    flash_combine_kernel<T>
+        <<<grid_of(1, rows, per_block), PLAIN_THREADS, 0, getCurrentCUDAStream()>>>(
+            out.data_ptr<T>(), lse.data_ptr<float>(), parts.data_ptr<float>(),
+            part_lse.data_ptr<float>(), rows, D, splits);
+}
+
+template <typename T, int D, int MT, int WARPS>
+static void forward_mma(Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v, Call call,
+                        int sms) {
+    constexpr int ROWS = 16 * MT * WARPS, BYTES = (ROWS + 2 * KEYS<D>) * D * 2;
+    int64_t heads = k.size(0) * k.size(1), rows = call.group * call.S_q;
+    int wanted = WARPS == 1 ? 4 : 2;
+    int splits = splits_for(grid_of(heads, rows, ROWS), wanted, call, KEYS<D>, sms);
+    auto kernel = flash_forward_mma_kernel<T, D, MT, WARPS>;
+    allow_bytes(kernel, BYTES);
+    split_and_combine<T>(out, lse, splits, [&](float* lse_to, float* parts) {
+        kernel<<<grid_of(heads, rows, ROWS, splits), 32 * WARPS, BYTES,
+                 getCurrentCUDAStream()>>>(
+            out.data_ptr<T>(), lse_to, parts, q.data_ptr<T>(), k.data_ptr<T>(),
+            v.data_ptr<T>(), call, splits);
+    });
+}
+
+template <typename T>
+static void forward(Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v, Call call) {
+    int sms = 0;
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount,
+                                          q.get_device()));
+    if constexpr (sizeof(T) == 2)
+        if (takes_mma<T>(call, {q, k, v})) {
+            bool few = call.S_q <= 16 && call.group * call.S_q <= 32;
+            auto run = call.D <= 64 ? few ? forward_mma<T, 64, 1, 1>
+                                          : forward_mma<T, 64, 2, 4>
+                                    : few ? forward_mma<T, 128, 1, 1>
+                                          : forward_mma<T, 128, 2, 4>;
+            return run(out, lse, q, k, v, call, sms);
+        }
+    with_columns(call.D, [&](auto columns) {
+        constexpr int D_MAX = columns;
+        int64_t heads = k.size(0) * k.size(1), rows = call.group * call.S_q;
+        int64_t blocks = grid_of(heads, rows, PLAIN_ROWS<D_MAX>);
+        int splits = splits_for(blocks, 4, call, 4 * PLAIN_TILE, sms);
+        split_and_combine<T>(out, lse, splits, [&](float* lse_to, float* parts) {
+            flash_forward_plain_kernel<D_MAX, T>
+                <<<grid_of(heads, rows, PLAIN_ROWS<D_MAX>, splits), PLAIN_THREADS, 0,
+                   getCurrentCUDAStream()>>>(
+                    out.data_ptr<T>(), lse_to, parts, q.data_ptr<T>(), k.data_ptr<T>(),
+                    v.data_ptr<T>(), call, splits);
+        });
+    });
+}
+
+std::tuple<Tensor, Tensor> flash_attention_forward(
+    Tensor q, Tensor k, Tensor v, std::optional<Tensor> lengths, bool causal,
+    bool lower_right, int64_t window) {
+    Call call = checked_call("flash_attention_forward", q, k, v, lengths, causal,
+                             lower_right, window);
+    c10::cuda::CUDAGuard guard(q.device());
+    Tensor out = torch::empty_like(q);
+    Tensor lse = torch::empty({q.size(0), q.size(1), q.size(2)},
+                              q.options().dtype(torch::kFloat32));
+    if (q.numel() == 0) return {out, lse};
+    if (k.numel() == 0) return {out.zero_(), lse.fill_(-INFINITY)};
+    with_type(q, [&](auto zero) {
+        forward<decltype(zero)>(out, lse, q, k, v, call);
+    });
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    return {out, lse};
+}
+
+template <typename T, int D>
+static void backward_mma(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
+                         Tensor k, Tensor v, const float2* stats, Call call) {
+    int64_t heads = k.size(0) * k.size(1), rows = call.group * call.S_q;
+    constexpr int OF_KEYS = 64 * KEY_TILES<D>, OF_QUERIES = 64 * QUERY_TILES;
+    constexpr int TILES = 4 * BACKWARD_TILE * D * 2;  // two buffers of two
+    constexpr int KEY_BYTES = 2 * OF_KEYS * D * 2 + TILES + 2 * BACKWARD_TILE * 8;
+    constexpr int QUERY_BYTES = 2 * OF_QUERIES * D * 2 + TILES;
+    auto of_keys = flash_backward_keys_mma_kernel<T, D>;
+    auto of_queries = flash_backward_queries_mma_kernel<T, D>;
+    allow_bytes(of_keys, KEY_BYTES);
+    allow_bytes(of_queries, QUERY_BYTES);
+    of_keys<<<grid_of(heads, call.S_kv, OF_KEYS), BACKWARD_THREADS, KEY_BYTES,
+              getCurrentCUDAStream()>>>(
+        dk.data_ptr<T>(), dv.data_ptr<T>(), q.data_ptr<T>(), k.data_ptr<T>(),
+        v.data_ptr<T>(), dout.data_ptr<T>(), stats, call);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    of_queries<<<grid_of(heads, rows, OF_QUERIES), BACKWARD_THREADS, QUERY_BYTES,
+                 getCurrentCUDAStream()>>>(
+        dq.data_ptr<T>(), q.data_ptr<T>(), k.data_ptr<T>(), v.data_ptr<T>(),
+        dout.data_ptr<T>(), stats, call);
+}
+
+template <typename T>
+static void backward(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q, Tensor k,
+                     Tensor v, const float2* stats, Call call) {
+    if constexpr (sizeof(T) == 2)
+        if (takes_mma<T>(call, {q, k, v, dout})) {
+            auto run = call.D <= 64 ? backward_mma<T, 64> : backward_mma<T, 128>;
+            return run(dq, dk, dv, dout, q, k, v, stats, call);
+        }
+    with_columns(call.D, [&](auto columns) {
+        constexpr int D_MAX = columns, ROWS = PLAIN_ROWS<D_MAX>;
+        int64_t heads = k.size(0) * k.size(1), rows = call.group * call.S_q;
+        flash_backward_plain_kernel<true, D_MAX, T>
+            <<<grid_of(heads, call.S_kv, ROWS), PLAIN_THREADS, 0,
+               getCurrentCUDAStream()>>>(
+                dk.data_ptr<T>(), dv.data_ptr<T>(), k.data_ptr<T>(), v.data_ptr<T>(),
+                q.data_ptr<T>(), dout.data_ptr<T>(), stats, call);
+        C10_CUDA_KERNEL_LAUNCH_CHECK();
+        flash_backward_plain_kernel<false, D_MAX, T>
+            <<<grid_of(heads, rows, ROWS), PLAIN_THREADS, 0, getCurrentCUDAStream()>>>(
+                dq.data_ptr<T>(), nullptr, q.data_ptr<T>(), dout.data_ptr<T>(),
+                k.data_ptr<T>(), v.data_ptr<T>(), stats, call);
+    });
+}
+
+std::tuple<Tensor, Tensor, Tensor> flash_attention_backward(
+    Tensor dout, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse,
+    std::optional<Tensor> lengths, bool causal, bool lower_right, int64_t window) {
+    auto type = q.scalar_type();
+    TORCH_CHECK(dout.scalar_type() == type && out.scalar_type() == type,
+                "flash_attention_backward: expected dout, q and out of one type, got ",
+                dout.scalar_type(), ", ", type, ", ", out.scalar_type());
+    Call call = checked_call("flash_attention_backward", q, k, v, lengths, causal,
+                             lower_right, window);
+    check_input("dout", dout, type, q.sizes(), q);
+    check_input("out", out, type, q.sizes(), q);
+    check_input("lse", lse, torch::kFloat32, {q.size(0), q.size(1), q.size(2)}, q);
+    c10::cuda::CUDAGuard guard(q.device());
+    Tensor dq = torch::empty_like(q), dk = torch::empty_like(k);
+    Tensor dv = torch::empty_like(v);
+    if (q.numel() == 0 || k.numel() == 0) {
+        dq.zero_(), dk.zero_(), dv.zero_();
+        return {dq, dk, dv};
+    }
+    int64_t rows = lse.numel();
+    Tensor scratch = torch::empty({rows, 2}, lse.options());
+    float2* stats = reinterpret_cast<float2*>(scratch.data_ptr<float>());
+    with_type(q, [&](auto zero) { using T = decltype(zero);
+        flash_stats_kernel<T>
+            <<<grid_of(1, rows, PLAIN_THREADS / 32), PLAIN_THREADS, 0,
+               getCurrentCUDAStream()>>>(
+                stats, dout.data_ptr<T>(), out.data_ptr<T>(), lse.data_ptr<float>(),
+                rows, q.size(3));
+        C10_CUDA_KERNEL_LAUNCH_CHECK();
+        backward<T>(dq, dk, dv, dout, q, k, v, stats, call);
+    });
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    return {dq, dk, dv};
+}
