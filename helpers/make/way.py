@@ -22,7 +22,7 @@ PARTS = {  # of the course, and their notebooks
     "The product of matrices": "09 09b 10 10b",
     "Convolution": "11 11b 11c 11d",
     "Libraries, Triton, several GPUs": "12 12b 13 13b 16 16b 16c",
-    "Gradients, and kernels that join": "14 14b 14c 15 15b 15c",
+    "Gradients, and kernels that join": "14 14b 14c 15 15b 15c 15d",
     "The network": "17 17b 17c",
 }
 TIME = re.compile(r"\*\*Time:\*\*.*?(?P<needs>\s+(?=\*\*Needs)|(?=\n\n)|$)", re.DOTALL)

@@ -313,6 +313,88 @@ def test_a_fragment_is_mended_and_stays_on_tensor_cores(monkeypatch):
     assert "leave them to the tensor cores" in refused(check, LANES)
 
 
+@pytest.fixture(scope="module")
+def transformer():
+    """What the exercises of 15d use: its operators, its block and their checks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(NOTEBOOKS)
+        cells = "setup embed embed-b embed-l embed-f embed-c pieces-2 ops init block check-1"
+        cells += " ex2k ex2f ex2c ex3l ex4l"
+        cells = " ".join(f"15d-{cell}" for cell in cells.split())
+        with silent():
+            yield names_of("15d_transformer.ipynb", cells, {})
+
+
+def changed(source, old, new):
+    assert source.count(old) == 1, old
+    return source.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("(q, k, v, True)", "(q, k, v, False)"), ("q, k, v = ", "k, q, v = "), ("(x, *self.norm_2)",
+     "(x, *self.norm_1)"), ("x + self.attend", "self.attend"), ("out.transpose(1, 2)", "out")],
+)  # fmt: skip
+def test_a_wrong_block_differs_from_the_layer_of_pytorch(transformer, old, new):
+    (source,) = [
+        "".join(cell["source"])
+        for cell in notebook_cells("15d_transformer.ipynb")
+        if cell["id"] == "15d-block"
+    ]
+    names = dict(transformer)
+    run(changed(source, old, new), "<wrong block>", names)
+    with silent(), pytest.raises(AssertionError, match="expected"):
+        names_of("15d_transformer.ipynb", "15d-check-2 15d-check-3", names)
+
+
+def test_a_table_whose_updates_are_lost_is_found(transformer):
+    names, safe = dict(transformer), "atomicAdd(dweight + token * C + i % C, dout[i])"
+    lost = changed(names["embed_backward_src"], safe, "dweight[token * C + i % C] = dout[i]")
+    names["embed_backward_src"] = lost
+    with silent(), pytest.raises(AssertionError, match="dweight"):
+        names_of("15d_transformer.ipynb", "15d-embed-l 15d-embed-f 15d-embed-c", names)
+
+
+def test_a_block_is_mended_when_nobody_looks_ahead_and_the_residual_goes_around(transformer):
+    check, notebook = transformer["check_mended"], "15d_transformer.ipynb"
+    right = solution_of(NOTEBOOKS / notebook, "15d mend the block", transformer)
+    accepted(check, right)
+    assert "position 0 depends on position 1" in refused(check, transformer["BrokenBlock"])
+    code = folded_solution(NOTEBOOKS / notebook, "15d mend the block")[2]
+    around = "x = x + self.attend(self.ops.layer_norm(x, *self.norm_1))"
+    inside = "x = self.ops.layer_norm(x, *self.norm_1); x = x + self.attend(x)"
+    for old, new, said in ((".transpose(1, 2)", "", "comes later"), (around, inside, "expected")):
+        names = dict(transformer)
+        run(changed(code, old, new), "<half mended>", names)
+        assert said in refused(check, names["MendedBlock"])
+
+
+def test_residual_and_norm_read_each_number_once(transformer):
+    check = transformer["check_add_norm"]
+    ours = solution("15d_transformer.ipynb", "15d residual and norm in one")
+    accepted(check, ours)
+    again = changed(ours, "(kept[k] - mean) * rstd", "(total[begin + col] - mean) * rstd")
+    assert "loads 160 numbers" in refused(check, again)
+    squares = "squares += (kept[k] - mean) * (kept[k] - mean)"
+    one_pass = changed(ours, squares, "squares += kept[k] * kept[k] - mean * mean")
+    assert "expected" in refused(check, one_pass)
+
+
+def test_a_scatter_has_an_order_and_no_long_chain(transformer):
+    check = transformer["check_scatter"]
+    ours = solution("15d_transformer.ipynb", "15d a scatter without atomics")
+    accepted(check, ours)
+    share = "+ threadIdx.y; k < begin[token + 1]; k += WARPS"
+    chain = changed(ours, share, "; threadIdx.y == 0 && k < begin[token + 1]; k++")
+    assert "busiest warp" in refused(check, chain)
+    last = "if (threadIdx.y == 0 && col < C) {"
+    unwritten = changed(ours, last, last[:-3] + " && begin[token] < begin[token + 1]) {")
+    assert "nan" in refused(check, unwritten)
+    assert "without atomics" in refused(check, ours + "// \n__device__ int atomic;")
+    with silent(), pytest.raises(RuntimeError, match="barrier missing"):
+        check(changed(ours, "__syncthreads();", ""))
+
+
 # ---------------------------------------------------------------- open exercises: work left undone
 
 OPEN = [  # notebook, cells, Work, exercise, a part of its solution, and what is wrong in its place
