@@ -414,6 +414,39 @@ EXPORT captured_graphs(const Arrays&) {
     EXPECT(out == 29);
     OK(cudaGraphExecDestroy(executable)), OK(cudaGraphDestroy(graph));
 }
+EXPORT allocation_that_is_captured(const Arrays&) {
+    Ints out;
+    int* own;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    OK(cudaStreamCreate(&stream));
+    OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    OK(cudaMallocAsync(&own, sizeof(int), stream));
+    OK(cudaMemsetAsync(own, 0, sizeof(int), stream));
+    add_kernel<<<1, 1, 0, stream>>>(own, 5, 1);
+    OK(cudaMemcpyAsync(out, own, sizeof(int), cudaMemcpyDeviceToDevice, stream));
+    OK(cudaFreeAsync(own, stream));
+    OK(cudaStreamEndCapture(stream, &graph));
+    cudaGraphNode_t nodes[5];
+    std::size_t count = 5;
+    cudaGraphNodeType first, last;
+    OK(cudaGraphGetNodes(graph, nodes, &count));
+    OK(cudaGraphNodeGetType(nodes[0], &first));
+    OK(cudaGraphNodeGetType(nodes[4], &last));
+    EXPECT(count == 5 && first == cudaGraphNodeTypeMemAlloc && last == cudaGraphNodeTypeMemFree);
+    OK(cudaGraphInstantiate(&executable, graph, 0));
+    for (int i = 0; i < 2; i++) {
+        OK(cudaMemset(out, 0, sizeof(int)));
+        OK(cudaGraphLaunch(executable, stream));
+        OK(cudaStreamSynchronize(stream));
+        EXPECT(*out == 5);
+    }
+    OK(cudaGraphExecDestroy(executable));
+    OK(cudaGraphDestroy(graph));
+    OK(cudaStreamDestroy(stream));
+    OK(cudaFree(own));  // until then a graph's array stays; on a GPU it is the graph's
+}
 EXPORT errors_of_captures(const Arrays&) {
     Ints x;
     cudaStream_t stream, other;

@@ -461,6 +461,13 @@ __global__ void write_kernel(cudaSurfaceObject_t surface, const int* at, int n, 
         else surf2Dwrite(7, surface, x, y, cudaBoundaryModeZero);
     }
 }
+__global__ void layers_kernel(cudaSurfaceObject_t surface, float* out) {  // from layer -2 on
+    int i = threadIdx.x, n = blockDim.x;
+    out[i] = surf1DLayeredread<float>(surface, 8, i - 2, cudaBoundaryModeClamp);
+    out[n + i] = surf1DLayeredread<float>(surface, 8, i - 2, cudaBoundaryModeZero);
+    float2 wide = surf1DLayeredread<float2>(surface, 999992, 0, cudaBoundaryModeClamp);
+    if (i == 0) out[2 * n] = wide.x, out[2 * n + 1] = wide.y;
+}
 cudaSurfaceObject_t surface_of(cudaArray_t array) {
     cudaResourceDesc resource = {};
     resource.resType = cudaResourceTypeArray;
@@ -497,6 +504,25 @@ torch::Tensor add(torch::Tensor inp, bool layered) {  // (D, H, W, 2)
     OK(cudaFreeArray(array));
     return out;
 }
+torch::Tensor layers(torch::Tensor inp, int64_t threads) {  // (layers, W)
+    int D = inp.size(0), W = inp.size(1);
+    cudaArray_t array;
+    cudaChannelFormatDesc element = cudaCreateChannelDesc<float>();
+    unsigned flags = cudaArraySurfaceLoadStore | cudaArrayLayered;
+    OK(cudaMalloc3DArray(&array, &element, make_cudaExtent(W, 0, D), flags));
+    cudaMemcpy3DParms copy = {};
+    copy.srcPtr = make_cudaPitchedPtr(inp.data_ptr(), W * sizeof(float), W, 1);
+    copy.dstArray = array;
+    copy.extent = make_cudaExtent(W, 1, D);
+    copy.kind = cudaMemcpyDeviceToDevice;
+    OK(cudaMemcpy3D(&copy));
+    cudaSurfaceObject_t surface = surface_of(array);
+    auto out = torch::empty({2 * threads + 2}, inp.options());
+    layers_kernel<<<1, threads>>>(surface, out.data_ptr<float>());
+    OK(cudaDestroySurfaceObject(surface));
+    OK(cudaFreeArray(array));
+    return out;
+}
 // Returns what is read at the places (n, 2), and then the array with sevens there.
 torch::Tensor edges(torch::Tensor inp, torch::Tensor at, int64_t mode) {
     int H = inp.size(0), W = inp.size(1), n = at.size(0);
@@ -520,7 +546,7 @@ torch::Tensor edges(torch::Tensor inp, torch::Tensor at, int64_t mode) {
 
 @pytest.fixture(scope="module")
 def memory():
-    functions = ["linear", "pitched", "add", "edges"]
+    functions = ["linear", "pitched", "add", "layers", "edges"]
     return {check: compile_cuda(MEMORY, functions=functions, check=check) for check in CHECKS}
 
 
@@ -550,6 +576,17 @@ def test_surfaces_are_read_and_written_and_copied_in_parts(memory, check, layere
     expected[:, 1:, 1:, 0] += 1
     expected[:, 1:, 1:, 1] += torch.arange(5, device=DEVICE)[:, None, None]
     assert torch.equal(memory[check].add(inp, layered), expected)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_layers_of_a_surface_are_counted_without_a_sign(memory, check):
+    inp = torch.randn(5, 7, device=DEVICE)
+    out = memory[check].layers(inp, 9).cpu()
+    inside = [0, 0, 1, 1, 1, 1, 1, 0, 0]
+    expected = inp[[4, 4, 0, 1, 2, 3, 4, 4, 4], 2].cpu()
+    assert torch.equal(out[:9], expected)
+    assert torch.equal(out[9:18], expected * torch.tensor(inside))
+    assert torch.equal(out[18:], inp[0, 4:6].cpu())  # the last place where eight bytes are aligned
 
 
 @pytest.mark.parametrize("check", CHECKS)

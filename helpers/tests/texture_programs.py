@@ -329,6 +329,6 @@ def _edges() -> np.ndarray:
 PROGRAMS = {
     "rotate": (ROTATE, _rotated, 1 / 128),
     "heat": (HEAT, _heat, 1e-4),
-    "volume": (VOLUME, _rendered, 0.1),
+    "volume": (VOLUME, _rendered, 0.05),
     "sobel": (SOBEL, _edges, 1e-4),
 }
