@@ -11,7 +11,10 @@ import re
 from .scanner import mask
 
 # The address as a number, and what is asked of it: % 128, & 127, & (128 - 1), & ~0x7f.
-_ADDRESS = r"\bu?intptr_t\b"
+_INTEGER = r"(?:std::)?(?:size_t|u?int64_t|(?:unsigned\s+)?long(?:\s+long)?)"
+_ADDRESS = rf"(?:\bu?intptr_t\b|\breinterpret_cast\s*<\s*{_INTEGER}\s*>)"
+_CAST = re.compile(rf"\(\s*{_INTEGER}\s*\)\s*(\w+)\b(?!\s*[\[(.-])")
+_POINTER = r"\b(?:void|char|int|unsigned|float|double|half|auto|T|\w+_t|\w+\d)\s*\*+\s*{}\b"
 _ASKED = (
     r"(?:(?P<modulo>%)|(?<!&)&(?!&))[\s(~]*"
     r"\b(?P<by>0[xX][\da-fA-F]+|[1-9]\d*)[uUlL]*\b(?P<less>\s*-\s*1\b)?"
@@ -27,10 +30,16 @@ _ALIGN = "\n[[maybe_unused]] static const bool cuda_on_cpu_aligned = ::cuda_on_c
 
 def align_if_asked(src: str) -> str:
     """Return the source, behind it a line that aligns arrays if the source looks at addresses."""
-    if not re.search(r"intptr_t|_aligned\b", src):
+    if not re.search(r"[%&]|_aligned\b", src):
         return src
     code = mask(src)
-    address = "|".join([_ADDRESS, *(rf"\b{found[1]}\b" for found in _NAMED.finditer(code))])
+    named = (rf"\b{found[1]}\b" for found in _NAMED.finditer(code))
+    casts = (
+        re.escape(found[0])
+        for found in _CAST.finditer(code)
+        if re.search(_POINTER.format(found[1]), code)
+    )
+    address = "|".join([_ADDRESS, *named, *casts])
     asked = [
         int(found["by"], 0) + (not found["modulo"] and not found["less"])
         for found in re.finditer(rf"(?:{address})(?:(?!&&|\|\|)[^;])*?{_ASKED}", code)

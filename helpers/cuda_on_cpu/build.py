@@ -283,6 +283,8 @@ _GCC_TRACE = [
 _CLANG_CHECKS = ["-fsanitize=array-bounds"]
 _CLANG_CHECKS += ["-mllvm", "-tsan-distinguish-volatile=1"]
 _CLANG_CHECKS += ["-mllvm", "-tsan-instrument-read-before-write=1"]
+# Equal accesses of two lines stay two, each with its own.
+_CLANG_CHECKS += ["-mllvm", "-enable-tail-merge=false", "-mllvm", "-sink-common-insts=false"]
 _CLANG_UNTRACED = ["-mllvm", "-tsan-instrument-func-entry-exit=0", "-fno-optimize-sibling-calls"]
 _CLANG_TRACE = ["-fsanitize-coverage=bb,no-prune,trace-pc", "-fno-unroll-loops"]
 

@@ -33,7 +33,7 @@ def translate(src: str, check: bool = False, trace: bool = False, lambdas: bool 
     With `check`, arrays tell the runtime about themselves; with `trace`, loops do so as well (see
     checked.py). `lambdas` may be for the device, as nvcc takes them with --extended-lambda.
     """
-    src = choose_halves(join_brackets(src))
+    src = choose_halves(join_brackets(src)).replace("__builtin_align__", "__align__")
     source = Source(src)
     if fault := find_unsupported(source) or find_refused(source, lambdas):
         raise TranslateError(*fault)

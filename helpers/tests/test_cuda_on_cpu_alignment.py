@@ -19,11 +19,14 @@ ASK = [
     "auto at = reinterpret_cast<std::uintptr_t>(p); if (at & (64 - 1)) slow();",
     "void* q = (void*)(uintptr_t(p) & ~0x7f);",
     "float* q = (float*)__builtin_assume_aligned(p, 32);",
+    "float* p; cudaMalloc(&p, 64); bool fits = ((size_t)p) % 256 == 0;",
+    "if (reinterpret_cast<size_t>(p) & 63) slow();",
 ]
 ASK_FOR_LITTLE = [
     "bool f(float* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }",
     "bool f(float* p, int n) { return uintptr_t(p) % sizeof(float4) == 0 && n % 128 == 0; }",
     "auto at = uintptr_t(p) | uintptr_t(q); bool fits = (at & 0xF) == 0; int rest = n & 127;",
+    "int i = 2 * k; size_t rest = (size_t)i % 128; float* x = p + (size_t)n % 256;",
     "// uintptr_t(p) % 128\nfloat* q = (float*)__builtin_assume_aligned(p, 16);",
 ]
 

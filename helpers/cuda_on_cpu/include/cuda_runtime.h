@@ -36,7 +36,6 @@
 #define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __align__(n) __attribute__((aligned(n)))
-#define __builtin_align__(n) __align__(n)
 // What of a string is of the host alone, and where its code for the device begins and ends (see
 // mark_spaces in spaces.py).
 #define CUDA_ON_CPU_NOT_FOR_DEVICE(sentence) __attribute__((deprecated(sentence)))
