@@ -1,6 +1,7 @@
 """What a kernel can do on the CPU backend: every feature against numpy, under g++ and clang."""
 
 import os
+import platform
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
@@ -220,6 +221,71 @@ def test_threads_run_in_the_same_order_every_time(lib):
     np.testing.assert_array_equal(first, second)
     np.testing.assert_array_equal(first[:96], np.arange(96))
     np.testing.assert_array_equal(np.sort(first[96:]), np.repeat(np.arange(96), 2))
+
+
+cuda(r"""
+__global__ void hand_over_kernel(int* out, int with_warps) {
+    int t = threadIdx.x, n = blockDim.x;
+    for (int i = 0; i < 4; i++) {
+        if (i == with_warps) __syncwarp();
+        __syncthreads();
+        // The code that a thread went on at: the runtime's, where the first one went on, or not.
+        auto* stopped = cuda_on_cpu::position.stopped;
+        out[i * n + t] = stopped && stopped[t].code != stopped[0].code;
+    }
+}
+EXPORT hand_over(const Arrays& a) { hand_over_kernel<<<1, a.size[0] / 4>>>(a.at<int>(0), 1); }
+""")
+
+
+@pytest.mark.parametrize("threads", [1, 2, 33, 256])
+def test_threads_that_come_in_order_hand_over_in_the_kernel(lib, request, threads):
+    out = np.full((4, threads), -1, np.int32)
+    lib.run("hand_over", out)
+    expected = np.zeros_like(out)
+    if platform.machine() == "x86_64" and "portable" not in request.node.name:
+        expected[[0, 2, 3], 1:-1] = 1  # at 1 the threads come warp by warp
+    np.testing.assert_array_equal(out, expected)
+
+
+cuda(r"""
+// Each block leaves the order of its threads elsewhere, and some never.
+__global__ void orders_kernel(double* out) {
+    __shared__ double s[1024];
+    int t = threadIdx.x, n = blockDim.x, way = blockIdx.x % 6;
+    double mine = blockIdx.x + 1;  // it lives through all barriers
+    for (int i = 0; i < 4; i++) {
+        s[t] = mine;
+        if (i == 1 && way == 1) __syncwarp();
+        if (i == 2 && way == 2 && t % 3 == 1) s[t] += 0 * __activemask();
+        if (i == 3 && way == 3) __syncthreads_count(t % 2);
+        __syncthreads();
+        mine += s[(t + 1) % n] * 0.5 + t;
+        __syncthreads();
+        if (i == 2 && way == 4 && t == n / 2) break;  // one thread leaves early,
+        if (i == 3 && way == 5 && t % 2) break;       // or every second one, and the others wait
+    }
+    if (way == 5 && t % 2 == 0) __syncthreads();
+    out[blockIdx.x * n + t] = mine;
+}
+EXPORT orders(const Arrays& a) {
+    orders_kernel<<<12, a.size[0] / 12>>>(a.at<double>(0));
+}
+""")
+
+
+@pytest.mark.parametrize("threads", [1, 31, 32, 100, 1024])
+def test_a_block_may_leave_its_order_and_find_it_again(lib, threads):
+    out = zeros(12, threads, dtype=np.float64)
+    lib.run("orders", out)
+    t = np.arange(threads)
+    for block in range(12):
+        s = mine = np.full(threads, block + 1.0)
+        for i in range(4):
+            stays = t != threads // 2 if block % 6 == 4 and i == 3 else t >= 0
+            s = np.where(stays, mine, s)
+            mine = np.where(stays, mine + np.roll(s, -1) * 0.5 + t, mine)
+        np.testing.assert_array_equal(out[block], mine)
 
 
 # --- warps ----------------------------------------------------------------------------------------

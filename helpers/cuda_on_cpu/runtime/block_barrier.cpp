@@ -13,7 +13,7 @@ void Multiprocessor::park(const void* at, const char* name, int line) {
     self.request.value = std::uint64_t(at);
     self.request.result = std::uint64_t(name);
     warp_[thread / WARP_SIZE].parked |= 1u << thread % WARP_SIZE;
-    suspend();
+    switch_away(fiber_[thread]);
 }
 
 void Multiprocessor::wake(const void* at) {

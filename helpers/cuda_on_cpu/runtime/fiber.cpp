@@ -37,7 +37,7 @@ void Fiber::switch_to(Fiber& to) { swapcontext(&context_, &to.context_); }
 
 extern "C" void switch_stacks(cuda_on_cpu::Stopped* old, const cuda_on_cpu::Stopped* to) __asm__(
     "cuda_on_cpu_switch_stacks");
-// A thread stops here or in a kernel (sync.h), and each may go on the other.
+// A thread stops here or in a kernel (in_order.h), and goes on from there, whoever resumes it.
 __asm__(FUNCTION_HEADER R"(
 cuda_on_cpu_switch_stacks:
     pushq %rbx

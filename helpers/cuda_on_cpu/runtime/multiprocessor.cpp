@@ -193,7 +193,7 @@ void Multiprocessor::prepare(unsigned thread) {
     fiber_[thread].prepare(stack, bytes, grid_->launch.run_threads);
 }
 
-// From here on states are kept, until all threads of the block have met at a barrier.
+// From here on states are kept, until the whole block has met at a barrier.
 void Multiprocessor::leave_order() {
     if (!in_order_) return;
     in_order_ = false;
@@ -257,14 +257,6 @@ void Multiprocessor::go_to(unsigned thread, Fiber& from) {
     position.thread = thread;
     threadIdx = thread_[thread].index;
     if (&fiber_[thread] != &from) from.switch_to(fiber_[thread]);
-}
-
-void Multiprocessor::suspend(unsigned successor) {
-    Fiber& from = fiber_[position.thread];
-    if (successor == NOBODY)
-        switch_away(from);
-    else
-        resume(successor, from);
 }
 
 // Hands over from a fibre whose thread has to wait, or has returned.

@@ -173,7 +173,6 @@ private:
     void start_on_own_stack(Fiber& from);
     // Inlined into what waits, for a thread that waits keeps a stack frame for every call on its
     // way here, and the frames of a thousand threads compete for the cache.
-    [[gnu::always_inline]] inline void suspend(unsigned successor = NOBODY);  // the running thread
     [[gnu::always_inline]] inline void switch_away(Fiber& from);
     [[gnu::always_inline]] inline void resume(unsigned thread, Fiber& from);
     [[gnu::always_inline]] inline void go_to(unsigned thread, Fiber& from);

@@ -31,7 +31,7 @@ std::uint64_t Multiprocessor::warp_operation(WarpOperation operation, std::uint3
         std::uint32_t group = mask & warp.lanes & ~warp.returned;
         if ((warp.waiting & group) == group) complete_group(w, group);
     }
-    suspend();
+    switch_away(fiber_[thread]);
     return self.request.result;
 }
 

@@ -12,12 +12,15 @@ namespace cuda_on_cpu {
 
 #if defined(__x86_64__) && !defined(CUDA_ON_CPU_CHECK)
 
-// The running thread's place, if it may do what all threads before it have done and the next one
-// is to go on, which then counts as the running one; else null: ask the runtime.
-inline Stopped* next_in_order(int where) {
-    unsigned thread = position.thread;
-    if (where != position.where || thread + 1 >= position.order_end) return nullptr;
-    position.thread = thread + 1;
+// Whether all threads before the running one have come to the same place, and the next one may go
+// on. If not, ask the runtime.
+inline bool is_in_order(int where) {
+    return where == position.where && position.thread + 1 < position.order_end;
+}
+
+// From here on the next thread counts as the running one.
+inline Stopped* step_in_order() {
+    unsigned thread = position.thread++;
     step(threadIdx);
     return position.stopped + thread;
 }
@@ -34,7 +37,8 @@ inline Stopped* next_in_order(int where) {
     "jmpq *40(%%rax)\n"
 static_assert(sizeof(Stopped) == 24, "the numbers above");
 
-__attribute__((always_inline)) inline void hand_over(Stopped* mine) {
+__attribute__((always_inline)) inline void hand_over() {
+    Stopped* mine = step_in_order();
     __asm__ volatile(
         CUDA_ON_CPU_LEAVE_AVX
         "leaq 1f(%%rip), %%rcx\n\t"
@@ -57,8 +61,8 @@ __attribute__((always_inline)) inline void hand_over(Stopped* mine) {
 }
 
 // Likewise, by a thread that has returned.
-[[noreturn]] __attribute__((always_inline)) inline void hand_over_for_good(Stopped* mine) {
-    __asm__ volatile(CUDA_ON_CPU_LEAVE_AVX CUDA_ON_CPU_GO_ON : : "a"(mine) : "memory");
+[[noreturn]] __attribute__((always_inline)) inline void hand_over_for_good() {
+    __asm__ volatile(CUDA_ON_CPU_LEAVE_AVX CUDA_ON_CPU_GO_ON : : "a"(step_in_order()) : "memory");
     __builtin_unreachable();
 }
 
@@ -67,9 +71,9 @@ __attribute__((always_inline)) inline void hand_over(Stopped* mine) {
 
 #else
 
-inline Stopped* next_in_order(int) { return nullptr; }
-inline void hand_over(Stopped*) {}
-inline void hand_over_for_good(Stopped*) {}
+inline bool is_in_order(int) { return false; }
+inline void hand_over() {}
+inline void hand_over_for_good() {}
 
 #endif
 

@@ -25,8 +25,8 @@ inline void next_thread() {
     if (position.thread + 1 < position.plain_end) {
         position.thread++;
         step(threadIdx);
-    } else if (Stopped* mine = next_in_order(RETURNED)) {
-        hand_over_for_good(mine);
+    } else if (is_in_order(RETURNED)) {
+        hand_over_for_good();
     } else {
         next_thread_slow();
     }

@@ -6,7 +6,7 @@
 // `line` also tells barriers of one line apart: see BARRIER_IN_LINE.
 
 inline void __syncthreads(int line = __builtin_LINE()) {
-    if (cuda_on_cpu::Stopped* mine = cuda_on_cpu::next_in_order(line)) cuda_on_cpu::hand_over(mine);
+    if (cuda_on_cpu::is_in_order(line)) cuda_on_cpu::hand_over();
     else cuda_on_cpu::wait_at_barrier(cuda_on_cpu::Barrier::block, 0, line);
 }
 // These three also tell each thread about the predicates of all: how many hold, whether all, any.
