@@ -98,7 +98,7 @@ struct Sight {
     }
 };
 
-__device__ int tiles_of(int count, int size) {
+static __device__ int tiles_of(int count, int size) {
     return max(0, count + size - 1) / size;
 }
 
@@ -354,12 +354,12 @@ __device__ void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned
 }
 
 // four 8 × 8 matrices from shared memory; each lane brings the address of a row
-__device__ void ldmatrix(unsigned (&r)[4], unsigned at) {
+static __device__ void ldmatrix(unsigned (&r)[4], unsigned at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
 }
 
-__device__ void ldmatrix_transposed(unsigned (&r)[4], unsigned at) {
+static __device__ void ldmatrix_transposed(unsigned (&r)[4], unsigned at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 "
                  "{%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
@@ -374,7 +374,7 @@ template <typename T> __device__ unsigned pack(float low, float high) {
     return both;
 }
 
-__device__ float power_of_2(float x) {
+static __device__ float power_of_2(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
@@ -416,7 +416,9 @@ __device__ void copy_rows(unsigned to, const T* from, int left, int columns) {
                         "r"(inside && row + r < left ? 16 : 0));
 }
 
-__device__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+static __device__ void wait_for_copies() {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
 
 // c: 16 MT × 8 NT = rows of one tile times rows of another, over D columns
 template <typename T, int D, int MT, int NT>
@@ -632,8 +634,8 @@ constexpr int QUERY_TILES = 2;                       // of 16 queries, per warp:
 constexpr int BACKWARD_THREADS = 128;
 
 // p and ds from the scores s and dp, at places that a query sees; 0 elsewhere
-__device__ void weigh(float& s, float& dp, float scale, float lse, float delta,
-                      bool seen) {
+static __device__ void weigh(float& s, float& dp, float scale, float lse, float delta,
+                             bool seen) {
     float p = power_of_2(fmaf(s, scale, -lse));
     s = seen ? p : 0.0f;
     dp = seen ? p * (dp - delta) : 0.0f;
