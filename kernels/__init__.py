@@ -1,10 +1,10 @@
 """The kernel files as operators of PyTorch: `from kernels import softmax`.
 
 They are differentiable twice, and work under torch.compile and, after a first call, in CUDA graphs.
-Under torch.autocast, products, conv2d and attention are computed in its type, gelu and transpose
-in that which comes, all others in float32. Tensors are the GPU's; on a machine without a GPU they
-are the CPU's. Importing builds nothing: the first call of an operator builds its kernel file, which
-is in the cache from then on.
+Under torch.autocast, products, conv2d and attention are computed in its type, gelu and transpose in
+that which comes, all others in float32. Tensors are the GPU's; on a machine without a GPU they are
+the CPU's. Importing builds nothing: the first call of an operator builds its kernel file, and the
+first of all the C++ that calls it (operators/_register.cpp); both are in the cache from then on.
 
 RuntimeError, in the words of the kernel file, for a tensor that it does not take;
 NotImplementedError for derivatives in forward mode.

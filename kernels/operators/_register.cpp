@@ -201,7 +201,8 @@ struct Backward final : Node {
     given[place++] = py::cast(context);
     for (size_t i = 0; i < grads.size(); ++i)
       given[place++] = py::cast(grads[i].defined() ? grads[i] : input_metadata(i).zeros_like());
-    for (const SavedVariable& variable : saved) given[place++] = py::cast(variable.unpack(getptr()));
+    for (const SavedVariable& variable : saved)
+      given[place++] = py::cast(variable.unpack(getptr()));
     for (const auto& kept : others)
       given[place++] = std::visit([](const auto& value) { return to_python(value); }, kept);
     auto returned = py::reinterpret_steal<py::object>(

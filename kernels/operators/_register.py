@@ -25,8 +25,8 @@ from helpers.compiler.extension import operator_name
 
 _FOLDER = Path(__file__).parents[1]  # of the kernel files
 _LIBRARY = torch.library.Library("kernels", "DEF")
-IN_CPP = "_products.h"
 _DEVICES = ("CPU", "CUDA")  # without a GPU, kernels take CPU tensors
+IN_CPP = "_products.h"  # for `operator`: what chooses among kernel files
 
 
 @functools.cache
@@ -129,8 +129,9 @@ def _when_called(name, key, *how):
 
 def _first_call(name, *args):
     with _lock:  # other threads wait here while the C++ is built
+        cpp = _register()
         for how, *what in _missing.pop(name, ()):
-            getattr(_register(), how)(name, *what)
+            getattr(cpp, how)(name, *what)
     return getattr(torch.ops.kernels, name).default(*args)
 
 
@@ -144,5 +145,5 @@ def _register() -> ModuleType:
 
 
 def _find(file: str, name: str, calls: Callable[[], int]) -> str:
-    """Build a file and return the operator that one of its functions is; `calls` counts its calls."""
+    """Build a file, return the operator that a function of it is; `calls` counts its calls."""
     return operator_name(getattr(built(file), name), calls)

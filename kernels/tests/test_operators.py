@@ -23,6 +23,7 @@ from helpers.checks import check_close, check_grad
 from helpers.compiler import tools
 from helpers.device import DEVICE
 from helpers.timing import capture
+from kernels.operators import _register
 from kernels.tests import contract
 from kernels.tests.contract import floats
 from kernels.tests.test_flash_attention import forward_ref as attention_ref
@@ -672,6 +673,17 @@ for thread in threads: thread.start()
 for thread in threads: thread.join()
 assert len(found) == 8 and all(torch.equal(each, found[0]) for each in found)
 """
+
+
+def test_a_build_that_fails_is_said_at_every_call(monkeypatch):
+    def fail():
+        raise RuntimeError("_register.cpp does not compile")
+
+    monkeypatch.setattr(_register, "_register", fail)
+    monkeypatch.setitem(_register._missing, "square", [("run", "CPU", "square", "square", False)])
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="does not compile"):
+            _register._first_call("square", floats(3))
 
 
 def test_threads_may_come_first_at_once():
