@@ -184,7 +184,7 @@ template <class T>
 constexpr bool IS_OF_SURFACE = Texel<T>::COUNT != 0;
 #define CUDA_ON_CPU_OF_SURFACE(T) \
     template <>                   \
-    constexpr bool IS_OF_SURFACE<T> = true;
+    inline constexpr bool IS_OF_SURFACE<T> = true;
 CUDA_ON_CPU_OF_SURFACE(long long)
 CUDA_ON_CPU_OF_SURFACE(longlong1)
 CUDA_ON_CPU_OF_SURFACE(longlong2)
