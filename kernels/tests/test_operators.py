@@ -132,6 +132,7 @@ def queries(B, H, S_q, S_kv, D, causal):
 
 def cached(B, H, H_kv, S_q, S_kv, D):
     lengths = torch.randint(S_kv + 1, (B,), dtype=torch.int32, device=DEVICE)
+    lengths[0] = S_kv  # where one key is seen, q and k have no gradient
     return floats(B, H, S_q, D), floats(B, H_kv, S_kv, D), floats(B, H_kv, S_kv, D), lengths
 
 
@@ -388,6 +389,8 @@ def test_half_types(of, dtype):
         for i, (ours, theirs) in enumerate(zip(got, want, strict=True)):
             assert ours.dtype == dtype
             typical = theirs.square().mean().sqrt().item() if theirs.numel() else 0
+            if "attention" in name and 0 < i and theirs.numel() < contract.FEW:
+                typical = max(typical, 1)  # a few may all be small: what is left of dp - delta
             steps = max(1e-4, eps * TWICE.get((name, i), 0))
             smallest = torch.finfo(dtype).smallest_normal * eps
             check_close(ours, theirs, rtol=0.51 * eps, atol=steps * typical + smallest)
