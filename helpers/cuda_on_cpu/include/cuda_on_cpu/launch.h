@@ -33,14 +33,25 @@ inline void next_thread() {
 }
 #define CUDA_ON_CPU_ONE_THREAD
 #endif
+// Of a kernel that clang inlines into a try, addr2line does not find the lines.
+#if defined(__clang__)
+#define CUDA_ON_CPU_NOT_IN_TRY __attribute__((noinline))
+#else
+#define CUDA_ON_CPU_NOT_IN_TRY
+#endif
 
 // A GPU starts all threads of a block together. Here they run one after the other, as calls that
 // the compiler may inline into this loop; only a thread that has to wait costs a switch of stacks.
-// It is the outermost function on its stack and never returns.
+template <class Call>
+CUDA_ON_CPU_UNCHECKED CUDA_ON_CPU_NOT_IN_TRY void run_in_turn() {
+    for (;; next_thread()) (*static_cast<const Call*>(position.arguments))();
+}
+
+// The outermost function on its stack, which never returns.
 template <class Call>
 CUDA_ON_CPU_UNCHECKED void run_threads() {
     try {
-        for (;; next_thread()) (*static_cast<const Call*>(position.arguments))();
+        run_in_turn<Call>();
     } catch (...) {
         note_exception();
     }
