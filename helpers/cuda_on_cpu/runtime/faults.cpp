@@ -316,10 +316,11 @@ static void watch(Watchdog& dog) {
             if (interrupted) pthread_kill(*dog.host, STOP_SIGNAL);
             continue;
         }
-        if (interrupted) grid->stop({grid->launch.kernel, 0, {}, "interrupted."});
+        bool ends = interrupted;  // read once: a block is expelled only when its grid was stopped
+        if (ends) grid->stop({grid->launch.kernel, 0, {}, "interrupted."});
         for (Multiprocessor* multiprocessor : grid->multiprocessors()) {
             double idle = multiprocessor->seconds_without_progress();
-            if (interrupted || (grid->stopped && idle > GRACE)) {
+            if (ends || (grid->stopped && idle > GRACE)) {
                 multiprocessor->expel();
             } else if (idle > time_limit) {
                 std::snprintf(dog.why, sizeof dog.why,
