@@ -318,8 +318,8 @@ def transformer():
     """What the exercises of 15d use: its operators, its block and their checks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(NOTEBOOKS)
-        cells = "setup embed embed-b embed-l embed-f embed-c pieces-2 ops init block check-1"
-        cells += " ex2k ex2f ex2c ex3l ex4l"
+        cells = "setup embed embed-b embed-l embed-f embed-c pieces-2 ops ops-b init init-b block"
+        cells += " check-1 check-1-b ex2k ex2f ex2c ex3l ex4l"
         cells = " ".join(f"15d-{cell}" for cell in cells.split())
         with silent():
             yield names_of("15d_transformer.ipynb", cells, {})
