@@ -1,12 +1,13 @@
 // kernels/cross_entropy.cu
 // SPDX-License-Identifier: MIT
 // Mean cross-entropy of a batch: loss = mean of -log softmax(logits[n])[labels[n]].
-// float32, labels int64, contiguous, N and C below 2^31. As in PyTorch, a row whose
-// label is -100 (ignore_index) does not count: the mean is over the others, its
-// gradient is 0. Another label outside 0 ... C - 1 gives NaN, so does a batch without a
-// row that counts. Forward reads 4 N C + 16 N bytes and takes 4 N bytes of scratch
-// memory. Backward reads the logits twice, the second time from cache where they stay
-// there; logits that do not start at a multiple of 16 bytes are copied first.
+// logits float32, float16 or bfloat16, labels int64, contiguous, N and C below 2^31;
+// computed in float32, which the loss is of, the gradient of the logits' type. As in
+// PyTorch, a row whose label is -100 (ignore_index) does not count: the mean is over
+// the others, its gradient is 0. Another label outside 0 ... C - 1 gives NaN, so does a
+// batch without a row that counts. Forward reads each logit once, and takes 4 N bytes
+// of scratch memory. Backward reads the logits twice, the second time from cache where
+// they stay there; logits that do not start at a multiple of 16 bytes are copied first.
 // Notebook: 07b_softmax. Own code; the maximum and the sum in one pass (online
 // softmax): Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
 //
@@ -55,59 +56,68 @@ static __device__ MaxSum over_row(MaxSum m, MaxSum* warp_values) {
     return over_warp(lane_id < warps ? warp_values[lane_id] : MaxSum{-FLT_MAX, 0.0f});
 }
 
-// A row, shared out among the blockDim.x threads that work on it: fours, from the first
-// multiple of 16 bytes on; of the up to 6 logits before and behind them, one a thread.
-struct Parts {
-    int first, fours, extra;  // where fours begin, how many; the thread's logit, or -1
-    __device__ Parts(const float* row, int C) {
-        first = min(C, int((16 - uintptr_t(row) % 16) % 16 / 4));
-        fours = (C - first) / 4;
-        int t = threadIdx.x, after = (C - first) % 4;
-        extra = t < first ? t : t < first + after ? t + 4 * fours : -1;
+template <typename T> struct alignas(16) Pack {  // neighbours, moved by one instruction
+    static constexpr int WIDTH = 16 / sizeof(T);
+    T at[WIDTH];
+};
+
+// A row, shared out among the blockDim.x threads that work on it: packs, from the first
+// multiple of 16 bytes on; of the few logits before and behind them, one a thread.
+template <typename T> struct Parts {
+    int first, packs, extra;  // where packs begin; their number; its logit, or -1
+    __device__ Parts(const T* row, int C) {
+        constexpr int WIDTH = Pack<T>::WIDTH;
+        first = min(C, int((16 - uintptr_t(row) % 16) % 16 / sizeof(T)));
+        packs = (C - first) / WIDTH;
+        int t = threadIdx.x, after = (C - first) % WIDTH;
+        extra = t < first ? t : t < first + after ? t + packs * WIDTH : -1;
     }
 };
 
 // The largest of a row of C logits and its sum, in one pass.
-static __device__ MaxSum max_and_sum(const float* row, int C, MaxSum* warp_values) {
+template <typename T>
+static __device__ MaxSum max_and_sum(const T* row, int C, MaxSum* warp_values) {
     constexpr int FLIGHT = 4;  // loads on their way at a time
-    Parts parts(row, C);
-    auto* fours = reinterpret_cast<const float4*>(row + parts.first);
+    Parts<T> parts(row, C);
+    auto* packs = reinterpret_cast<const Pack<T>*>(row + parts.first);
     // not -infinity, which is no number to subtract from itself
     MaxSum m = {-FLT_MAX, 0.0f};
-    if (parts.extra >= 0) m = merge(m, {row[parts.extra], 1.0f});
-    for (int i = threadIdx.x; i < parts.fours; i += FLIGHT * blockDim.x) {
-        float4 x[FLIGHT];
+    if (parts.extra >= 0) m = merge(m, {float(row[parts.extra]), 1.0f});
+    for (int i = threadIdx.x; i < parts.packs; i += FLIGHT * blockDim.x) {
+        Pack<T> x[FLIGHT];
 #pragma unroll
         for (int f = 0; f < FLIGHT; f++) {
             int j = i + f * blockDim.x;
-            x[f] = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
-            if (j < parts.fours) x[f] = fours[j];
+            for (T& y : x[f].at) y = T(-INFINITY);
+            if (j < parts.packs) x[f] = packs[j];
         }
         float largest = m.largest;
-        for (float4 y : x)
-            largest = fmaxf(largest, fmaxf(fmaxf(y.x, y.y), fmaxf(y.z, y.w)));
+        for (auto& pack : x)
+            for (T y : pack.at) largest = fmaxf(largest, float(y));
         m = {largest, m.sum * exp_of(m.largest - largest)};
-        for (float4 y : x)
-            m.sum += exp_of(y.x - largest) + exp_of(y.y - largest) +
-                     exp_of(y.z - largest) + exp_of(y.w - largest);
+        for (auto& pack : x) {
+            float sum = 0.0f;
+            for (T y : pack.at) sum += exp_of(float(y) - largest);
+            m.sum += sum;
+        }
     }
     return over_row(m, warp_values);
 }
 
 // threadIdx.x: the threads of a row, threadIdx.y: rows of a block
-__global__ void __launch_bounds__(512)
+template <typename T> __global__ void __launch_bounds__(512)
 cross_entropy_forward_kernel(float* losses,          // (N)
-                             const float* logits,    // (N, C)
+                             const T* logits,        // (N, C)
                              const int64_t* labels,  // (N)
                              int N, int C) {
     __shared__ MaxSum warp_values[WARP_SIZE];
     int64_t n = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
-    const float* row = logits + n * C;
+    const T* row = logits + n * C;
     MaxSum m = max_and_sum(row, n < N ? C : 0, warp_values);  // a row too many is empty
     if (n < N && threadIdx.x == 0) {
         int64_t label = labels[n];
         bool valid = label >= 0 && label < C;
-        losses[n] = valid ? logf(m.sum) - (row[label] - m.largest)
+        losses[n] = valid ? logf(m.sum) - (float(row[label]) - m.largest)
                           : label == IGNORED ? 0.0f : NAN;
     }
 }
@@ -151,53 +161,58 @@ cross_entropy_scale_kernel(float* scale, const float* dloss, const int64_t* labe
 }
 
 // dlogits = (softmax - one-hot label) * scale; threads as in forward
-__global__ void __launch_bounds__(1024)
-cross_entropy_backward_kernel(float* dlogits,         // (N, C)
+template <typename T> __global__ void __launch_bounds__(1024)
+cross_entropy_backward_kernel(T* dlogits,             // (N, C)
                               const float* scale_at,  // ()
-                              const float* logits,    // (N, C)
+                              const T* logits,        // (N, C)
                               const int64_t* labels,  // (N)
                               int N, int C) {
     __shared__ MaxSum warp_values[WARP_SIZE];
     int64_t n = int64_t(blockIdx.x) * blockDim.y + threadIdx.y, label = -1;
-    const float* row = logits + n * C;
-    float* drow = dlogits + n * C;
+    constexpr int WIDTH = Pack<T>::WIDTH;
+    const T* row = logits + n * C;
+    T* drow = dlogits + n * C;
     if (n < N) label = labels[n];
     else C = 0;
-    Parts parts(row, C);
+    Parts<T> parts(row, C);
     MaxSum m = max_and_sum(row, C, warp_values);
     float scale = label >= 0 && label < C ? *scale_at : NAN, per_sum = 1.0f / m.sum;
-    auto gradient = [&](int c, float x) {
-        float own = exp_of(x - m.largest) * per_sum - (c == label ? 1.0f : 0.0f);
-        return label == IGNORED ? 0.0f : own * scale;  // 0 whatever its logits are
+    auto gradient = [&](int c, T x) {
+        float own = exp_of(float(x) - m.largest) * per_sum - (c == label ? 1.0f : 0.0f);
+        return T(label == IGNORED ? 0.0f : own * scale);  // 0 whatever its logits are
     };
-    auto* fours = reinterpret_cast<const float4*>(row + parts.first);
-    auto* dfours = reinterpret_cast<float4*>(drow + parts.first);
-    for (int i = threadIdx.x; i < parts.fours; i += blockDim.x) {
-        int c = parts.first + 4 * i;
-        float4 x = fours[i];
-        dfours[i] = make_float4(gradient(c, x.x), gradient(c + 1, x.y),
-                                gradient(c + 2, x.z), gradient(c + 3, x.w));
+    auto* packs = reinterpret_cast<const Pack<T>*>(row + parts.first);
+    auto* dpacks = reinterpret_cast<Pack<T>*>(drow + parts.first);
+    for (int i = threadIdx.x; i < parts.packs; i += blockDim.x) {
+        int c = parts.first + WIDTH * i;
+        Pack<T> x = packs[i];
+        for (int k = 0; k < WIDTH; k++) x.at[k] = gradient(c + k, x.at[k]);
+        dpacks[i] = x;
     }
     if (parts.extra >= 0) drow[parts.extra] = gradient(parts.extra, row[parts.extra]);
 }
 
-// x has to be contiguous, of this type and shape (-1: any size), on the GPU of `like`
-static void check_input(const char* name, Tensor x, torch::ScalarType type,
+// x has to be contiguous, of one of these types, of this shape (-1: any size), on the
+// GPU of `like`
+static void check_input(const char* name, Tensor x, const char* types, bool fits,
                         torch::IntArrayRef shape, Tensor like) {
-    bool fits = x.dim() == int64_t(shape.size());
+    fits = fits && x.dim() == int64_t(shape.size());
     for (int64_t d = 0; fits && d < x.dim(); d++)
         fits = shape[d] == -1 || shape[d] == x.size(d);
-    TORCH_CHECK(fits && x.scalar_type() == type && x.is_contiguous() && x.is_cuda() &&
-                x.device() == like.device(), name, ": expected contiguous ",
-                type == torch::kFloat32 ? "float32" : "int64",
-                " on one CUDA device, shape ", shape, ", got ",
-                x.scalar_type(), " on ", x.device(), ", shape ", x.sizes(),
-                ", strides ", x.strides());
+    TORCH_CHECK(fits && x.is_contiguous() && x.is_cuda() &&
+                x.device() == like.device(), name, ": expected contiguous ", types,
+                " on one CUDA device, shape ", shape, ", got ", x.scalar_type(), " on ",
+                x.device(), ", shape ", x.sizes(), ", strides ", x.strides());
 }
 
 static void check_inputs(Tensor logits, Tensor labels) {
-    check_input("logits", logits, torch::kFloat32, {-1, -1}, logits);
-    check_input("labels", labels, torch::kInt64, {logits.size(0)}, logits);
+    auto type = logits.scalar_type();
+    bool is_float = type == torch::kFloat32 || type == torch::kFloat16 ||
+                    type == torch::kBFloat16;
+    check_input("logits", logits, "float32, float16 or bfloat16", is_float, {-1, -1},
+                logits);
+    check_input("labels", labels, "int64", labels.scalar_type() == torch::kInt64,
+                {logits.size(0)}, logits);
     int64_t N = logits.size(0), C = logits.size(1);
     TORCH_CHECK(N <= INT_MAX && C <= INT_MAX && C > 0, "logits: expected 1 to 2^31 - 1 "
                 "classes, less than 2^31 rows, got shape ", logits.sizes());
@@ -210,18 +225,26 @@ static dim3 block_for(int64_t C, int each, int most) {
     return dim3(std::min(threads, int64_t(most)));
 }
 
+template <typename F> static void with_type(Tensor x, F f) {  // f(an element's zero)
+    if (x.scalar_type() == torch::kFloat32) f(float());
+    else if (x.scalar_type() == torch::kFloat16) f(at::Half());
+    else f(at::BFloat16());
+}
+
 Tensor cross_entropy_forward(Tensor logits, Tensor labels) {
     check_inputs(logits, labels);
     CUDAGuard guard(logits.device());
     int64_t N = logits.size(0), C = logits.size(1);
-    Tensor losses = torch::empty({N}, logits.options());
-    Tensor loss = torch::empty({}, logits.options());
+    auto float32 = logits.options().dtype(torch::kFloat32);
+    Tensor losses = torch::empty({N}, float32), loss = torch::empty({}, float32);
     auto stream = getCurrentCUDAStream();
     dim3 block = block_for(C, 32, 512), grid((N + block.y - 1) / block.y);
     if (N > 0)
-        cross_entropy_forward_kernel<<<grid, block, 0, stream>>>(
-            losses.data_ptr<float>(), logits.data_ptr<float>(),
-            labels.data_ptr<int64_t>(), N, C);
+        with_type(logits, [&](auto zero) { using T = decltype(zero);
+            cross_entropy_forward_kernel<T><<<grid, block, 0, stream>>>(
+                losses.data_ptr<float>(), logits.data_ptr<T>(),
+                labels.data_ptr<int64_t>(), N, C);
+        });
     cross_entropy_mean_kernel<<<1, 1024, 0, stream>>>(
         loss.data_ptr<float>(), losses.data_ptr<float>(), labels.data_ptr<int64_t>(),
         N);
@@ -231,23 +254,26 @@ Tensor cross_entropy_forward(Tensor logits, Tensor labels) {
 
 Tensor cross_entropy_backward(Tensor dloss, Tensor logits, Tensor labels) {
     check_inputs(logits, labels);
-    check_input("dloss", dloss, torch::kFloat32, {}, logits);
+    check_input("dloss", dloss, "float32", dloss.scalar_type() == torch::kFloat32, {},
+                logits);
     CUDAGuard guard(logits.device());
     Tensor dlogits = torch::empty_like(logits);
     int64_t N = logits.size(0), C = logits.size(1);
     if (N == 0) return dlogits;
     // so that 16 bytes of the logits belong to 16 bytes of the gradient
     if (reinterpret_cast<uintptr_t>(logits.data_ptr()) % 16) logits = logits.clone();
-    Tensor scale = torch::empty({}, logits.options());
+    Tensor scale = torch::empty({}, dloss.options());
     auto stream = getCurrentCUDAStream();
     cross_entropy_scale_kernel<<<1, 1024, 0, stream>>>(
         scale.data_ptr<float>(), dloss.data_ptr<float>(), labels.data_ptr<int64_t>(),
         N);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     dim3 block = block_for(C, 16, 1024), grid((N + block.y - 1) / block.y);
-    cross_entropy_backward_kernel<<<grid, block, 0, stream>>>(
-        dlogits.data_ptr<float>(), scale.data_ptr<float>(), logits.data_ptr<float>(),
-        labels.data_ptr<int64_t>(), N, C);
+    with_type(logits, [&](auto zero) { using T = decltype(zero);
+        cross_entropy_backward_kernel<T><<<grid, block, 0, stream>>>(
+            dlogits.data_ptr<T>(), scale.data_ptr<float>(), logits.data_ptr<T>(),
+            labels.data_ptr<int64_t>(), N, C);
+    });
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return dlogits;
 }

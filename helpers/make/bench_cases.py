@@ -437,13 +437,27 @@ def _philox():
 def _cross_entropy():
     loss = kernel("cross_entropy")
     M, N = 8192, 50257
-    logits, labels = _rand(M, N), torch.randint(N, (M,), device="cuda")
-    yield _moving(
-        f"{M} × {N}",
-        4 * M * N,
-        lambda: F.cross_entropy(logits, labels),
-        lambda: loss.cross_entropy_forward(logits, labels),
-    )
+    labels = torch.randint(N, (M,), device="cuda")
+    one = torch.ones((), device="cuda")
+
+    def mean(logits):
+        return F.cross_entropy(logits.float(), labels)
+
+    for name, dtype in TYPES.items():
+        logits = _rand(M, N, dtype=dtype)
+        bytes = logits.nbytes
+        yield _moving(
+            f"{name}, {M} × {N}",
+            bytes,
+            lambda logits=logits: mean(logits),
+            lambda logits=logits: loss.cross_entropy_forward(logits, labels),
+        )
+        yield _moving(
+            f"backward, {name}, {M} × {N}",
+            2 * bytes,
+            lambda logits=logits: torch.func.grad(mean)(logits),  # with the forward, as ours
+            lambda logits=logits: loss.cross_entropy_backward(one, logits, labels),
+        )
 
 
 @_case

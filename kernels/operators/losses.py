@@ -4,19 +4,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.operators._register import cast_inputs, gradient_of, operator, second_derivative
+from kernels.operators._register import gradient_of, operator, second_derivative
 
 _forward = operator(
     "cross_entropy_forward(Tensor logits, Tensor labels) -> Tensor",
     "cross_entropy",
-    lambda logits, labels: logits.new_empty(()),
+    lambda logits, labels: logits.new_empty((), dtype=torch.float32),
 )
 _backward = operator(
     "cross_entropy_backward(Tensor dloss, Tensor logits, Tensor labels) -> Tensor",
     "cross_entropy",
     lambda dloss, logits, labels: logits.new_empty(logits.shape),
 )
-cast_inputs(_forward, torch.float32)
 
 
 @gradient_of(_forward, keeps="logits labels")
@@ -27,14 +26,15 @@ def _(ctx, dloss, logits, labels):
 @gradient_of(_backward, keeps="dloss logits labels")
 def _(ctx, grad, dloss, logits, labels):
     def forward(logits):
-        return F.cross_entropy(logits, labels)
+        return F.cross_entropy(logits.float(), labels)
 
     return *second_derivative(forward, (grad,), dloss, logits), None
 
 
 def cross_entropy(logits: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Return the mean of -log softmax(logits[n])[target[n]]; logits: (N, C), float32.
+    """Return the mean of -log softmax(logits[n])[target[n]], float32; logits: (N, C).
 
+    logits: float32, float16 or bfloat16, computed with in float32: autocast has nothing to convert.
     target: (N), int64; as in PyTorch rows with -100 do not count (all of them: NaN). Any other
     class outside 0 to C - 1 makes the loss NaN. NotImplementedError: label_smoothing other than 0.
     """

@@ -5,10 +5,12 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from helpers.base.machine import ROOT
-from helpers.checks import check_close
+from helpers.checks import check_close, poisoned
 from helpers.compiler import compile_cuda
 from helpers.device import DEVICE
 from kernels.tests.contract import Case, floats, wrong
+
+HALF_TYPES = (torch.float16, torch.bfloat16)
 
 
 def labels_of(N, C):
@@ -37,6 +39,7 @@ CASES = [
         cross_entropy,
         SIZES,
         ragged=WRONG,
+        dtypes=HALF_TYPES,
         **TOLERANCE,
     ),
     Case(
@@ -49,6 +52,7 @@ CASES = [
         gradient_ref,
         SIZES,
         ragged=WRONG + wrong("dloss", floats, (1,), (6,)),
+        dtypes=HALF_TYPES,
         **TOLERANCE,
     ),
 ]
@@ -62,6 +66,41 @@ def ce(kernel):
 def random(N, C):
     """Return logits and labels for N rows of C classes."""
     return torch.randn(N, C, device=DEVICE), torch.randint(C, (N,), device=DEVICE)
+
+
+@pytest.mark.parametrize("dtype", HALF_TYPES)
+@pytest.mark.parametrize("C", [1, 7, 8, 700, 1823, 33_000])
+def test_half_types_are_computed_in_float32(ce, dtype, C):
+    """The loss is of float32, the gradient rounded once, at the end."""
+    logits, labels, one = (9 * floats(7, C)).to(dtype), labels_of(7, C), 50 * floats().abs()
+    with poisoned():
+        loss = ce.cross_entropy_forward(logits, labels)
+        grad = ce.cross_entropy_backward(one, logits, labels)
+    assert loss.dtype == torch.float32 and grad.dtype == dtype
+    check_close(loss, cross_entropy(logits.double(), labels), atol=1e-6)
+    unit = torch.finfo(dtype).eps
+    smallest = torch.finfo(dtype).smallest_normal * unit  # the step of the smallest numbers
+    expected = gradient_ref(one.double(), logits.double(), labels)
+    check_close(grad, expected, rtol=0.51 * unit, atol=smallest + 1e-6 * expected.abs().max())
+
+
+@pytest.mark.parametrize("dtype", HALF_TYPES)
+def test_half_types_have_a_gradient_of_the_loss_in_float32(ce, dtype):
+    logits, labels = floats(6, 9).to(dtype), labels_of(6, 9)
+    with pytest.raises(RuntimeError, match="dloss: expected contiguous float32 on one CUDA device"):
+        ce.cross_entropy_backward(floats().to(dtype), logits, labels)
+
+
+@pytest.mark.parametrize("dtype", HALF_TYPES)
+def test_half_types_that_start_anywhere(ce, dtype):
+    """Logits at any offset within 16 bytes, rows of odd length."""
+    numbers, labels, one = floats(8 + 5 * 1029).to(dtype), labels_of(5, 1029), floats()
+    for start in range(8):
+        logits = numbers[start:][: 5 * 1029].view(5, 1029)
+        check_close(ce.cross_entropy_forward(logits, labels),
+                    cross_entropy(logits.double(), labels), atol=1e-6)  # fmt: skip
+        aligned = ce.cross_entropy_backward(one, logits.clone(), labels)
+        assert torch.equal(ce.cross_entropy_backward(one, logits, labels), aligned)
 
 
 def test_cross_entropy_of_one_class_is_zero(ce):

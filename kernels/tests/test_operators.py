@@ -841,6 +841,20 @@ def test_cross_entropy_knows_no_smooth_labels():
         kernels.cross_entropy(logits, labels, label_smoothing=0.1)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_cross_entropy_takes_half_types_as_they_are(dtype):
+    logits, labels = floats(33, 70).to(dtype).requires_grad_(), torch.arange(33, device=DEVICE)
+    with torch.autocast(DEVICE.type, dtype=dtype):
+        loss = kernels.cross_entropy(logits, labels)
+    exact = logits.detach().double().requires_grad_()
+    expected = F.cross_entropy(exact, labels)
+    assert loss.dtype == torch.float32
+    check_close(loss, expected, rtol=1e-6)
+    (grad,), (want,) = (torch.autograd.grad(x, y) for x, y in ((loss, logits), (expected, exact)))
+    assert grad.dtype == dtype
+    check_close(grad, want, rtol=torch.finfo(dtype).eps, atol=1e-7)
+
+
 def test_batch_norm_moves_the_running_statistics():
     x, weight, bias = channels(5, 3, 7, 9)
     ours, theirs = running(weight), running(weight)

@@ -314,6 +314,7 @@ HALVES = {
     "all_reduce": ["inp"],
     "argmax": ["inp"],
     "attention": ["q", "k", "v"],
+    "cross_entropy": ["logits"],
     "flash_attention": ["dout", "q", "k", "v", "out"],
     "gelu": ["inp", "dout"],
     "layer_norm": ["inp", "dout", "weight", "bias"],
