@@ -10,7 +10,7 @@ from kernels.operators._register import (
     second_derivative,
 )
 
-# without a gradient, and with nothing that attention.cu does not know
+# float32 without a gradient, and with nothing that attention.cu does not know
 _plain = operator(
     "attention_forward(Tensor q, Tensor k, Tensor v, bool causal) -> Tensor",
     "attention",
@@ -103,6 +103,7 @@ def attention(
     differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
     extended = window is not None or lengths is not None or lower_right
     grouped = q.dim() == k.dim() == 4 and q.shape[1] != k.shape[1]
-    if differentiable or extended or grouped or q.shape[-1] > 128:
+    more = differentiable or extended or grouped or q.shape[-1] > 128
+    if more or q.dtype != torch.float32 or torch.is_autocast_enabled(q.device.type):
         return _forward(*inputs, lengths, causal, lower_right, window or 0)[0]
     return _plain(*inputs, causal)
