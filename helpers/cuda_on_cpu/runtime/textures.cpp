@@ -293,8 +293,7 @@ cudaError_t copy_in_a_row(const MemoryCall& call, const CopyEnd& to, const CopyE
 const Grid3& TextureObject::grid() const { return array ? array->grid : memory; }
 
 bool TextureObject::is_normalized() const {
-    const Format& format = grid().format;
-    return how.readMode == cudaReadModeNormalizedFloat && !format.is_float() && format.bits < 32;
+    return how.readMode == cudaReadModeNormalizedFloat && !grid().format.is_float();
 }
 
 TextureObject* find_object(unsigned long long handle) {
@@ -433,7 +432,11 @@ cudaError_t make_texture(const TextureCall& call, cudaTextureObject_t* texture,
                       "CUDA has views of a part of an array, or of another format, the CPU backend "
                       "does not: give a null pointer, and the array that is meant.");
     bool filters = how->filterMode == cudaFilterModeLinear && grid.shape != Shape::linear;
-    bool normalizes = how->readMode == cudaReadModeNormalizedFloat && grid.format.bits < 32;
+    bool normalizes = how->readMode == cudaReadModeNormalizedFloat;
+    if (normalizes && !grid.format.is_float() && grid.format.bits == 32)
+        return refuse(call, cudaErrorInvalidNormSetting,
+                      "cudaReadModeNormalizedFloat reads integers of 8 or 16 bits as fractions, but "
+                      "an element is " + text(grid.format) + ": cudaReadModeElementType.");
     if (filters && !grid.format.is_float() && !normalizes)
         return refuse(call, cudaErrorInvalidFilterSetting,
                       "linear filtering gives floats, but an element is " + text(grid.format) +
