@@ -267,6 +267,94 @@ FAULTS = {
     y[t] = s[t];  // fault
 """,
     ),
+    # --- what is copied is overwritten under the copy
+    "copied_source_changed": (
+        1,
+        64,
+        r"thread \(0,0,0\), line {0}: copies x\[0\] .*, but thread \(0,0,0\) has .* line {1} ",
+        """
+    __shared__ float s[64];
+    int t = threadIdx.x;
+    copy4(&s[t], x + t);  // fault
+    asm volatile("cp.async.commit_group;");
+    // fix: asm volatile("cp.async.wait_group 0;");
+    x[t] = -1;  // fault
+    asm volatile("cp.async.wait_group 0;");
+    y[t] = s[t];
+""",
+    ),
+    "source_changed_by_another_thread": (
+        1,
+        64,
+        r"thread \(32,0,0\), line {0}: copies x\[0\] .*, but thread \(0,0,0\) has .* line {1} ",
+        """
+    __shared__ float s[64];
+    int t = threadIdx.x;
+    if (t >= 32) __pipeline_memcpy_async(&s[t], x + t - 32, 4);  // fault
+    __pipeline_commit();
+    // fix: __pipeline_wait_prior(0);
+    __syncthreads();
+    if (t < 32) x[t] = -1;  // fault
+    __pipeline_wait_prior(0);
+    if (t >= 32) y[t] = s[t];
+""",
+    ),
+    "source_changed_after_a_wait_of_others": (
+        1,
+        64,
+        r"thread \(32,0,0\), line {1}: writes x\[0\], read by thread \(0,0,0\) in line {0}, "
+        r"with no barrier between. It is an asynchronous copy, ",
+        """
+    __shared__ float s[32];
+    int t = threadIdx.x;
+    if (t < 32) copy4(&s[t], x + t);  // fault
+    // fix: asm volatile("cp.async.wait_all;");
+    __syncthreads();
+    if (t >= 32) x[t - 32] = -1;  // fault
+    asm volatile("cp.async.wait_all;");
+    if (t < 32) y[t] = s[t];
+""",
+    ),
+    "source_changed_in_a_ring": (
+        1,
+        32,
+        r"copies x\[64\] .*, but thread \(0,0,0\) has changed it in line {1} ",
+        """
+    __shared__ float s[2][32];
+    int t = threadIdx.x;
+    auto pipe = cuda::make_pipeline();
+    for (int k = 0; k < 4; k++) {
+        pipe.producer_acquire();
+        cuda::memcpy_async(&s[k % 2][t], x + 32 * k + t, sizeof(float), pipe);  // fault
+        pipe.producer_commit();
+        if (k == 0) continue;
+        cuda::pipeline_consumer_wait_prior<1>(pipe);
+        int done = k;  // fix: int done = k - 1;
+        if (k > 1) x[32 * done + t] = 0;  // fault
+        y[t] += s[(k + 1) % 2][t];
+        pipe.consumer_release();
+    }
+    pipe.consumer_wait();
+""",
+    ),
+    "source_changed_before_the_barrier_opens": (
+        1,
+        64,
+        r"thread \(0,0,0\), line {0}: copies x\[0\] .*, but thread \(0,0,0\) has .* line {1} ",
+        """
+    __shared__ float s[64];
+    __shared__ BlockBarrier filled;
+    int t = threadIdx.x;
+    if (t == 0) init(&filled, 64);
+    __syncthreads();
+    cuda::memcpy_async(&s[t], x + t, sizeof(float), filled);  // fault
+    auto token = filled.arrive();
+    // fix: filled.wait(std::move(token)), token = filled.arrive();
+    x[t] = -1;  // fault
+    filled.wait(std::move(token));
+    y[t] = s[t];
+""",
+    ),
     # --- who waited has not told the others
     "waited_without_a_barrier": (
         1,
@@ -400,6 +488,35 @@ RIGHT = {
         """
     __shared__ float s[64];
     copy4(&s[threadIdx.x], x + threadIdx.x);
+""",
+    ),
+    "source_given_the_value_it_has": (
+        1,
+        64,
+        """
+    __shared__ float s[64];
+    int t = threadIdx.x;
+    copy4(&s[t], x + t);
+    x[t] = t;
+    asm volatile("cp.async.wait_all;");
+    y[t] = s[t];
+""",
+    ),
+    "changed_in_place_beside_copies": (
+        4,
+        32,
+        """
+    __shared__ float s[2][32];
+    int t = threadIdx.x;
+    x += 128 * blockIdx.x;
+    copy4(&s[0][t], x + t);
+    asm volatile("cp.async.commit_group;");
+    for (int k = 0; k < 4; k++) {
+        if (k < 3) copy4(&s[(k + 1) % 2][t], x + 32 * (k + 1) + t);
+        asm volatile("cp.async.commit_group;");
+        asm volatile("cp.async.wait_group 1;");
+        x[32 * k + t] = 2 * s[k % 2][t] + 1;
+    }
 """,
     ),
     "bytes_copied_one_by_one": (

@@ -57,6 +57,7 @@ struct Texture {  // of an array that holds what a tensor holds: planes, rows, c
     }
     Texture(const Texture&) = delete;
     static void check(cudaError_t error) {
+        if (error) cudaGetLastError();  // PyTorch's next call would raise it again
         TORCH_CHECK(error == cudaSuccess, cudaGetErrorString(error));
     }
 };
@@ -100,7 +101,7 @@ torch::Tensor sample(torch::Tensor inp, torch::Tensor at, torch::Tensor layer, i
     Texture texture(inp, kind, axes, flags,
                     description(address, filter, read, normalized, srgb));
     int n = at.size(0), C = how == GATHER ? 4 : inp.size(3);
-    bool fractions = read == cudaReadModeNormalizedFloat && inp.element_size() < 4;
+    bool fractions = read == cudaReadModeNormalizedFloat;
     auto out = torch::empty({n, 4}, at.options().dtype(torch::kDouble));
     auto run = [&](auto kernel) {
         kernel<<<n / 128 + 1, 128>>>(texture.object, how, at.data_ptr<float>(),
@@ -291,8 +292,9 @@ def test_integers_as_they_are_and_as_fractions(compiled, dtype, C):
         out = fetch(compiled[check], inp, at, 2)
         np.testing.assert_array_equal(out[:, :C], reference(numbers, where, 2))
         if dtype == torch.int32:
-            read = fetch(compiled[check], inp, at, 2, read=1)  # 32 bits stay what they are
-            np.testing.assert_array_equal(read, out)
+            said = r"reads integers of 8 or 16 bits" if check else "read as normalized float"
+            with pytest.raises(RuntimeError, match=said):
+                fetch(compiled[check], inp, at, 2, read=1)
             continue
         out = fetch(compiled[check], inp, at, 2, read=1)
         expected = reference(fractions(inp), where, 2)
@@ -496,7 +498,7 @@ torch::Tensor add(torch::Tensor inp, bool layered) {  // (D, H, W, 2)
     back.srcArray = array;
     back.srcPos = make_cudaPos(1, 1, 0);
     back.dstPtr = make_cudaPitchedPtr(out.data_ptr(), W * sizeof(float2), W, H);
-    back.dstPos = make_cudaPos(sizeof(float2), 1, 0);
+    back.dstPos = make_cudaPos(1, 1, 0);
     back.extent = make_cudaExtent(W - 1, H - 1, D);
     back.kind = cudaMemcpyDeviceToDevice;
     OK(cudaMemcpy3D(&back));
@@ -737,6 +739,31 @@ void copies(torch::Tensor) {
     OK(cudaMemcpy3D(&from_array_to_array));
     OK(cudaMemcpy2DFromArray(back, bytes, b, 0, 0, bytes, H, cudaMemcpyDeviceToHost));
     EXPECT(!memcmp(back, host, sizeof host));
+    cudaMemcpy3DParms part = {};  // to the last two columns: a place in memory counts elements, too
+    part.srcArray = a;
+    part.srcPos = make_cudaPos(1, 1, 0);
+    part.dstPtr = make_cudaPitchedPtr(back, bytes, W, H);
+    part.dstPos = make_cudaPos(5, 1, 0);
+    part.extent = make_cudaExtent(2, 3, 1);
+    part.kind = cudaMemcpyDeviceToHost;
+    OK(cudaMemcpy3D(&part));
+    EXPECT(back[W + 5] == W + 1 && back[3 * W + 6] == 3 * W + 2 && back[W + 4] == W + 4);
+    part.dstPos = make_cudaPos(5 * sizeof(float), 1, 0);
+    FAILS(cudaMemcpy3D(&part), cudaErrorInvalidValue);
+    part.dstPos = make_cudaPos(0, 0, 0);
+    part.kind = cudaMemcpyHostToDevice;
+    FAILS(cudaMemcpy3D(&part), cudaErrorInvalidValue);
+    cudaArray_t planes = make(W, H, 3);
+    part.srcArray = planes;
+    part.srcPos = make_cudaPos(0, 0, 0);
+    part.extent = make_cudaExtent(W, 4, 3);
+    part.kind = cudaMemcpyDeviceToHost;
+    part.dstPtr = make_cudaPitchedPtr(back, bytes, W, 3);  // planes of fewer rows
+    FAILS(cudaMemcpy3D(&part), cudaErrorInvalidPitchValue);
+    part.dstPtr.ysize = 4;
+    part.dstPos = make_cudaPos(0, 1, 0);
+    FAILS(cudaMemcpy3D(&part), cudaErrorInvalidValue);
+    OK(cudaFreeArray(planes));
     OK(cudaStreamDestroy(stream));
     OK(cudaFreeArray(a));
     OK(cudaFreeArray(b));
@@ -753,7 +780,9 @@ void objects(torch::Tensor) {
     OK(cudaGetTextureObjectResourceDesc(&got, texture));
     EXPECT(got.resType == cudaResourceTypeArray && got.res.array.array == array);
     OK(cudaGetTextureObjectTextureDesc(&got_how, texture));
-    EXPECT(got_how.addressMode[0] == cudaAddressModeBorder && got_how.borderColor[1] == 0.5f);
+    EXPECT(got_how.addressMode[0] == cudaAddressModeBorder);
+    EXPECT(got_how.addressMode[1] == cudaAddressModeWrap);  // as given, whatever it is taken as
+    EXPECT(got_how.borderColor[1] == 0.5f);
     OK(cudaCreateSurfaceObject(&surface, &resource));
     OK(cudaGetSurfaceObjectResourceDesc(&got, surface));
     OK(cudaDestroyTextureObject(texture));
@@ -801,6 +830,62 @@ void graphs(torch::Tensor x) {  // of 64 floats; what the texture reads is copie
     OK(cudaFreeArray(array));
     OK(cudaFreeArray(other));
 }
+void settings(torch::Tensor x) {  // which of filters and fractions a texture takes, of any kind
+    for (cudaChannelFormatDesc element :
+         {cudaCreateChannelDesc<float>(), cudaCreateChannelDescHalf2(),
+          cudaCreateChannelDesc<uchar4>(), cudaCreateChannelDesc<short2>(),
+          cudaCreateChannelDesc<int>(), cudaCreateChannelDesc<uint2>()}) {
+        cudaArray_t array;
+        OK(cudaMallocArray(&array, &element, 8, 2));
+        cudaResourceDesc linear = {}, pitched = {};
+        linear.resType = cudaResourceTypeLinear;
+        linear.res.linear = {x.data_ptr<float>(), element, 64};
+        pitched.resType = cudaResourceTypePitch2D;
+        pitched.res.pitch2D = {x.data_ptr<float>(), element, 8, 2, 64};
+        for (cudaResourceDesc resource : {of(array), linear, pitched})
+            for (int filters = 0; filters < 2; filters++)
+                for (int fractions = 0; fractions < 2; fractions++) {
+                    cudaTextureDesc how = plain();
+                    how.filterMode = (cudaTextureFilterMode)filters;
+                    how.readMode = (cudaTextureReadMode)fractions;
+                    bool is_float = element.f == cudaChannelFormatKindFloat;
+                    bool has_fractions = !is_float && element.x < 32;
+                    bool mixes = is_float || (has_fractions && fractions);
+                    cudaError_t expected = filters && !mixes ? cudaErrorInvalidFilterSetting
+                                           : fractions && !has_fractions
+                                               ? cudaErrorInvalidNormSetting
+                                               : cudaSuccess;
+                    cudaTextureObject_t texture;
+                    EXPECT(cudaCreateTextureObject(&texture, &resource, &how, nullptr) == expected);
+                    EXPECT(cudaGetLastError() == expected);
+                    if (!expected) OK(cudaDestroyTextureObject(texture));
+                }
+        OK(cudaFreeArray(array));
+    }
+}
+void refused(torch::Tensor x) {
+    cudaTextureObject_t texture;
+    cudaTextureDesc how = plain();
+    cudaResourceDesc resource = {};
+    resource.resType = cudaResourceTypeLinear;
+    resource.res.linear = {x.data_ptr<float>() + 1, cudaCreateChannelDesc<float>(), 64};
+    FAILS(cudaCreateTextureObject(&texture, &resource, &how, nullptr), cudaErrorInvalidValue);
+    resource.res.linear = {x.data_ptr<float>(), cudaCreateChannelDesc<float3>(), 64};
+    FAILS(cudaCreateTextureObject(&texture, &resource, &how, nullptr),
+          cudaErrorInvalidChannelDescriptor);
+    resource.res.linear = {&how, cudaCreateChannelDesc<float>(), 64};
+    FAILS(cudaCreateTextureObject(&texture, &resource, &how, nullptr), cudaErrorInvalidValue);
+    resource = of(nullptr);
+    FAILS(cudaCreateTextureObject(&texture, &resource, &how, nullptr),
+          cudaErrorInvalidResourceHandle);
+    cudaArray_t array = make(8, 8);
+    FAILS(cudaMemcpy2DToArray(array, 4, 0, x.data_ptr<float>(), 32, 32, 1,
+                              cudaMemcpyDeviceToDevice), cudaErrorInvalidValue);
+    FAILS(cudaMemcpyToArray(array, 0, 0, x.data_ptr<float>(), 32, cudaMemcpyDeviceToHost),
+          cudaErrorInvalidMemcpyDirection);
+    OK(cudaFreeArray(array));
+    OK(cudaDestroyTextureObject(123456789));
+}
 torch::Tensor later(torch::Tensor out, int64_t pitch) {  // fetches through what was not made
     cudaResourceDesc resource = {};
     resource.resType = cudaResourceTypePitch2D;
@@ -814,26 +899,13 @@ torch::Tensor later(torch::Tensor out, int64_t pitch) {  // fetches through what
 }
 """
 REFUSALS = r"""
-void refusals(torch::Tensor x) {
+void refusals(torch::Tensor x) {  // where a GPU says nothing, or dies, or can do more
     cudaTextureObject_t texture;
     cudaTextureDesc how = plain();
     cudaResourceDesc resource = {};
-    resource.resType = cudaResourceTypeLinear;
-    resource.res.linear = {x.data_ptr<float>() + 1, cudaCreateChannelDesc<float>(), 64};
-    FAILS(cudaCreateTextureObject(&texture, &resource, &how, nullptr), cudaErrorMisalignedAddress);
-    resource.res.linear = {x.data_ptr<float>(), cudaCreateChannelDesc<float3>(), 64};
-    FAILS(cudaCreateTextureObject(&texture, &resource, &how, nullptr),
-          cudaErrorInvalidChannelDescriptor);
-    resource.res.linear = {&how, cudaCreateChannelDesc<float>(), 64};
-    FAILS(cudaCreateTextureObject(&texture, &resource, &how, nullptr), cudaErrorInvalidValue);
     resource.resType = cudaResourceTypeMipmappedArray;
     FAILS(cudaCreateTextureObject(&texture, &resource, &how, nullptr), cudaErrorNotSupported);
-    FAILS(cudaDestroyTextureObject(123456789), cudaErrorInvalidValue);
     cudaArray_t array = make(8, 8);
-    FAILS(cudaMemcpy2DToArray(array, 4, 0, x.data_ptr<float>(), 32, 32, 1,
-                              cudaMemcpyDeviceToDevice), cudaErrorInvalidValue);
-    FAILS(cudaMemcpyToArray(array, 0, 0, x.data_ptr<float>(), 32, cudaMemcpyDeviceToHost),
-          cudaErrorInvalidMemcpyDirection);
     cudaSurfaceObject_t surface;
     resource = of(array);
     FAILS(cudaCreateSurfaceObject(&surface, &resource), cudaErrorInvalidValue);
@@ -858,14 +930,16 @@ void refusals(torch::Tensor x) {
 """
 
 
+ON_BOTH = ["descriptions", "arrays", "copies", "objects", "graphs", "settings", "refused"]
+
+
 @pytest.fixture(scope="module")
 def calls():
-    names = ["descriptions", "arrays", "copies", "objects", "graphs", "later"]
-    names += ["refusals"] * (BACKEND == "cpu")
+    names = [*ON_BOTH, "later", *["refusals"] * (BACKEND == "cpu")]
     return compile_cuda(CALLS + REFUSALS * (BACKEND == "cpu"), functions=names)
 
 
-@pytest.mark.parametrize("name", ["descriptions", "arrays", "copies", "objects", "graphs"])
+@pytest.mark.parametrize("name", ON_BOTH)
 def test_calls_of_the_host(calls, name):
     getattr(calls, name)(torch.zeros(64, device=DEVICE))
 

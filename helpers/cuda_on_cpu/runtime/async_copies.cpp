@@ -23,9 +23,10 @@ AsyncCopies::Queue& AsyncCopies::queue(unsigned thread) {
     return of_thread_[thread];
 }
 
-void AsyncCopies::add(unsigned thread, void* to, const void* value, std::size_t bytes) {
+void AsyncCopies::add(unsigned thread, void* to, const void* from, const void* value,
+                      std::size_t bytes, const void* code) {
     Queue& its = queue(thread);
-    Copy copy{to, nullptr, unsigned(bytes), its.group, {}};
+    Copy copy{to, from, code, nullptr, unsigned(bytes), its.group, {}};
     std::memcpy(copy.value, value, bytes);
     its.copies.push_back(copy);
     if (checker_here) checker_here->begin_copy(std::uintptr_t(to), copy.bytes);
@@ -65,8 +66,13 @@ void AsyncCopies::deliver(Queue& from, Which which) {
             copies[kept++] = copy;
             continue;
         }
-        if (checker_here)
+        if (checker_here) {
+            auto thread = unsigned(&from - of_thread_.data());
+            if (copy.from)
+                checker_here->end_read(thread, copy.from, copy.value, copy.bytes, copy.code,
+                                       copy.barrier);
             checker_here->end_copy(std::uintptr_t(copy.to), copy.bytes, copy.barrier);
+        }
         std::memcpy(copy.to, copy.value, copy.bytes);
     }
     copies.resize(kept);
@@ -74,8 +80,10 @@ void AsyncCopies::deliver(Queue& from, Which which) {
 
 // ---------------------------------------------------------------- entry points
 
-void deliver_later(void* to, const void* value, std::size_t bytes) {
-    in_kernel("an asynchronous copy").copies().add(position.thread, to, value, bytes);
+void deliver_later(void* to, const void* from, const void* value, std::size_t bytes) {
+    in_kernel("an asynchronous copy")
+        .copies()
+        .add(position.thread, to, from, value, bytes, __builtin_return_address(0));
 }
 void commit_copies() { in_kernel("an asynchronous copy").copies().commit(position.thread); }
 void wait_for_copies(unsigned groups) {

@@ -8,7 +8,9 @@ namespace cuda_on_cpu {
 class AsyncCopies {
 public:
     void begin_block();
-    void add(unsigned thread, void* to, const void* value, std::size_t bytes);
+    // from: where the value was read, or null. code: of the copy
+    void add(unsigned thread, void* to, const void* from, const void* value, std::size_t bytes,
+             const void* code);
     void commit(unsigned thread);
     void wait(unsigned thread, unsigned groups);  // until at most so many are under way
     void wait_for_all(unsigned thread);
@@ -18,6 +20,7 @@ public:
 private:
     struct Copy {
         void* to;
+        const void *from, *code;
         const void* barrier;  // whose opening stands for the copy, or null
         unsigned bytes, group;
         unsigned char value[16];

@@ -451,6 +451,28 @@ void Checker::begin_copy(std::uintptr_t to, unsigned bytes) {
     });
 }
 
+void Checker::end_read(unsigned thread, const void* from, const unsigned char* value,
+                       unsigned bytes, const void* code, bool at_barrier) {
+    auto address = std::uintptr_t(from);
+    Recent& recent = recent_[slot(code)];
+    if (recent.code != code || address - recent.begin >= recent.bytes)
+        find(recent, address, bytes, AccessKind::load, code);
+    if (!recent.array || recent.free_to_read) return;
+    auto* now = static_cast<const unsigned char*>(from);
+    if (std::memcmp(now, value, bytes))
+        report_changed_source(recent, thread,
+                              std::uintptr_t(std::mismatch(now, now + bytes, value).first));
+    if (at_barrier) return;  // whoever opens it
+    code_ = code;
+    unsigned cell_bytes = recent.cell_bytes;
+    std::size_t offset = address - recent.begin, end = offset + bytes;
+    Mark mine = mark(recent).without_bytes().as_copy();
+    for (std::size_t at = offset - offset % cell_bytes; at < end; at += cell_bytes)
+        check_cell(recent.cells[at / cell_bytes],
+                   mine.with_bytes(bytes_in_cell(at, cell_bytes, offset, end)), *recent.array,
+                   std::max(address, recent.begin + at), AccessKind::load, false);
+}
+
 void Checker::end_copy(std::uintptr_t to, unsigned bytes, bool at_barrier) {
     std::uint64_t now = clocks_.now(position.thread);
     change_cells(to, bytes, [=](Mark write, unsigned mask) {
@@ -587,7 +609,9 @@ void Checker::report_race(const KnownArray& array, std::uintptr_t address, Acces
     if (int line = checks_->line(earlier.site())) sentence += " in line " + std::to_string(line);
     sentence += one_block ? ", with no barrier between."
                           : "; nothing orders the blocks of a launch.";
-    if (wrote && kind == AccessKind::store && mine.site() == earlier.site())
+    if (!wrote && earlier.copies())
+        sentence += " It is an asynchronous copy, which reads until the thread has waited for it.";
+    else if (wrote && kind == AccessKind::store && mine.site() == earlier.site())
         sentence += " Often it is a missing guard, or an index that is the same for all threads.";
     else
         sentence += remedy(array, address, mine, earlier, wrote);
@@ -606,6 +630,25 @@ void Checker::report_under_copy(const KnownArray& array, std::uintptr_t address,
                            ": that thread has to wait for it, and a __syncthreads() after that tells "
                            "the others.";
     multiprocessor_.stop(mine.thread(), checks_->line(mine.site()), sentence);
+    multiprocessor_.abandon();
+}
+
+// The copy has the older value here; on a GPU it may have either.
+void Checker::report_changed_source(const Recent& recent, unsigned thread,
+                                    std::uintptr_t address) {
+    Quiet quiet;
+    Mark write = load(recent.cells[(address - recent.begin) / recent.cell_bytes].write());
+    std::string who = "somebody";
+    if (write.exists())
+        who = write.same_block(mark(recent))
+                  ? "thread " + multiprocessor_.index_text(write.thread())
+                  : "block " + text(multiprocessor_.grid().block_index(write.block()));
+    int line = write.exists() ? checks_->line(write.site()) : 0;
+    multiprocessor_.stop(thread, Checks::line(recent.code),
+                         "copies " + checks_->element_names(*recent.array, address) +
+                             " asynchronously, but " + who + " has changed it" +
+                             (line ? " in line " + std::to_string(line) : "") +
+                             " before the copy has been waited for.");
     multiprocessor_.abandon();
 }
 

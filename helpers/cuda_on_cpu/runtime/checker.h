@@ -71,6 +71,10 @@ public:
     // An asynchronous copy to shared memory, for which the running thread has just stored all ones.
     // Until it ends nobody may use that memory.
     void begin_copy(std::uintptr_t to, unsigned bytes);
+    // A copy of `thread` reads its source from its begin until it ends: by then the memory has to
+    // hold the value that it had.
+    void end_read(unsigned thread, const void* from, const unsigned char* value, unsigned bytes,
+                  const void* code, bool at_barrier);
     // From now on it is a write of the thread that waited for it, or, bound to a barrier, the write
     // that it was when it began.
     void end_copy(std::uintptr_t to, unsigned bytes, bool at_barrier);
@@ -160,6 +164,8 @@ private:
     [[gnu::cold, gnu::noinline]] void report_under_copy(const KnownArray& array,
                                                         std::uintptr_t address, AccessKind kind,
                                                         Mark mine, Mark copy);
+    [[gnu::cold, gnu::noinline]] void report_changed_source(const Recent& recent, unsigned thread,
+                                                            std::uintptr_t address);
     template <class Change>
     void change_cells(std::uintptr_t begin, unsigned bytes, Change change);
     // What may be missing; empty if nothing can be said.

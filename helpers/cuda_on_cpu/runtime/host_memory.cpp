@@ -153,9 +153,17 @@ static char* at(const cudaPitchedPtr& array, const cudaPos& first, std::size_t r
            ((first.z + plane) * array.ysize + first.y + row) * array.pitch;
 }
 
-// Whether every row is shorter than the step to the next one.
+// Whether every row is shorter than the step to the next one, and every plane.
 static bool fits(const cudaPitchedPtr& array, const cudaExtent& extent) {
-    return extent.width <= array.pitch || extent.height * extent.depth == 1;
+    return (extent.width <= array.pitch || extent.height * extent.depth == 1) &&
+           (extent.height <= array.ysize || extent.depth == 1);
+}
+
+// Whether the box lies in the rows and planes of the memory.
+static bool holds(const cudaPitchedPtr& array, const cudaPos& first, const cudaExtent& extent) {
+    bool has_rows = extent.height * extent.depth > 1, has_planes = extent.depth > 1;
+    return !(has_rows && first.x + extent.width > array.pitch) &&
+           !(has_planes && first.y + extent.height > array.ysize);
 }
 
 cudaError_t copy_now(const MemoryCall& call, const cudaMemcpy3DParms& p) {
@@ -163,6 +171,8 @@ cudaError_t copy_now(const MemoryCall& call, const cudaMemcpy3DParms& p) {
     if (!extent.width || !extent.height || !extent.depth) return cudaSuccess;
     if (unsigned(p.kind) > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
     if (!fits(p.dstPtr, extent) || !fits(p.srcPtr, extent)) return cudaErrorInvalidPitchValue;
+    if (!holds(p.dstPtr, p.dstPos, extent) || !holds(p.srcPtr, p.srcPos, extent))
+        return cudaErrorInvalidValue;
     char *to = at(p.dstPtr, p.dstPos, 0, 0), *from = at(p.srcPtr, p.srcPos, 0, 0);
     bool from_device = p.kind == cudaMemcpyDeviceToHost || p.kind == cudaMemcpyDeviceToDevice;
     bool to_device = p.kind == cudaMemcpyHostToDevice || p.kind == cudaMemcpyDeviceToDevice;

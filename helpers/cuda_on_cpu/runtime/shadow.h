@@ -34,7 +34,8 @@ struct Mark {
     unsigned bytes() const { return bits >> 2 & 0xf; }  // of a cell of up to four, one bit each
     bool is_special() const { return bits >> 6 & 1; }
     bool compares() const { return is_special() && atomic(); }  // compare-and-swap
-    bool copies() const { return is_special() && !atomic(); }   // a copy that is under way
+    // A write: of a copy that is under way. A read: of one that has ended.
+    bool copies() const { return is_special() && !atomic(); }
     Mark as_copy() const { return {(bits | 1 << 6) & ~std::uint64_t{1 << 1}}; }
     unsigned site() const { return bits >> 7 & (SITES - 1); }
     bool of_block() const { return bits >> 19 & 1; }  // an atomic, which others of its block see as one step

@@ -249,7 +249,7 @@ constexpr int WHOLE = 256;
 static float in_elements(const TextureObject& texture, unsigned axis, float x) {
     if (!texture.how.normalizedCoords) return x;
     int whole = floor_of(x);
-    cudaTextureAddressMode mode = texture.how.addressMode[axis];
+    cudaTextureAddressMode mode = texture.modes[axis];
     if (mode == cudaAddressModeWrap || mode == cudaAddressModeMirror) x -= float(whole);
     if (mode == cudaAddressModeMirror && whole % 2) x = 1 - x;
     return x * float(texture.grid().size[axis]);
@@ -260,7 +260,7 @@ enum class Reads { one, mixture, four };  // elements: of four, none is left out
 static Taps taps_of(const TextureObject& texture, unsigned axis, float x, Reads reads) {
     x = in_elements(texture, axis, x);
     int size = texture.grid().size[axis];
-    cudaTextureAddressMode mode = texture.how.addressMode[axis];
+    cudaTextureAddressMode mode = texture.modes[axis];
     if (reads == Reads::one) return {{index_of(floor_of(x), size, mode), 0}};
     if (mode == cudaAddressModeClamp && reads == Reads::mixture)
         x = x > 0.5f ? std::fmin(x, float(size) - 0.5f) : 0.5f;

@@ -192,6 +192,13 @@ static cudaError_t refuse(const MemoryCall& call, cudaError_t error, const std::
 // One end of a copy. width: bytes.
 static cudaError_t resolve_end(const MemoryCall& call, cudaArray_t* array, cudaPos* first,
                                cudaPitchedPtr* pointer, const cudaExtent& extent) {
+    std::size_t pitch = pointer->pitch;
+    bool has_rows = extent.height * extent.depth > 1;
+    if (!*array && has_rows && extent.width <= pitch && extent.width + first->x > pitch)
+        return refuse(call, cudaErrorInvalidValue,
+                      std::to_string(extent.width) + " bytes from " + std::to_string(first->x) +
+                          " on do not lie in rows of " + std::to_string(pitch) +
+                          ". Where an array is copied, a place in memory counts elements as well.");
     if (!*array) return cudaSuccess;
     std::shared_ptr<cudaArray> found = find_array(*array);
     if (!found) return refuse(call, cudaErrorInvalidValue, NO_ARRAY);
@@ -214,16 +221,18 @@ static cudaError_t resolve_end(const MemoryCall& call, cudaArray_t* array, cudaP
 }
 
 static cudaError_t check_direction(const MemoryCall& call, bool to_array, bool from_array,
-                                   cudaMemcpyKind kind) {
+                                   cudaMemcpyKind kind, cudaError_t error) {
     bool to_host = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyHostToHost;
     bool from_host = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyHostToHost;
     if (!(to_array && to_host) && !(from_array && from_host)) return cudaSuccess;
-    return refuse(call, cudaErrorInvalidMemcpyDirection,
+    return refuse(call, error,
                   "an array lies on the device, but its direction says on the host.");
 }
 
-static cudaError_t resolve_ends(const MemoryCall& call, cudaMemcpy3DParms* how) {
-    if (cudaError_t error = check_direction(call, how->dstArray, how->srcArray, how->kind))
+static cudaError_t resolve_ends(const MemoryCall& call, cudaMemcpy3DParms* how,
+                                cudaError_t wrong_direction) {
+    if (cudaError_t error =
+            check_direction(call, how->dstArray, how->srcArray, how->kind, wrong_direction))
         return error;
     const cudaExtent& extent = how->extent;
     if (cudaError_t error = resolve_end(call, &how->dstArray, &how->dstPos, &how->dstPtr, extent))
@@ -231,11 +240,11 @@ static cudaError_t resolve_ends(const MemoryCall& call, cudaMemcpy3DParms* how) 
     return resolve_end(call, &how->srcArray, &how->srcPos, &how->srcPtr, extent);
 }
 
-// Extents and places in an array count its elements.
+// With an array in the copy, extents and places count its elements, also where memory is the other
+// end: so an H100 does it. (The documentation says bytes there.)
 cudaError_t resolve_arrays(const MemoryCall& call, cudaMemcpy3DParms* how) {
     std::size_t element_bytes = 0;
-    for (auto [array, first] :
-         {std::pair{how->dstArray, &how->dstPos}, {how->srcArray, &how->srcPos}})
+    for (cudaArray_t array : {how->dstArray, how->srcArray})
         if (array) {
             std::shared_ptr<cudaArray> found = find_array(array);
             if (!found) return refuse(call, cudaErrorInvalidValue, NO_ARRAY);
@@ -245,10 +254,11 @@ cudaError_t resolve_arrays(const MemoryCall& call, cudaMemcpy3DParms* how) {
                               "the two arrays have elements of " + std::to_string(element_bytes) +
                                   " and " + std::to_string(bytes) + " bytes.");
             element_bytes = bytes;
-            first->x *= bytes;
         }
-    if (element_bytes) how->extent.width *= element_bytes;
-    return resolve_ends(call, how);
+    if (!element_bytes) return cudaSuccess;
+    for (std::size_t* count : {&how->extent.width, &how->dstPos.x, &how->srcPos.x})
+        *count *= element_bytes;
+    return resolve_ends(call, how, cudaErrorInvalidValue);
 }
 
 static void put(const CopyEnd& end, std::size_t width, std::size_t rows, cudaArray_t* array,
@@ -266,7 +276,8 @@ cudaError_t copy_rows(const MemoryCall& call, const CopyEnd& to, const CopyEnd& 
     put(from, width, rows, &how.srcArray, &how.srcPos, &how.srcPtr);
     how.extent = {width, rows, 1};
     how.kind = kind;
-    if (cudaError_t error = resolve_ends(call, &how)) return result(error);
+    if (cudaError_t error = resolve_ends(call, &how, cudaErrorInvalidMemcpyDirection))
+        return result(error);
     return copy(call, &how, stream);
 }
 
@@ -282,7 +293,9 @@ cudaError_t copy_in_a_row(const MemoryCall& call, const CopyEnd& to, const CopyE
                              std::to_string(bytes) + " bytes from byte " + std::to_string(first) +
                                  " on do not lie in an array of one or two dimensions that has " +
                                  std::to_string(grid.bytes()) + "."));
-    if (cudaError_t error = check_direction(call, to.array, from.array, kind)) return result(error);
+    if (cudaError_t error = check_direction(call, to.array, from.array, kind,
+                                            cudaErrorInvalidMemcpyDirection))
+        return result(error);
     bool is_to = to.array;
     return copy(call, is_to ? grid.data + first : const_cast<void*>(to.pointer),
                 is_to ? from.pointer : grid.data + first, bytes, kind, stream);
@@ -291,11 +304,6 @@ cudaError_t copy_in_a_row(const MemoryCall& call, const CopyEnd& to, const CopyE
 // ---------------------------------------------------------------- objects
 
 const Grid3& TextureObject::grid() const { return array ? array->grid : memory; }
-
-bool TextureObject::is_normalized() const {
-    const Format& format = grid().format;
-    return how.readMode == cudaReadModeNormalizedFloat && !format.is_float() && format.bits < 32;
-}
 
 TextureObject* find_object(unsigned long long handle) {
     TextureObject* object = objects[handle % PLACES].load(std::memory_order_acquire);
@@ -339,10 +347,12 @@ static cudaError_t make_object(unsigned long long* handle, Fill fill) {
 cudaError_t destroy_object(const TextureCall& call, unsigned long long handle, bool is_surface) {
     if (!handle) return cudaSuccess;
     TextureObject* object = find_object(handle);
-    if (!object || object->is_surface != is_surface)
+    if (!object || object->is_surface != is_surface) {
+        if (!call.checked) return cudaSuccess;  // as a GPU's driver does
         return refuse(call, cudaErrorInvalidValue,
                       "is given " +
                           (object ? "the other kind of object." : describe_missing(handle)));
+    }
     TexturesLock lock(textures().mutex);
     object->handle = 0;
     object->array.reset();
@@ -365,7 +375,7 @@ static cudaError_t check_linear(const TextureCall& call, const void* start, std:
                           describe_place(std::uintptr_t(start)) + " on: they do not lie in it.");
     std::size_t offset = is_known ? std::uintptr_t(start) - found.begin : 0;
     if (offset % texture_limits::ALIGNMENT)
-        return refuse(call, cudaErrorMisalignedAddress,
+        return refuse(call, cudaErrorInvalidValue,
                       "begins at byte " + std::to_string(offset) +
                           " of its memory, which is no multiple of " +
                           std::to_string(texture_limits::ALIGNMENT) + " (textureAlignment).");
@@ -384,7 +394,9 @@ static cudaError_t read_resource(const TextureCall& call, const cudaResourceDesc
                       "level, of an array from cudaMallocArray.");
     if (given.resType == cudaResourceTypeArray) {
         *array = find_array(given.res.array.array);
-        return *array ? cudaSuccess : refuse(call, cudaErrorInvalidValue, NO_ARRAY);
+        cudaError_t error =
+            given.res.array.array ? cudaErrorInvalidValue : cudaErrorInvalidResourceHandle;
+        return *array ? cudaSuccess : refuse(call, error, NO_ARRAY);
     }
     bool is_linear = given.resType == cudaResourceTypeLinear;
     if (!is_linear && given.resType != cudaResourceTypePitch2D)
@@ -432,14 +444,19 @@ cudaError_t make_texture(const TextureCall& call, cudaTextureObject_t* texture,
         return refuse(call, cudaErrorNotSupported,
                       "CUDA has views of a part of an array, or of another format, the CPU backend "
                       "does not: give a null pointer, and the array that is meant.");
-    bool filters = how->filterMode == cudaFilterModeLinear && grid.shape != Shape::linear;
-    bool normalizes = how->readMode == cudaReadModeNormalizedFloat && grid.format.bits < 32;
-    if (filters && !grid.format.is_float() && !normalizes)
+    bool normalizes = how->readMode == cudaReadModeNormalizedFloat;
+    bool may_normalize = !grid.format.is_float() && grid.format.bits < 32;
+    if (how->filterMode == cudaFilterModeLinear && !grid.format.is_float() &&
+        !(normalizes && may_normalize))
         return refuse(call, cudaErrorInvalidFilterSetting,
                       "linear filtering gives floats, but an element is " + text(grid.format) +
                           (grid.format.bits < 32
                                ? ", and not read as fractions: cudaReadModeNormalizedFloat."
                                : ": take floats, or cudaFilterModePoint."));
+    if (normalizes && !may_normalize)
+        return refuse(call, cudaErrorInvalidNormSetting,
+                      "cudaReadModeNormalizedFloat reads integers of 8 or 16 bits as fractions, but "
+                      "an element is " + text(grid.format) + ": cudaReadModeElementType.");
     cudaError_t error = make_object(texture, [&](TextureObject& object) {
         object.is_surface = false;
         object.memory = memory;
@@ -447,10 +464,11 @@ cudaError_t make_texture(const TextureCall& call, cudaTextureObject_t* texture,
         object.resource = *resource;
         object.how = *how;
         object.view = view ? *view : cudaResourceViewDesc{};
-        bool repeats = how->normalizedCoords;
-        for (auto& mode : object.how.addressMode)
-            if (!repeats && (mode == cudaAddressModeWrap || mode == cudaAddressModeMirror))
-                mode = cudaAddressModeClamp;
+        for (unsigned axis = 0; axis < 3; axis++) {
+            cudaTextureAddressMode mode = how->addressMode[axis];
+            bool repeats = mode == cudaAddressModeWrap || mode == cudaAddressModeMirror;
+            object.modes[axis] = repeats && !how->normalizedCoords ? cudaAddressModeClamp : mode;
+        }
     });
     return result(error);
 }

@@ -54,12 +54,13 @@ struct TextureObject {
     Grid3 memory{};                             // of no array
     std::shared_ptr<cudaArray> array;
     cudaResourceDesc resource{};
-    cudaTextureDesc how{};
+    cudaTextureDesc how{};                      // as it was given
+    cudaTextureAddressMode modes[3]{};          // of the axes
     cudaResourceViewDesc view{};
 
     const Grid3& grid() const;
     // Numbers of integers are read as fractions of the largest one.
-    bool is_normalized() const;
+    bool is_normalized() const { return how.readMode == cudaReadModeNormalizedFloat; }
     bool gives_floats() const { return grid().format.is_float() || is_normalized(); }
     bool is_linear() const { return how.filterMode == cudaFilterModeLinear; }
 };

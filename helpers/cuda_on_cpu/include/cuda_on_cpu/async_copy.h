@@ -8,7 +8,9 @@
 
 namespace cuda_on_cpu {
 
-CUDA_ON_CPU_API void deliver_later(void* to, const void* value, std::size_t bytes);
+// from: where the value was read, or null
+CUDA_ON_CPU_API void deliver_later(void* to, const void* from, const void* value,
+                                   std::size_t bytes);
 CUDA_ON_CPU_API void commit_copies();                   // those of this thread: a group
 CUDA_ON_CPU_API void wait_for_copies(unsigned groups);  // all but the latest so many
 CUDA_ON_CPU_API void wait_for_all_copies();             // also those in no group
@@ -23,7 +25,7 @@ CUDA_ON_CPU_INLINE void copy_chunk(void* to, const void* from, bool reads = true
     Chunk ones;
     std::memset(&ones, 0xff, sizeof ones);
     *static_cast<Chunk*>(to) = ones;
-    deliver_later(to, &value, sizeof value);
+    deliver_later(to, reads ? from : nullptr, &value, sizeof value);
 }
 
 // bytes: 4, 8 or 16; the bytes from `given` on become zeros.

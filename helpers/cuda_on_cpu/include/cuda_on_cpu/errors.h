@@ -22,8 +22,10 @@
     ERROR(cudaErrorInvalidTextureBinding, 19, "texture is not bound") \
     ERROR(cudaErrorInvalidChannelDescriptor, 20, "invalid channel descriptor") \
     ERROR(cudaErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy") \
-    ERROR(cudaErrorInvalidFilterSetting, 26, "linear filtering not supported") \
-    ERROR(cudaErrorInvalidNormSetting, 27, "normalized read not supported") \
+    ERROR(cudaErrorInvalidFilterSetting, 26, \
+          "linear filtering not supported for non-float type") \
+    ERROR(cudaErrorInvalidNormSetting, 27, \
+          "read as normalized float not supported for data type") \
     ERROR(cudaErrorNotYetImplemented, 31, "feature not yet implemented") \
     ERROR(cudaErrorStubLibrary, 34, "CUDA driver is a stub library") \
     ERROR(cudaErrorInsufficientDriver, 35, "CUDA driver is too old for the CUDA runtime") \
