@@ -53,6 +53,7 @@ using c10::cuda::CUDAGuard, c10::cuda::getCurrentCUDAStream, torch::Tensor;
 constexpr int DEPTH = 32;  // numbers along a sum that a step multiplies
 constexpr int PIECE = 8;   // numbers in 16 bytes, what one copy brings
 constexpr int SHARED = 48 * 1024;  // bytes: every GPU gives a block so many, unasked
+constexpr int SUM_SIZE = 256;      // threads that add up parts of sums
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 constexpr bool HAS_COPIES = false;  // that are asynchronous
@@ -72,7 +73,10 @@ template <int M_, int N_> struct Tile {
     static constexpr int BLOCKS = !HAS_COPIES ? 1 : N == 128 ? 2 : M == 128 ? 3 : 4;
 };
 
-template <typename T> struct alignas(2 * sizeof(T)) Two { T at[2]; };
+template <typename T, int COUNT>
+struct alignas(COUNT * sizeof(T)) Pack {  // neighbours, moved by one instruction
+    T at[COUNT];
+};
 
 struct Shape {
     int N, C, H, W;           // inp; C: of one group
@@ -301,8 +305,8 @@ __device__ void store_tile(T* out, unsigned char* shared, const typename Of::Sum
         for (int i = 0; i < Of::WARP_M / 8; i++) {
             const float* sums = acc[i / 2][n] + i % 2 * 2;
             unsigned at = place<Of::N>(first + i * 8, col / PIECE) + col % PIECE * 2;
-            Two<T> two = {T(sums[0] + low), T(sums[1] + high)};
-            *reinterpret_cast<Two<T>*>(shared + at) = two;
+            Pack<T, 2> two = {T(sums[0] + low), T(sums[1] + high)};
+            *reinterpret_cast<Pack<T, 2>*>(shared + at) = two;
         }
     }
     __syncthreads();  // all results are there
@@ -627,21 +631,31 @@ conv2d_half_backward_weight_kernel(float* partial, const T* dout, const T* inp, 
                    columns, true, [](int r) { return int64_t(r); });
 }
 
-// out: (rows, cols) = the sum of partial: (splits, rows, pitch), and bias (cols)
-template <typename T>
+// out: (rows, cols) = the sum of partial: (splits, rows, pitch), and bias (cols). A
+// thread adds up COUNT neighbours, of every blockDim.y-th split
+template <typename T, int COUNT>
 __global__ void conv2d_half_sum_kernel(T* out, const float* partial, const T* bias,
                                        int splits, int64_t rows, int cols, int pitch) {
-    __shared__ float sums[8][32];
-    int64_t i = int64_t(blockIdx.x) * 32 + threadIdx.x, row = i / cols;
-    int col = i % cols;
-    float sum = 0.0f;
-    for (int part = threadIdx.y; row < rows && part < splits; part += 8)
-        sum += partial[(part * rows + row) * pitch + col];
-    sums[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();  // all eight parts of the sums are there
+    using Sums = Pack<float, COUNT>;
+    __shared__ Sums shared[SUM_SIZE];
+    int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, row = i * COUNT / cols;
+    int col = i * COUNT % cols;
+    Sums sums = {};
+    auto add = [&](const Sums& more) {
+        for (int e = 0; e < COUNT; e++) sums.at[e] += more.at[e];
+    };
+    partial += row * pitch + col;
+#pragma unroll 4
+    for (int part = threadIdx.y; row < rows && part < splits; part += blockDim.y)
+        add(*reinterpret_cast<const Sums*>(partial + part * rows * pitch));
+    shared[threadIdx.y * blockDim.x + threadIdx.x] = sums;
+    __syncthreads();  // all parts of the sums are there
     if (threadIdx.y > 0 || row >= rows) return;
-    for (int k = 1; k < 8; k++) sum += sums[k][threadIdx.x];
-    out[i] = T(sum + (bias ? float(bias[col]) : 0.0f));
+    for (int y = 1; y < blockDim.y; y++) add(shared[y * blockDim.x + threadIdx.x]);
+    Pack<T, COUNT> result;
+    for (int e = 0; e < COUNT; e++)
+        result.at[e] = T(sums.at[e] + (bias ? float(bias[col + e]) : 0.0f));
+    *reinterpret_cast<Pack<T, COUNT>*>(out + i * COUNT) = result;
 }
 
 // out: (rows, width), inp: (rows, cols); zeros behind each row
@@ -706,6 +720,14 @@ struct Line {
 };
 
 struct Images { CUtensorMap at[MOST_IMAGES]; };
+
+// A place of a line: column, row and image
+struct Spot { int x, y, n; };
+
+static __device__ Spot find_spot(const Line& l, int place) {
+    int row = place / l.pitch, n = row / l.height;
+    return {place - row * l.pitch, row - n * l.height, n};
+}
 
 static __device__ unsigned shared_at(const void* p) {
     return __cvta_generic_to_shared(p);
@@ -820,8 +842,7 @@ struct Stages {
 // the windows of a tile, as soon as a stage is empty: one thread
 static __device__ void bring_windows(const Stages& to, const Images& images,
                                      const Line& l, const Class& c, int first) {
-    int row = first / l.pitch, x = first - row * l.pitch - l.left;
-    int n = row / l.height, y = row - n * l.height - l.above;
+    Spot spot = find_spot(l, first);
     Turn turn;
     for (int w = 0; w < c.windows; w++)
         for (int slab = 0; slab < l.slabs; slab++, turn.next(l.windows)) {
@@ -829,7 +850,7 @@ static __device__ void bring_windows(const Stages& to, const Images& images,
             to.window_full[turn.stage].arrive_and_expect(l.places * LINE);
             load_window(to.windows + turn.stage * l.places * LINE,
                         images.at[c.image[w]], to.window_full[turn.stage], slab * SLAB,
-                        x, y, n);
+                        spot.x - l.left, spot.y - l.above, spot.n);
         }
 }
 
@@ -933,8 +954,8 @@ __device__ void store_units(T* out, unsigned char* shared, const int* pixels,
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const float* sums = d[u] + 4 * j + 2 * i;
-                Two<T> two = {T(sums[0] + more[i / 2 * 2]),
-                              T(sums[1] + more[i / 2 * 2 + 1])};
+                Pack<T, 2> two = {T(sums[0] + more[i / 2 * 2]),
+                                  T(sums[1] + more[i / 2 * 2 + 1])};
                 packed[i] = *reinterpret_cast<unsigned*>(&two);
             }
             unsigned at = shared_at(shared + place<Of::COLS>(row, j + lane / 16));
@@ -988,8 +1009,7 @@ conv2d_half_wgmma_kernel(T* out, const T* bias, const __grid_constant__ Images i
             bring_weights<Of::COLS, BACK>(stages, weight, l, c, col);
     } else {
         for (int i = threadIdx.x; i < Of::ROWS; i += CONSUMERS * WARPGROUP) {
-            int row = (first + i) / l.pitch, n = row / l.height;
-            int x = first + i - row * l.pitch, y = row - n * l.height;
+            auto [x, y, n] = find_spot(l, first + i);
             int at = (n * l.H + c.first_row + y * l.step_h) * l.W + c.first_col +
                      x * l.step_w;
             pixels[i] = n < l.N && y < c.rows && x < c.cols ? at : -1;
@@ -1022,7 +1042,7 @@ template <int GROUPS_, bool TOGETHER_> struct Pile {
     static constexpr int BLOCK_SIZE = CONSUMERS * WARPGROUP + 32;
 };
 
-// What is brought at a step: dout of `chunk` places, boxes of 64 filters; windows of inp
+// What is brought at a step: boxes of 64 filters of dout, at `chunk` places; windows
 struct Steps {
     int chunk, count, splits;      // places of a step; steps of all splits
     int images, stages, bytes;     // windows of a slab; bytes of a stage
@@ -1032,6 +1052,64 @@ struct Steps {
     int tap_of[MOST_TAPS];         // kh * kW + kw
 };
 
+// d += what a consumer adds up of `count` steps; own: its first tap
+template <typename T, typename Of>
+__device__ void add_steps(float (&d)[Of::GROUPS * 32], Barrier* full, Barrier* empty,
+                          unsigned first, const Steps& s, int own, int count) {
+    int box = Of::POINT ? threadIdx.x / WARPGROUP * s.chunk * LINE : 0, read = -1;
+    bool tells = threadIdx.x % WARPGROUP == 0;
+    Turn turn;
+    for (int i = 0; i < count; i++, turn.next(s.stages)) {
+        unsigned A_at = first + turn.stage * s.bytes + box;
+        unsigned B_at = first + turn.stage * s.bytes + Of::FILTERS * s.chunk * LINE;
+        full[turn.stage].wait(turn.phase);
+        for (int k = 0; k < s.chunk; k += 64) {
+            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+            for (int j = 0; j < 64; j += 16) {
+                uint64_t a = describe(A_at + (k + j) * LINE);
+                unsigned from = B_at + (k + j) * LINE;
+                if constexpr (Of::TOGETHER) {
+                    wgmma<T, Of::GROUPS * 64, true, true>(
+                        d, a, describe(from + s.at[own], s.apart));
+                } else {
+#pragma unroll
+                    for (int g = 0; g < Of::GROUPS; g++)
+                        wgmma<T, 64, true, true>(
+                            reinterpret_cast<float(&)[32]>(d[g * 32]), a,
+                            describe(from + s.at[own + g]));
+                }
+            }
+            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+            if (tells && k == 0 && read >= 0) empty[read].arrive();
+        }
+        read = turn.stage;
+    }
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+
+// partial: (filters, taps, channels), of which a consumer has some, see add_steps
+template <typename Of>
+__device__ void store_part(float* partial, const float (&d)[Of::GROUPS * 32],
+                           const Steps& s, int filter, int own, int channel) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x % WARPGROUP / 32;
+    filter += warp * 16 + lane / 4, channel += lane % 4 * 2;
+#pragma unroll
+    for (int g = 0; g < Of::GROUPS; g++) {
+        int tap = own + (Of::POINT ? 0 : g), c = channel + (Of::POINT ? g * SLAB : 0);
+#pragma unroll
+        for (int e = 0; e < 16; e++) {  // of 8 columns, a row and the one 8 further
+            int f = filter + e % 2 * 8, col = c + e / 2 * 8;
+            if (f >= s.filters || tap >= s.taps || col >= s.channels) continue;
+            float2 two = {d[g * 32 + e * 2], d[g * 32 + e * 2 + 1]};
+            int64_t row = int64_t(f) * s.taps + s.tap_of[tap];
+            *reinterpret_cast<float2*>(partial + row * s.channels + col) = two;
+        }
+    }
+}
+
+// partial: (splits, C_out, taps, C), sums over a part of all places of dout times inp
 template <typename T, typename Of>
 __global__ void __launch_bounds__(Of::BLOCK_SIZE, 1)
 conv2d_half_weight_wgmma_kernel(float* partial, const __grid_constant__ Images images,
@@ -1059,70 +1137,28 @@ conv2d_half_weight_wgmma_kernel(float* partial, const __grid_constant__ Images i
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();  // all barriers are there before one is used
-    int group = threadIdx.x / WARPGROUP, box = s.chunk * LINE;
-    Turn turn;
-    if (group == Of::CONSUMERS) {
-        if (threadIdx.x % 32 > 0) return;
+    int group = threadIdx.x / WARPGROUP;
+    if (group < Of::CONSUMERS) {
+        float d[Of::GROUPS * 32] = {};
+        int own = tap + (Of::POINT ? 0 : group * Of::GROUPS);
+        add_steps<T, Of>(d, full, empty, first, s, own, end - begin);
+        filter += Of::POINT ? group * 64 : 0;
+        partial += int64_t(rest) * s.filters * s.taps * s.channels;
+        store_part<Of>(partial, d, s, filter, own, channel);
+    } else if (threadIdx.x % 32 == 0) {
+        Turn turn;
         for (int i = begin; i < end; i++, turn.next(s.stages)) {
-            int row = i * s.chunk / l.pitch, x = i * s.chunk - row * l.pitch;
-            int n = row / l.height, y = row - n * l.height;
+            Spot spot = find_spot(l, i * s.chunk);
             unsigned to = first + turn.stage * s.bytes;
             empty[turn.stage].wait(turn.phase ^ 1);
             full[turn.stage].arrive_and_expect(s.bytes);
-            for (int f = 0; f < Of::FILTERS; f++, to += box)
-                load_window(to, dout, full[turn.stage], filter + f * 64, x, y, n);
+            for (int f = 0; f < Of::FILTERS; f++, to += s.chunk * LINE)
+                load_window(to, dout, full[turn.stage], filter + f * 64, spot.x, spot.y,
+                            spot.n);
             for (int w = 0; w < Of::SLABS * s.images; w++, to += l.places * LINE)
                 load_window(to, images.at[Of::POINT ? 0 : w], full[turn.stage],
-                            channel + (Of::POINT ? w * SLAB : 0), x - l.left,
-                            y - l.above, n);
-        }
-        return;
-    }
-    float d[Of::GROUPS * 32] = {};
-    bool tells = threadIdx.x % WARPGROUP == 0;
-    int own = tap + (Of::POINT ? 0 : group * Of::GROUPS), read = -1;
-    for (int i = begin; i < end; i++, turn.next(s.stages)) {
-        unsigned A_at = first + turn.stage * s.bytes + (Of::POINT ? group * box : 0);
-        unsigned B_at = first + turn.stage * s.bytes + Of::FILTERS * box;
-        full[turn.stage].wait(turn.phase);
-        for (int k = 0; k < s.chunk; k += 64) {
-            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-            for (int j = 0; j < 64; j += 16) {
-                uint64_t a = describe(A_at + (k + j) * LINE);
-                unsigned from = B_at + (k + j) * LINE;
-                if constexpr (Of::TOGETHER) {
-                    wgmma<T, Of::GROUPS * 64, true, true>(
-                        d, a, describe(from + s.at[own], s.apart));
-                } else {
-#pragma unroll
-                    for (int g = 0; g < Of::GROUPS; g++)
-                        wgmma<T, 64, true, true>(
-                            reinterpret_cast<float(&)[32]>(d[g * 32]), a,
-                            describe(from + s.at[own + g]));
-                }
-            }
-            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-            if (tells && k == 0 && read >= 0) empty[read].arrive();
-        }
-        read = turn.stage;
-    }
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-    int lane = threadIdx.x % 32, warp = threadIdx.x % WARPGROUP / 32;
-    filter += (Of::POINT ? group * 64 : 0) + warp * 16 + lane / 4;
-    partial += int64_t(rest) * s.filters * s.taps * s.channels;
-#pragma unroll
-    for (int g = 0; g < Of::GROUPS; g++) {
-        int t = own + (Of::POINT ? 0 : g);
-        int c = channel + (Of::POINT ? g * SLAB : 0) + lane % 4 * 2;
-#pragma unroll
-        for (int e = 0; e < 16; e++) {  // of 8 columns, rows lane / 4 and 8 further
-            int f = filter + e % 2 * 8, col = c + e / 2 * 8;
-            if (f >= s.filters || t >= s.taps || col >= s.channels) continue;
-            float2 two = {d[g * 32 + e * 2], d[g * 32 + e * 2 + 1]};
-            int64_t row = int64_t(f) * s.taps + s.tap_of[t];
-            *reinterpret_cast<float2*>(partial + row * s.channels + col) = two;
+                            channel + (Of::POINT ? w * SLAB : 0), spot.x - l.left,
+                            spot.y - l.above, spot.n);
         }
     }
 #else
@@ -1299,15 +1335,26 @@ static bool has_runs(const Shape& s) {
 }
 
 // out = the sum of partial: (splits, rows, pitch)
+template <typename T, int COUNT>
+static void add_up(const Tensor& out, const Tensor& partial, const T* bias, int splits,
+                   int64_t rows, int cols, int pitch) {
+    int deep = 1;  // threads for a sum
+    while (deep < 16 && deep * 2 <= splits) deep *= 2;
+    int64_t blocks = (rows * cols / COUNT * deep + SUM_SIZE - 1) / SUM_SIZE;
+    TORCH_CHECK(blocks <= INT_MAX, "conv2d_half: expected less than 2^35 numbers, got ",
+                out.sizes());
+    conv2d_half_sum_kernel<T, COUNT>
+        <<<blocks, dim3(SUM_SIZE / deep, deep), 0, getCurrentCUDAStream()>>>(
+            out.data_ptr<T>(), partial.data_ptr<float>(), bias, splits, rows, cols,
+            pitch);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
 template <typename T>
 static void add_up(const Tensor& out, const Tensor& partial, const T* bias, int splits,
                    int64_t rows, int cols, int pitch) {
-    int64_t blocks = (rows * cols + 31) / 32;
-    TORCH_CHECK(blocks <= INT_MAX, "conv2d_half: expected less than 2^36 numbers, got ",
-                out.sizes());
-    conv2d_half_sum_kernel<T><<<blocks, dim3(32, 8), 0, getCurrentCUDAStream()>>>(
-        out.data_ptr<T>(), partial.data_ptr<float>(), bias, splits, rows, cols, pitch);
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    auto add = cols % 4 || pitch % 4 ? add_up<T, 1> : add_up<T, 4>;
+    add(out, partial, bias, splits, rows, cols, pitch);
 }
 
 #ifdef __CUDACC_VER_MAJOR__
@@ -1501,11 +1548,18 @@ template <typename Of> static bool fit(Line& l, const Tensor& x, int64_t& bytes)
     return false;
 }
 
-// once, in whatever types
-static void warn_of_build(const Tensor& x) {
-    if (attribute(cudaDevAttrComputeCapabilityMajor, x) == 9)
-        TORCH_WARN_ONCE("conv2d_half: built without sm_90a, so without wgmma; pass "
-                        "nvcc -gencode=arch=compute_90a,code=sm_90a");
+// Whether the build has wgmma; where a GPU has it, too, it is said once that not
+template <typename T> static bool is_built(const Tensor& x) {
+    cudaFuncAttributes built;
+    C10_CUDA_CHECK(cudaFuncGetAttributes(
+        &built, conv2d_half_wgmma_kernel<T, Way<128, 1>, false>));
+    if (built.sharedSizeBytes == 0) {
+        if (attribute(cudaDevAttrComputeCapabilityMajor, x) == 9)
+            TORCH_WARN_ONCE("conv2d_half: built without sm_90a, so without wgmma; pass "
+                            "nvcc -gencode=arch=compute_90a,code=sm_90a");
+        return false;
+    }
+    return true;
 }
 
 // out: see lay_out for l; weight: as the kernel wants it
@@ -1517,9 +1571,6 @@ static bool launch_wgmma(const Tensor& out, const Tensor& inp, const T* bias,
     int64_t grid = int64_t(l.tiles) * l.classes * cdiv(l.channels, Of::COLS);
     if (grid * 2 < attribute(cudaDevAttrMultiProcessorCount, out)) return false;
     auto kernel = conv2d_half_wgmma_kernel<T, Of, ACROSS>;
-    cudaFuncAttributes built;
-    C10_CUDA_CHECK(cudaFuncGetAttributes(&built, kernel));
-    if (built.sharedSizeBytes == 0) return warn_of_build(out), false;
     Images images;
     for (int i = 0; i < l.apart_h * l.apart_w; i++)
         images.at[i] = map_images(inp, l.apart_h, l.apart_w, i / l.apart_w,
@@ -1544,7 +1595,7 @@ static bool convolve_wgmma(const Tensor& out, const Tensor& inp, const Tensor& w
     bool suits = s.groups == 1 && (few || s.C % PIECE == 0) && s.C_out % PIECE == 0 &&
                  depth * 2 >= SLAB && suits_tma(out) && suits_tma(inp) &&
                  (few || suits_tma(weight)) && inp.numel() > 0;
-    if (!suits || !lay_out(l, s, BACK)) return false;
+    if (!suits || !lay_out(l, s, BACK) || !is_built<T>(out)) return false;
     int taps = s.kH * s.kW;
     if (few) {
         Tensor turned = torch::empty({PIECE, taps, s.C_out}, out.options());
@@ -1560,6 +1611,13 @@ static bool convolve_wgmma(const Tensor& out, const Tensor& inp, const Tensor& w
     };
     if (l.channels <= 64)
         return launch_wgmma<T, Way<64, 2>, BACK>(out, inp, bias, boxes(64), l);
+    // of one tap: tiles twice as high, which read filters half as often, if these keep
+    // multiprocessors as busy
+    int64_t places = int64_t(l.N) * l.height * l.pitch;
+    int64_t tiles = cdiv(places, 128) * int64_t(cdiv(l.channels, 128)) * l.classes;
+    int processors = attribute(cudaDevAttrMultiProcessorCount, out);
+    if (taps == 1 && tiles > processors && tiles <= 2 * processors)
+        return launch_wgmma<T, Way<128, 2>, BACK>(out, inp, bias, boxes(128), l);
     return launch_wgmma<T, Way<128, 1>, BACK>(out, inp, bias, boxes(128), l);
 }
 
@@ -1567,9 +1625,6 @@ template <typename T, typename Of>
 static bool launch_weight_wgmma(const Tensor& dweight, const Tensor& dout,
                                 const Tensor& inp, const Shape& s, Line l, Steps of) {
     auto kernel = conv2d_half_weight_wgmma_kernel<T, Of>;
-    cudaFuncAttributes built;
-    C10_CUDA_CHECK(cudaFuncGetAttributes(&built, kernel));
-    if (built.sharedSizeBytes == 0) return warn_of_build(dweight), false;
     int64_t all = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, dweight) - 2048;
     int processors = attribute(cudaDevAttrMultiProcessorCount, dweight);
     of.images = Of::POINT ? 1 : l.apart_h * l.apart_w;
@@ -1622,7 +1677,7 @@ static bool sum_pixels_wgmma(const Tensor& dweight, const Tensor& dout,
     Line l;
     bool suits = s.groups == 1 && s.C % PIECE == 0 && s.C_out % PIECE == 0;
     if (!suits || !suits_tma(dout) || !suits_tma(inp) || !lay_out(l, s, false) ||
-        std::max(l.pitch - s.W_out, l.height - s.H_out) > 127)
+        std::max(l.pitch - s.W_out, l.height - s.H_out) > 127 || !is_built<T>(dout))
         return false;
     Steps of = {};
     of.channels = s.C, of.filters = s.C_out, of.taps = s.kH * s.kW;
