@@ -117,7 +117,10 @@ def conv2d(kernel):
 LARGE = {
     "conv2d_half_forward": [(4, 8, 32, 32, C_out, 1, 1, *POINT) for C_out in (128, 64)],
     "conv2d_half_backward_input": [(4, C, 32, 32, 8, 1, 1, *POINT) for C in (128, 64)],
-    "conv2d_half_backward_weight": [(1, 56, 4, 8, 256, 3, 3, *PLAIN)],
+    "conv2d_half_backward_weight": [
+        (1, 56, 4, 8, 256, 3, 3, *PLAIN),
+        (1, 3, 4, 8, 1024, 3, 11, (1, 1), (1, 5), (1, 1), 1),
+    ],
 }
 HOW = [*map(list, PLAIN[:3]), 1]
 
