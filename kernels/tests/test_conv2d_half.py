@@ -6,13 +6,14 @@ from torch.nn.functional import conv2d as conv2d_ref
 from torch.nn.grad import conv2d_input
 
 from helpers.base.machine import ROOT
-from helpers.checks import check_close
+from helpers.checks import check_close, poisoned
 from helpers.compiler import compile_cuda
 from helpers.device import BACKEND, DEVICE
 from helpers.trace.from_cpu_backend import record
 from kernels.tests import test_conv2d
 from kernels.tests.contract import Case, unit_of_type, wrong
 from kernels.tests.contract import floats as float32
+from kernels.tests.hopper_loops import with_loops
 
 LAST = torch.channels_last
 HALVES = [torch.float16, torch.bfloat16]
@@ -116,7 +117,10 @@ def conv2d(kernel):
 LARGE = {
     "conv2d_half_forward": [(4, 8, 32, 32, C_out, 1, 1, *POINT) for C_out in (128, 64)],
     "conv2d_half_backward_input": [(4, C, 32, 32, 8, 1, 1, *POINT) for C in (128, 64)],
-    "conv2d_half_backward_weight": [(1, 56, 4, 8, 256, 3, 3, *PLAIN)],
+    "conv2d_half_backward_weight": [
+        (1, 56, 4, 8, 256, 3, 3, *PLAIN),
+        (1, 3, 4, 8, 1024, 3, 11, (1, 1), (1, 5), (1, 1), 1),
+    ],
 }
 HOW = [*map(list, PLAIN[:3]), 1]
 
@@ -248,3 +252,109 @@ def test_a_gradient_multiplies_no_zeros_between_pixels(conv2d, stride, k, paddin
         accesses = [a for launch in launches for a in launch.accesses]
         loads.append(sum(a.requests for a in accesses if "ldmatrix.sync" in a.text))
     assert loads[0] == loads[1] > 0
+
+
+# On a GPU that few tiles fill each function takes the way of sm_90a.
+BY_WGMMA = [
+    (3, 64, 8, 9, 72, 3, 3, *PLAIN),
+    (3, 72, 7, 9, 136, 3, 2, (1, 1), (1, 1), (2, 1), 1),  # channels that fill no slab and no tile
+    (4, 64, 15, 16, 32, 3, 3, (2, 2), (1, 1), (1, 1), 1),  # four images and four classes
+    (2, 64, 11, 12, 40, 5, 4, (1, 2), (2, 1), (1, 1), 1),  # more taps than a block has
+    (5, 200, 9, 9, 32, 1, 1, (2, 1), (0, 0), (1, 1), 1),  # one tap, rows that no tap reads
+    (4, 64, 10, 10, 72, 1, 1, *POINT),  # forward by tiles twice as high
+]
+FEW = [
+    (1, 3, 53, 52, 40, 7, 7, (2, 2), (3, 3), (1, 1), 1),
+    (1, 8, 47, 45, 72, 5, 6, (4, 3), (2, 2), (1, 1), 1),
+]
+SMALL = (2, 32, 9, 9, 32, 1, 2, (1, 1), (0, 1), (1, 1), 1)
+
+
+def by_loops(check: bool):
+    """Return the way of sm_90a; a size that does not take it fails."""
+    other = "static Cut find_cut(const Product& of, const Tensor& x) {"
+    text = with_loops("conv2d_half")
+    assert other in text
+    text = text.replace(other, f'{other} TORCH_CHECK(false, "another way");')
+    return compile_cuda(text, check=check)
+
+
+def check_size(conv2d, case: Case, size: tuple, dtype: torch.dtype) -> None:
+    made = case.arguments(*size)
+    made = {n: last(v, dtype) if torch.is_tensor(v) else v for n, v in made.items()}
+    with poisoned():
+        out = getattr(conv2d, case.function)(*made.values())
+    exact = [v.double() if torch.is_tensor(v) else v for v in made.values()]
+    check_close(out, case.ref(*exact), rtol=1e-5 + 1.02 * unit_of_type(dtype))
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="a GPU has wgmma itself")
+@pytest.mark.parametrize("size", BY_WGMMA, ids=str)
+def test_the_way_of_sm_90a_by_loops(size):
+    for case in CASES:
+        check_size(by_loops(check=False), case, size, HALVES[size[0] % 2])
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="a GPU has wgmma itself")
+@pytest.mark.parametrize("size", FEW, ids=str)
+def test_the_gradient_of_few_channels_by_loops(size):
+    check_size(by_loops(check=False), CASES[1], size, torch.float16)
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="a GPU has wgmma itself")
+def test_no_fault_is_found_by_loops():
+    """With every access checked: no stage is filled before all of it has been read."""
+    for case in CASES:
+        check_size(by_loops(check=True), case, SMALL, torch.float16)
+
+
+SM_90 = BACKEND == "cuda" and torch.cuda.get_device_capability() == (9, 0)
+LARGE_BY_WGMMA = [  # tiles that fill a GPU, and places beyond them
+    (70, 64, 31, 27, 72, 3, 3, *PLAIN),
+    (40, 72, 33, 29, 264, 3, 2, (1, 1), (1, 1), (2, 1), 1),
+    (50, 64, 57, 60, 136, 3, 3, (2, 2), (1, 1), (1, 1), 1),
+    (40, 200, 40, 31, 64, 5, 5, (1, 2), (2, 2), (1, 1), 1),
+    (50, 256, 21, 20, 128, 1, 1, *POINT),
+    (64, 264, 41, 40, 264, 1, 1, (2, 2), (0, 0), (1, 1), 1),
+]
+LARGE_FEW = [
+    (9, 3, 224, 220, 64, 7, 7, (2, 2), (3, 3), (1, 1), 1),
+    (20, 5, 223, 224, 96, 11, 11, (4, 4), (2, 2), (1, 1), 1),
+]
+
+
+def took_wgmma(call) -> bool:
+    with torch.profiler.profile() as profiled:
+        call()
+    return any("wgmma_kernel" in event.key for event in profiled.key_averages())
+
+
+@pytest.mark.skipif(not SM_90, reason="what this tests is sm_90's")
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("size", LARGE_BY_WGMMA, ids=str)
+def test_wgmma_at_awkward_sizes(conv2d, size, dtype):
+    for case in CASES:
+        assert took_wgmma(lambda case=case: check_size(conv2d, case, size, dtype)), case.function
+
+
+@pytest.mark.skipif(not SM_90, reason="what this tests is sm_90's")
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("size", LARGE_FEW, ids=str)
+def test_wgmma_of_few_channels(conv2d, size, dtype):
+    assert took_wgmma(lambda: check_size(conv2d, CASES[1], size, dtype))
+
+
+@pytest.mark.skipif(not SM_90, reason="what this tests is sm_90's")
+def test_wgmma_spreads_nan_and_infinity_as_far_as_the_filter(conv2d):
+    images = last(torch.rand(40, 64, 56, 55, device=DEVICE) + 1)
+    images[3, 5, 20, 0], images[7, 0, 55, 54], images[9, 63, 0, 30] = (
+        torch.inf,
+        torch.nan,
+        -torch.inf,
+    )
+    weight = last(torch.rand(64, 64, 3, 3, device=DEVICE) + 1)
+    out = conv2d.conv2d_half_forward(images, weight, nothing(images), *HOW)
+    same_kinds(out, conv2d_ref(images.double(), weight.double(), padding=1))
+    dinp = conv2d.conv2d_half_backward_input(images, weight, 56, 55, *HOW)
+    want = conv2d_input((40, 64, 56, 55), weight.double(), images.double(), padding=1)
+    same_kinds(dinp, want)
