@@ -3,22 +3,27 @@
 // Linear layers of networks, with what follows them: out = epilogue(inp @ weight^T +
 // bias). inp: (M, K), weight: (N, K), out: (M, N), bias: (N), or (0) for none; float16
 // or bfloat16, contiguous, added up in float32, rounded once, at the end. Any M, N and
-// K up to 2^30; made for M up to 512. Epilogues: none; GELU, exact or by tanh; residual
-// (M, N), added; SiLU(gate) * up of a weight (2 N, K), the rows of gate first, those of
-// up below them, with bias (2 N) or (0). NaN and infinity as in PyTorch.
+// K up to 2^30. Epilogues: none; GELU, exact or by tanh; residual (M, N), added;
+// SiLU(gate) * up of a weight (2 N, K), the rows of gate first, those of up below them,
+// with bias (2 N) or (0). NaN and infinity as in PyTorch.
 // Floors: the weights are 2 N K bytes, read once for up to 16 rows: 4096 x 4096 are
 // 33.6 MB, 10.0 us at 3.35 TB/s, 4096 x 11008 are 90.2 MB, 26.9 us. 2 M N K FLOPs take
 // as long from M = FLOP/s / (bytes/s) on: 300 rows at an H100's peak, 120 at the 400
 // TFLOP/s that mma.sync gives there. Scratch memory: float32 sums of parts where K is
-// split; a copy of inp or weight where K is no multiple of 8, or where one does not
-// begin at a multiple of 16 bytes. bfloat16 before sm_80: by a plain loop in float32.
-// Two calls give the same bits: no sum depends on which block is first. No wgmma: large
-// products are matmul_tensor_core's.
+// split by mma.sync's kernels; a copy of inp or weight where K is no multiple of 8, or
+// where one does not begin at a multiple of 16 bytes. bfloat16 before sm_80: by a plain
+// loop in float32. Two calls give the same bits: no sum depends on which block is first.
+// Three kernels: up to 16 rows, more by mma.sync, and on sm_90, where N is a multiple of
+// 8, by TMA and wgmma, K in parts among the blocks of a cluster. The last comes in a
+// build for sm_90a only: by the flag below, or "9.0a" in TORCH_CUDA_ARCH_LIST.
 // Notebook: 15_fusion. Own code; after NVIDIA, PTX ISA, "mma", and CUTLASS (BSD
 // 3-Clause) for epilogues as functors and parts of K.
 //
 // from pathlib import Path
+// import torch
 // from torch.utils.cpp_extension import load_inline
+// major, minor = torch.cuda.get_device_capability()
+// arch = f"{major}{minor}" + "a" * (major >= 9)
 // linear = load_inline("linear", cuda_sources=Path("linear.cu").read_text(),
 //     cpp_sources="torch::Tensor linear(torch::Tensor inp, torch::Tensor weight, "
 //         "torch::Tensor bias); torch::Tensor linear_gelu(torch::Tensor inp, "
@@ -27,7 +32,8 @@
 //         "torch::Tensor bias, torch::Tensor residual); "
 //         "torch::Tensor linear_silu_gate(torch::Tensor inp, torch::Tensor weight, "
 //         "torch::Tensor bias);",
-//     functions=["linear", "linear_gelu", "linear_residual", "linear_silu_gate"])
+//     functions=["linear", "linear_gelu", "linear_residual", "linear_silu_gate"],
+//     extra_cuda_cflags=[f"-gencode=arch=compute_{arch},code=sm_{arch}"])
 #include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
 #include <torch/types.h>
 using c10::cuda::getCurrentCUDAStream, torch::Tensor;
@@ -536,6 +542,614 @@ static void launch_tiles(Tensor out, float* parts, Tensor inp, Tensor weight,
         epilogue, M, N, K);
 }
 
+// ---- sm_90: tiles by TMA and wgmma. The weights are wgmma's rows, 64 each, and inp its
+// columns, any multiple of 8: out is made by columns, so few rows of inp waste nothing.
+#ifdef __CUDACC_VER_MAJOR__  // nvcc; other compilers do not know them
+#include <cuda.h>
+
+constexpr int WARPGROUP = 128;            // threads: four warps
+constexpr int CONSUMERS = 2;              // warpgroups that multiply; one more warp copies
+constexpr int TILE_W = 64 * CONSUMERS;    // rows of the weights, per block
+constexpr int BOX_ROWS = 16;              // of out, written at once
+
+// How out is cut: COLS rows of inp are the columns of a block's tile.
+template <class E, int COLS> struct Cut {
+    static constexpr int BLOCKS = COLS > 64 ? 1 : 2;  // per SM
+    static constexpr int THREADS = CONSUMERS * WARPGROUP + 
+                                   (COLS > 192 ? WARPGROUP : 32);
+    static constexpr int STAGE = (TILE_W + COLS) * SLICE;  // bytes: weights, then inp
+    static constexpr int WIDTH = E::GATED ? 32 : 64;       // columns of a box of out
+    static constexpr int BOX = BOX_ROWS * WIDTH * 2, BOXES = COLS / BOX_ROWS;
+    static constexpr int BATCH = COLS > 64 ? 2 : 1;  // boxes in one of two places
+    static constexpr int OUT = CONSUMERS * 2 * BATCH * BOX;
+    // an SM has 228 KB, each block takes 1 KB more, and up to 2 KB to be aligned
+    static constexpr int ROOM = 228 * 1024 / BLOCKS - 3 * 1024 - OUT;
+    static constexpr int STAGES = ROOM / STAGE < 12 ? ROOM / STAGE : 12;
+    static constexpr int SHARED = 1024 + STAGES * STAGE + OUT;
+    // setmaxnreg: then the producer is a warpgroup, too
+    static constexpr bool MOVES_REGISTERS = COLS > 192;
+    static_assert(CONSUMERS * 64 * COLS * 4 <= STAGES * STAGE, "no room for sums");
+};
+
+// How work is dealt out, to clusters of splits x pair blocks: `pair` of them share a
+// tile of inp, each with weights of its own; each pair has a part of k.
+struct Deal {
+    int splits, pair;
+    int rows, cols;  // tiles: of the weights of a pair, and of inp
+    __device__ int count() const { return rows * cols; }
+    // GROUP rows of tiles at a time, whose clusters share both operands in L2
+    __device__ void find(int tile, int& row, int& col) const {
+        int group = tile / (GROUP * cols), i = tile % (GROUP * cols);
+        int height = min(GROUP, rows - group * GROUP);
+        row = group * GROUP + i % height, col = i / height;
+    }
+};
+
+// A block's place in its cluster, and its share of the slices of k.
+struct Place {
+    int half, split, first, count;
+    __device__ Place(Deal deal, int K) {
+        int rank = blockIdx.x % (deal.splits * deal.pair);
+        int64_t slices = cdiv(K, DEPTH);
+        half = rank % deal.pair, split = rank / deal.pair;
+        first = slices * split / deal.splits;
+        count = slices * (split + 1) / deal.splits - first;
+    }
+};
+
+static __device__ unsigned shared_at(const void* p) {
+    return __cvta_generic_to_shared(p);
+}
+
+// An mbarrier: a phase ends when all that were told of have arrived, threads and bytes.
+// A stage has two. full: one arrival, the producer's, and the bytes that it expects.
+// empty: one of each consumer of a pair, since inp goes to both of its blocks. Who waits
+// for phase ^ 1 at first passes: an empty stage has been given back, so to speak.
+struct Barrier {
+    uint64_t state;
+    __device__ void init(int threads) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+                     :: "r"(shared_at(this)), "r"(threads));
+    }
+    __device__ void arrive_and_expect(int bytes) {
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                     :: "r"(shared_at(this)), "r"(bytes) : "memory");
+    }
+    __device__ void arrive_in(int block) {  // of the cluster
+        asm volatile("{ .reg .b32 there;\n mapa.shared::cluster.u32 there, %0, %1;\n"
+                     "mbarrier.arrive.shared::cluster.b64 _, [there]; }"
+                     :: "r"(shared_at(this)), "r"(block) : "memory");
+    }
+    __device__ void wait(int phase) {  // until it has ended
+        asm volatile("{ .reg .pred done;\nAGAIN:\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                     "@!done bra AGAIN; }"
+                     :: "r"(shared_at(this)), "r"(phase) : "memory");
+    }
+};
+
+// Where the next stage is; phase: of its barriers.
+struct Turn {
+    int stage = 0, phase = 0;
+    __device__ void next(int stages) {
+        if (++stage == stages) stage = 0, phase ^= 1;
+    }
+};
+
+// a box of inp, SLICE bytes of k from row `row` on, to the blocks of the mask
+static __device__ void load_inp(char* to, const CUtensorMap& map, Barrier& full, int k,
+                                int row, int mask) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier"
+                 "::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}], [%2], "
+                 "%5;" :: "r"(shared_at(to)), "l"(&map), "r"(shared_at(&full)), "r"(k),
+                 "r"(row), "h"(uint16_t(mask)) : "memory");
+}
+
+// TILE_W rows of the weights, from an eight of columns of out on; see map_of_weight
+static __device__ void load_weight(char* to, const CUtensorMap& map, Barrier& full,
+                                   int k, int eight, uint64_t policy) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier"
+                 "::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4, %4, %5}], "
+                 "[%2], %6;" :: "r"(shared_at(to)), "l"(&map), "r"(shared_at(&full)),
+                 "r"(k), "r"(0), "r"(eight), "l"(policy) : "memory");
+}
+
+// what L2 does with weights: those that one block alone reads may go at once
+static __device__ uint64_t policy_of(bool once) {
+    uint64_t policy;
+    if (once) asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(policy));
+    else asm("createpolicy.fractional.L2::evict_normal.b64 %0;" : "=l"(policy));
+    return policy;
+}
+
+static __device__ void prefetch(const CUtensorMap& map) {
+    asm volatile("prefetch.tensormap [%0];" :: "l"(&map) : "memory");
+}
+
+static __device__ void prefetch(const void* line) {  // to L2
+    asm volatile("prefetch.global.L2 [%0];" :: "l"(line) : "memory");
+}
+
+static __device__ void store_box(const CUtensorMap& map, const char* from, int x,
+                                 int y) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group "
+                 "[%0, {%2, %3}], [%1];"
+                 :: "l"(&map), "r"(shared_at(from)), "r"(x), "r"(y) : "memory");
+}
+
+static __device__ void end_stores() {
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+template <int PENDING> __device__ void wait_until_read() {  // by all older stores
+    asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(PENDING) : "memory");
+}
+
+static __device__ void wait_for_stores() {
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+// of what threads wrote, for TMA
+static __device__ void fence_for_copies() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+static __device__ void fence_for_barriers() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+static __device__ void cluster_sync() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\n"
+                 "barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// barrier 0 is __syncthreads()
+static __device__ void warpgroup_sync() {
+    asm volatile("bar.sync %0, 128;" :: "r"(1 + threadIdx.x / WARPGROUP) : "memory");
+}
+
+static __device__ void consumers_sync() {
+    asm volatile("bar.sync 3, %0;" :: "n"(CONSUMERS * WARPGROUP) : "memory");
+}
+
+static __device__ float4 load_of_block(const float4* from, int block) {
+    float4 x;
+    asm volatile("{ .reg .b32 there;\n mapa.shared::cluster.u32 there, %4, %5;\n"
+                 "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there]; }"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(shared_at(from)), "r"(block) : "memory");
+    return x;
+}
+// What wgmma is told of an operand: where it begins, rows of 128 bytes, swizzled; 8 of
+// them are 1,024 bytes.
+static __device__ uint64_t describe(unsigned at) {
+    return (at & 0x3ffff) >> 4 | uint64_t(1) << 16 | uint64_t(1024 >> 4) << 32 |
+           uint64_t(1) << 62;
+}
+
+#define LIST_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define LIST_16 LIST_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define LIST_24 LIST_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define LIST_32 LIST_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define LIST_40 LIST_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define LIST_48 LIST_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define LIST_56 LIST_48 ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define LIST_64 LIST_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define LIST_72 LIST_64 ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define LIST_80 LIST_72 ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define LIST_88 LIST_80 ", %80, %81, %82, %83, %84, %85, %86, %87"
+#define LIST_96 LIST_88 ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define LIST_104 LIST_96 ", %96, %97, %98, %99, %100, %101, %102, %103"
+#define LIST_112 LIST_104 ", %104, %105, %106, %107, %108, %109, %110, %111"
+#define LIST_120 LIST_112 ", %112, %113, %114, %115, %116, %117, %118, %119"
+#define LIST_128 LIST_120 ", %120, %121, %122, %123, %124, %125, %126, %127"
+#define D_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
+    "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define D_16 D_8(0), D_8(8)
+#define D_24 D_16, D_8(16)
+#define D_32 D_24, D_8(24)
+#define D_40 D_32, D_8(32)
+#define D_48 D_40, D_8(40)
+#define D_56 D_48, D_8(48)
+#define D_64 D_56, D_8(56)
+#define D_72 D_64, D_8(64)
+#define D_80 D_72, D_8(72)
+#define D_88 D_80, D_8(80)
+#define D_96 D_88, D_8(88)
+#define D_104 D_96, D_8(96)
+#define D_112 D_104, D_8(104)
+#define D_120 D_112, D_8(112)
+#define D_128 D_120, D_8(120)
+#define WGMMA(COLS, TYPE, LIST, A, B, ADD, ...) \
+    asm volatile("{ .reg .pred p;\n setp.ne.b32 p, " ADD ", 0;\n" \
+                 "wgmma.mma_async.sync.aligned.m64n" #COLS "k16.f32." TYPE " {" LIST \
+                 "}, " A ", " B ", p, 1, 1, 0, 0; }" : __VA_ARGS__ \
+                 : "l"(a), "l"(b), "r"(int(add)))
+#define WGMMA_OF(COLS, LIST, A, B, ADD, ...) \
+    if constexpr (SIZE == COLS / 2 && std::is_same_v<T, at::Half>) \
+        WGMMA(COLS, "f16.f16", LIST, A, B, ADD, __VA_ARGS__); \
+    else if constexpr (SIZE == COLS / 2) \
+        WGMMA(COLS, "bf16.bf16", LIST, A, B, ADD, __VA_ARGS__)
+
+static __device__ void begin_wgmma() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+static __device__ void end_wgmma() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+template <int PENDING> __device__ void wait_for_wgmma() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(PENDING) : "memory");
+}
+
+template <bool MORE> __device__ void move_registers() {
+    if (MORE) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    else asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+}
+
+// d, a warpgroup's 64 rows of the weights and 2 SIZE rows of inp = add ? d + a b : a b;
+// 16 along k
+template <typename T, int SIZE>
+__device__ void wgmma(float (&d)[SIZE], uint64_t a, uint64_t b, bool add) {
+    WGMMA_OF(16, LIST_8, "%8", "%9", "%10", D_8(0));
+    WGMMA_OF(32, LIST_16, "%16", "%17", "%18", D_16);
+    WGMMA_OF(48, LIST_24, "%24", "%25", "%26", D_24);
+    WGMMA_OF(64, LIST_32, "%32", "%33", "%34", D_32);
+    WGMMA_OF(80, LIST_40, "%40", "%41", "%42", D_40);
+    WGMMA_OF(96, LIST_48, "%48", "%49", "%50", D_48);
+    WGMMA_OF(112, LIST_56, "%56", "%57", "%58", D_56);
+    WGMMA_OF(128, LIST_64, "%64", "%65", "%66", D_64);
+    WGMMA_OF(144, LIST_72, "%72", "%73", "%74", D_72);
+    WGMMA_OF(160, LIST_80, "%80", "%81", "%82", D_80);
+    WGMMA_OF(176, LIST_88, "%88", "%89", "%90", D_88);
+    WGMMA_OF(192, LIST_96, "%96", "%97", "%98", D_96);
+    WGMMA_OF(208, LIST_104, "%104", "%105", "%106", D_104);
+    WGMMA_OF(224, LIST_112, "%112", "%113", "%114", D_112);
+    WGMMA_OF(240, LIST_120, "%120", "%121", "%122", D_120);
+    WGMMA_OF(256, LIST_128, "%128", "%129", "%130", D_128);
+}
+
+// One thread of the block: brings tile by tile, as soon as a stage is empty.
+template <class E, int COLS>
+__device__ void produce(char* stages, Barrier* full, Barrier* empty,
+                        const CUtensorMap& inp_map, const CUtensorMap& weight_map,
+                        bool once, Deal deal, Place place) {
+    using C = Cut<E, COLS>;
+    int size = deal.splits * deal.pair, part = COLS / deal.pair;  // rows of inp: its own
+    int mask = ((1 << deal.pair) - 1) << place.split * deal.pair;
+    uint64_t policy = policy_of(once);
+    Turn turn;
+    for (int i = blockIdx.x / size; i < deal.count(); i += gridDim.x / size) {
+        int row, col;
+        deal.find(i, row, col);
+        int eight = (row * deal.pair + place.half) * (CONSUMERS * C::WIDTH / 8);
+        for (int k = 0; k < place.count; k++, turn.next(C::STAGES)) {
+            Barrier& ready = full[turn.stage];
+            empty[turn.stage].wait(turn.phase ^ 1);
+            ready.arrive_and_expect(C::STAGE);
+            char* to = stages + turn.stage * C::STAGE;
+            int at = (place.first + k) * DEPTH;
+            load_weight(to, weight_map, ready, at, eight, policy);
+            load_inp(to + (TILE_W + place.half * part) * SLICE, inp_map, ready, at,
+                     col * COLS + place.half * part, mask);
+        }
+    }
+}
+
+// A warpgroup's registers: element 4 j + 2 h + e is row lane / 4 + 8 h of the warp's 16
+// of the weights and row 8 j + lane % 4 * 2 + e of inp. GATED: h 0 is gate, 1 is up.
+// A thread's part of a box: pairs of neighbouring rows of out, from its two or four
+// 8 x 8 matrices.
+template <class E> struct Part { unsigned pairs[E::GATED ? 2 : 4]; };
+
+template <typename T, class E>
+__device__ Part<E> finish_part(const float (&sums)[8], E epilogue,
+                               const float (&added)[2], int m, int c, int M, int N) {
+    Part<E> part;
+    auto set = [&](int i, float x, float y) {
+        Pair<T> pair = {T(x), T(y)};
+        part.pairs[i] = *reinterpret_cast<unsigned*>(&pair);
+    };
+    m += threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        const float* s = sums + 4 * j;
+        if constexpr (E::GATED)
+            set(j, epilogue(s[0] + added[0], s[2] + added[1]),
+                epilogue(s[1] + added[0], s[3] + added[1]));
+        else
+            for (int h = 0; h < 2; h++) {
+                int row = m + 8 * j, col = c + 8 * h;
+                int64_t i = int64_t(row) * N + col;
+                float x = s[2 * h] + added[h], y = s[2 * h + 1] + added[h];
+                bool inside = col < N;
+                set(2 * j + h, inside && row < M ? epilogue(x, i) : 0.0f,
+                    inside && row + 1 < M ? epilogue(y, i + N) : 0.0f);
+            }
+    }
+    return part;
+}
+
+// to a box in shared memory, swizzled
+template <class E> __device__ void write_part(char* box, const Part<E>& part) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x % WARPGROUP / 32;
+    auto &p = part.pairs;
+    if constexpr (E::GATED) {
+        int row = lane % 16;
+        unsigned at = shared_at(box + row * 64 + (warp ^ row / 2 % 4) * 16);
+        asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};"
+                     :: "r"(at), "r"(p[0]), "r"(p[1]) : "memory");
+    } else {
+        int row = lane / 16 * 8 + lane % 8, piece = 2 * warp + lane / 8 % 2;
+        unsigned at = shared_at(box + row * 128 + (piece ^ row % 8) * 16);
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], "
+                     "{%1, %2, %3, %4};" :: "r"(at), "r"(p[0]), "r"(p[1]), "r"(p[2]),
+                     "r"(p[3]) : "memory");
+    }
+}
+
+// A warpgroup: multiplies 64 rows of the weights of each tile.
+template <typename T, class E, int COLS>
+__device__ void consume(char* stages, Barrier* full, Barrier* empty,
+                        const CUtensorMap& out_map, const T* bias, E epilogue, int M,
+                        int N, Deal deal, Place place) {
+    using C = Cut<E, COLS>;
+    int group = threadIdx.x / WARPGROUP, thread = threadIdx.x % WARPGROUP;
+    int size = deal.splits * deal.pair, batch = 0;
+    char* boxes = stages + C::STAGES * C::STAGE + group * (C::OUT / CONSUMERS);
+    auto release = [&](int stage) {  // a thread tells each block of the pair
+        if (thread < deal.pair)
+            empty[stage].arrive_in(place.split * deal.pair + thread);
+    };
+    Turn turn;
+    for (int i = blockIdx.x / size; i < deal.count(); i += gridDim.x / size) {
+        int row, col;
+        deal.find(i, row, col);
+        int m0 = col * COLS;
+        int c0 = ((row * deal.pair + place.half) * CONSUMERS + group) * C::WIDTH;
+        // the thread's rows of the weights belong to columns c and, or gate and up, c + 8
+        int c = c0 + thread / 32 * (C::WIDTH / 4) + thread % 32 / 4;
+        T of_bias[2] = {T(0), T(0)};  // stays as it was loaded until it is needed
+        for (int h = 0; h < 2; h++)
+            if (bias && c + (E::GATED ? 0 : 8 * h) < N)
+                of_bias[h] = bias[c + h * (E::GATED ? N : 8)];
+        if constexpr (std::is_same_v<E, Residual<T>>)
+            for (int m = m0 + thread; m < min(M, m0 + COLS) && c0 < N; m += WARPGROUP)
+                prefetch(epilogue.residual + int64_t(m) * N + c0);
+        float d[COLS / 2];
+        int last = -1;  // stage whose products may still be under way
+        for (int k = 0; k < place.count; k++, turn.next(C::STAGES)) {
+            full[turn.stage].wait(turn.phase);
+            unsigned at = shared_at(stages + turn.stage * C::STAGE);
+            unsigned A_at = at + group * 64 * SLICE, B_at = at + TILE_W * SLICE;
+            begin_wgmma();
+#pragma unroll
+            for (int step = 0; step < STEPS; step++)
+                wgmma<T>(d, describe(A_at + step * 32), describe(B_at + step * 32),
+                         k + step > 0);
+            end_wgmma();
+            wait_for_wgmma<1>();
+            if (last >= 0) release(last);
+            last = turn.stage;
+        }
+        wait_for_wgmma<0>();
+        release(last);
+        float added[2] = {float(of_bias[0]), float(of_bias[1])};
+        auto finish_box = [&](const float (&sums)[8], int b) {
+            return finish_part<T>(sums, epilogue, added, m0 + b * BOX_ROWS, c, M, N);
+        };
+        auto store = [&](const Part<E>* parts, int b, int count) {  // boxes b and on
+            char* to = boxes + batch++ % 2 * C::BATCH * C::BOX;
+            if (thread == 0) wait_until_read<1>();
+            warpgroup_sync();  // the boxes before the last ones have gone
+#pragma unroll
+            for (int i = 0; i < C::BATCH; i++)
+                if (i < count) write_part(to + i * C::BOX, parts[i]);
+            fence_for_copies();
+            warpgroup_sync();  // the boxes are complete
+            if (thread != 0) return;
+#pragma unroll
+            for (int i = 0; i < C::BATCH; i++) {
+                int m = m0 + (b + i) * BOX_ROWS;
+                if (i < count && m < M && c0 < N)
+                    store_box(out_map, to + i * C::BOX, c0, m);
+            }
+            end_stores();
+        };
+        if (deal.splits == 1) {
+#pragma unroll
+            for (int b = 0; b < C::BOXES; b += C::BATCH) {
+                Part<E> parts[C::BATCH];
+#pragma unroll
+                for (int i = 0; i < C::BATCH && b + i < C::BOXES; i++) {
+                    float sums[8];
+                    for (int e = 0; e < 8; e++) sums[e] = d[8 * (b + i) + e];
+                    parts[i] = finish_box(sums, b + i);
+                }
+                store(parts, b, min(C::BATCH, C::BOXES - b));
+            }
+            continue;
+        }
+        // Each block adds up its boxes of all parts of k, always in the same order.
+        constexpr int PITCH = CONSUMERS * WARPGROUP;
+        float4* sums = reinterpret_cast<float4*>(stages) + threadIdx.x;
+        consumers_sync();  // both have read all stages: room for sums
+#pragma unroll
+        for (int j = 0; j < COLS / 8; j++)
+            sums[j * PITCH] = make_float4(d[4 * j], d[4 * j + 1], d[4 * j + 2],
+                                          d[4 * j + 3]);
+        cluster_sync();  // the sums of all parts of k are there
+        int end = C::BOXES * (place.split + 1) / deal.splits;
+        for (int b = C::BOXES * place.split / deal.splits; b < end; b++) {
+            float sum[8] = {};
+            for (int s = 0; s < deal.splits; s++)
+                for (int j = 0; j < 2; j++) {
+                    float4 part = load_of_block(sums + (2 * b + j) * PITCH,
+                                                s * deal.pair + place.half);
+                    sum[4 * j] += part.x, sum[4 * j + 1] += part.y;
+                    sum[4 * j + 2] += part.z, sum[4 * j + 3] += part.w;
+                }
+            Part<E> part = finish_box(sum, b);
+            store(&part, b, 1);
+        }
+    }
+    if (thread == 0) wait_for_stores();
+}
+
+// out: (M, N), inp: (M, K), weight: (columns, K), K > 0; see Deal. With K in parts a
+// cluster makes one tile, else one after the other.
+template <typename T, class E, int COLS>
+__global__ void __launch_bounds__(Cut<E, COLS>::THREADS, Cut<E, COLS>::BLOCKS)
+linear_wgmma_kernel(const __grid_constant__ CUtensorMap out_map,
+                    const __grid_constant__ CUtensorMap inp_map,
+                    const __grid_constant__ CUtensorMap weight_map, const T* bias,
+                    E epilogue, int M, int N, int K, bool once, Deal deal) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    using C = Cut<E, COLS>;
+    __shared__ Barrier full[C::STAGES], empty[C::STAGES];
+    extern __shared__ __align__(128) unsigned char memory[];
+    char* stages = reinterpret_cast<char*>(memory);
+    stages += (1024 - shared_at(stages) % 1024) % 1024;
+    Place place(deal, K);
+    if (threadIdx.x == 0) {
+        prefetch(inp_map), prefetch(weight_map), prefetch(out_map);
+        for (int s = 0; s < C::STAGES; s++) {
+            full[s].init(1);
+            empty[s].init(CONSUMERS * deal.pair);
+        }
+        fence_for_barriers();
+    }
+    cluster_sync();  // all barriers are there before one is used
+    if (threadIdx.x >= CONSUMERS * WARPGROUP) {
+        if (C::MOVES_REGISTERS) move_registers<false>();
+        if (threadIdx.x == CONSUMERS * WARPGROUP)
+            produce<E, COLS>(stages, full, empty, inp_map, weight_map, once, deal,
+                             place);
+        __syncwarp();
+        if (deal.splits > 1) cluster_sync();  // with the consumers' own
+    } else {
+        if (C::MOVES_REGISTERS) move_registers<true>();
+        consume<T, E, COLS>(stages, full, empty, out_map, bias, epilogue, M, N, deal,
+                            place);
+    }
+    cluster_sync();  // others may still arrive at barriers, and read sums, of this block
+#else
+    __trap();  // launch_wgmma sees that it was not built
+#endif
+}
+
+// TMA's view of a matrix: sizes and box, fastest first; strides in elements
+static CUtensorMap map_of(const Tensor& x, std::vector<cuuint64_t> sizes,
+                          std::vector<cuuint64_t> strides, std::vector<cuuint32_t> box,
+                          CUtensorMapSwizzle swizzle) {
+    static auto encode = [] {
+        void* found = nullptr;
+        cudaDriverEntryPointQueryResult state;
+#if CUDART_VERSION >= 12050
+        C10_CUDA_CHECK(cudaGetDriverEntryPointByVersion(
+            "cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &state));
+#else
+        C10_CUDA_CHECK(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found,
+                                               cudaEnableDefault, &state));
+#endif
+        TORCH_CHECK(found && state == cudaDriverEntryPointSuccess,
+                    "linear: expected NVIDIA's driver for CUDA 12 or later, got one "
+                    "without cuTensorMapEncodeTiled");
+        return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
+    }();
+    CUtensorMap map;
+    for (auto& stride : strides) stride *= 2;
+    std::vector<cuuint32_t> steps(box.size(), 1);
+    auto result = encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, box.size(), x.data_ptr(),
+                         sizes.data(), strides.data(), box.data(), steps.data(),
+                         CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                         CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    TORCH_CHECK(result == CUDA_SUCCESS, "cuTensorMapEncodeTiled: error ", int(result));
+    return map;
+}
+
+template <typename T, class E, int COLS>
+static void launch_wgmma(Tensor out, Tensor inp, Tensor weight, Tensor bias, E epilogue,
+                         int splits, int pair, int sms) {
+    using C = Cut<E, COLS>;
+    uint64_t M = inp.size(0), K = inp.size(1), N = out.size(1);
+    constexpr unsigned PER = E::GATED ? 2 : 1;  // rows of the weights, of a column
+    auto swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
+    auto out_map = map_of(out, {N, M}, {N}, {C::WIDTH, BOX_ROWS},
+                          E::GATED ? CU_TENSOR_MAP_SWIZZLE_64B : swizzle);
+    auto inp_map = map_of(inp, {K, M}, {K}, {DEPTH, unsigned(COLS / pair)}, swizzle);
+    // eights of rows: with SiLU's gate one of gate, one of up, in turn
+    auto weight_map = map_of(weight, {K, 8, PER, N / 8}, {K, N * K, 8 * K},
+                             {DEPTH, 8, PER, TILE_W / 8 / PER}, swizzle);
+    Deal deal = {splits, pair, cdiv(weight.size(0), TILE_W * pair), cdiv(M, COLS)};
+    int size = splits * pair, clusters = deal.rows * deal.cols;
+    if (splits == 1) clusters = std::min(clusters, sms * C::BLOCKS / size);
+    auto kernel = linear_wgmma_kernel<T, E, COLS>;
+    C10_CUDA_CHECK(cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, C::SHARED));
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {unsigned(size), 1, 1};
+    cudaLaunchConfig_t config = {unsigned(clusters * size), C::THREADS, C::SHARED,
+                                 getCurrentCUDAStream(), &cluster, 1};
+    bool once = deal.cols == 1;
+    C10_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, out_map, inp_map, weight_map,
+                                      data<T>(bias), epilogue, int(M), int(N), int(K),
+                                      once, deal));
+}
+// Tiles of `cols` rows of inp, for clusters of splits x pair blocks; see Deal.
+struct Clusters { int cols, splits, pair; };
+
+static Clusters plan_wgmma(int64_t M, int64_t columns, int64_t K, int sms) {
+    constexpr int COLS[] = {32, 64, 128, 192, 256};
+    double memory = 2.0 * columns * K / (14.0 * sms), least = INFINITY;
+    Clusters best = {};
+    for (int cols : COLS)
+        for (int splits : {1, 2, 4}) {
+            int slices = cdiv(cdiv(K, DEPTH), splits), blocks = cols > 64 ? 1 : 2;
+            if (splits > 1 && slices < 4) break;
+            double tiles = double(cdiv(M, cols)) * cdiv(columns, TILE_W);
+            double slice = std::max(4.0 * cols, (TILE_W + cols) * SLICE / 28.0);
+            double work = std::ceil(tiles * splits / (sms * blocks)) * blocks *
+                          (slices * slice + 1000 + (splits > 1 ? 1500 : 0) + 8 * cols);
+            double time = std::max(work, memory) + 0.1 * std::min(work, memory);
+            if (time < least)
+                least = time, best = {cols, splits, cdiv(columns, TILE_W) % 2 ? 1 : 2};
+        }
+    return best;
+}
+
+// once, in whatever types
+static void warn_of_build(const Tensor& x) {
+    int major = 0;
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
+                                          x.get_device()));
+    if (major == 9)
+        TORCH_WARN_ONCE("linear: built without sm_90a, so without wgmma; pass nvcc "
+                        "-gencode=arch=compute_90a,code=sm_90a");
+}
+
+// Whether it did: in a build with wgmma, where rows of out suit TMA
+template <typename T, class E>
+static bool launch_wgmma(Tensor out, Tensor inp, Tensor weight, Tensor bias, E epilogue,
+                         int sms) {
+    cudaFuncAttributes built;
+    C10_CUDA_CHECK(cudaFuncGetAttributes(&built, linear_wgmma_kernel<T, E, 64>));
+    if (inp.size(0) <= 16 || inp.size(1) == 0 || out.size(1) % 8) return false;
+    if (built.sharedSizeBytes == 0) return warn_of_build(out), false;
+    auto [cols, splits, pair] =
+        plan_wgmma(inp.size(0), weight.size(0), inp.size(1), sms);
+    auto way = cols == 32 ? launch_wgmma<T, E, 32>
+             : cols == 64 ? launch_wgmma<T, E, 64>
+             : cols == 128 ? launch_wgmma<T, E, 128>
+             : cols == 192 ? launch_wgmma<T, E, 192> : launch_wgmma<T, E, 256>;
+    way(out, inp, weight, bias, epilogue, splits, pair, sms);
+    return true;
+}
+#endif
+
 template <typename T, class E>
 static void launch(Tensor out, Tensor inp, Tensor weight, Tensor bias, E epilogue) {
     int M = inp.size(0), N = out.size(1), pairs = E::GATED ? N : cdiv(N, 2);
@@ -554,6 +1168,9 @@ static void launch(Tensor out, Tensor inp, Tensor weight, Tensor bias, E epilogu
     int K = inp.size(1), sms = 0;
     C10_CUDA_CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount,
                                           inp.get_device()));
+#ifdef __CUDACC_VER_MAJOR__
+    if (launch_wgmma<T>(out, inp, weight, bias, epilogue, sms)) return;
+#endif
     auto [tile_m, tile_n, splits] = plan(M, weight.size(0), K, sms);
     Tensor scratch;
     float* parts = nullptr;
