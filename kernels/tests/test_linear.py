@@ -1,6 +1,7 @@
 """linear: what it promises (see contract.py), each tile and epilogue, the plan, special values."""
 
 import itertools
+import re
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from helpers.compiler import compile_cuda
 from helpers.device import BACKEND, DEVICE
 from helpers.trace.from_cpu_backend import record
 from kernels.tests.contract import Case, equal_bits, floats
+from kernels.tests.hopper import on_cpu, replaced, with_bodies
 
 FILE = ROOT / "kernels" / "linear.cu"
 HALF_TYPES = (torch.float16, torch.bfloat16)
@@ -316,3 +318,111 @@ def test_few_rows_read_each_weight_once_and_16_bytes_at_a_time(linear, M):
     reads = [a for a in launch.accesses if a.array == "argument 4"]  # of the kernel: weight
     assert {(access.operation, access.bytes) for access in reads} == {("load", 16)}
     assert sum(16 * access.lanes for access in reads) == given["weight"].nbytes
+
+
+# ------------------------------------------------------------------ wgmma and TMA, on sm_90
+
+CHOOSE = """struct Clusters { int cols, splits, pair; };
+static Clusters chosen;
+void choose(int64_t cols, int64_t splits, int64_t pair, int64_t fault) {
+    chosen = {int(cols), int(splits), int(pair)};
+    int without = fault;
+    C10_CUDA_CHECK(cudaMemcpyToSymbol(planted, &without, sizeof without));
+}
+"""
+# What is left out, by choose(..., fault): what it stops is found then.
+FAULTS = {
+    "empty[turn.stage].wait(turn.phase ^ 1);": 1,
+    "consumers_sync();  // both": 2,
+    "warpgroup_sync();  // the boxes are complete": 3,
+    "full[turn.stage].wait(turn.phase);": 4,
+}
+
+
+def on_stand_ins(check=False):
+    """Return the file as on sm_90, in float16 alone, with a plan that the test chooses.
+
+    Over stand-ins (see hopper.py); two or three stages, so that they come round.
+    """
+    planted = {text: f"if (planted != {i}) {text}" for text, i in FAULTS.items()}
+    source = replaced(
+        FILE.read_text(),
+        planted
+        | {
+            "#include <cuda.h>": "static __device__ int planted;\n#include <cuda.h>",
+            "STAGES = ROOM / STAGE < 12 ? ROOM / STAGE : 12;": "STAGES = COLS > 128 ? 3 : 2;",
+            "struct Clusters { int cols, splits, pair; };": CHOOSE,
+            "columns * K < 1 << 28": "columns * K < 1",
+            "else f(out, at::BFloat16());": "",
+        },
+    )
+    functions = [case.function for case in CASES]
+    if check:  # one function and two kernels: it takes long
+        source = source[: source.rindex("\nTensor linear_gelu(")]
+        source = re.sub(r"auto way = cols == 32.*?;", KERNELS, source, flags=re.DOTALL)
+        functions = ["linear"]
+    source = on_cpu(with_bodies(source, {"plan_wgmma": "return chosen;"}))
+    return compile_cuda(source, [*functions, "choose"], check=check)
+
+
+KERNELS = "auto way = cols == 32 ? launch_wgmma<T, E, 32> : launch_wgmma<T, E, 64>;"
+# Rows of inp per tile, parts of k, blocks that share inp: M, K and the columns of the product,
+# with ends within a tile, and with more tiles than clusters at a time where K is whole
+CLUSTERS = {
+    (32, 1, 1): (150, 136, 528),
+    (64, 1, 1): (290, 200, 272),
+    (64, 2, 1): (70, 328, 208),
+    (64, 1, 2): (70, 264, 272),
+    (64, 3, 1): (70, 264, 144),
+    (128, 2, 1): (130, 200, 144),
+    (128, 1, 2): (20, 136, 528),
+    (176, 1, 1): (180, 136, 144),
+    (192, 1, 1): (200, 72, 144),
+    (256, 1, 1): (260, 264, 144),
+}
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="a GPU runs the instructions")
+def test_wgmma_over_stand_ins():
+    """Each kernel and epilogue, in clusters of up to three blocks; the same again, bit for bit."""
+    linear = on_stand_ins()
+    for clusters, size in CLUSTERS.items():
+        linear.choose(*clusters, 0)
+        given, gate, got = check(linear, *size, clusters[1] == 1, torch.float16)
+        again = results(linear, given, gate)
+        assert all(equal_bits(again[name], out) for name, out in got.items())
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="a GPU runs the instructions")
+def test_wgmma_waits_for_what_it_reads():
+    """With every access checked: no fault in the file, one in it without each of its waits."""
+    linear = on_stand_ins(check=True)
+    given = arguments(20, 328, 144, True)
+    for clusters in ((32, 1, 1), (64, 2, 1), (32, 1, 2)):
+        linear.choose(*clusters, 0)
+        out = linear.linear(*given.values())
+        exact = linear_ref(*(x.double() for x in given.values()))
+        check_close(out, exact, rtol=2**-10, atol=2.4e-5)
+    for text, fault in FAULTS.items():
+        linear.choose(64, 2, 1, fault)
+        with pytest.raises(RuntimeError, match="thread"):
+            linear.linear(*given.values())
+            pytest.fail(f"not missed: {text}")
+
+
+SM_90 = BACKEND == "cuda" and torch.cuda.get_device_capability() == (9, 0)
+# M, K, columns: each kernel of plan_wgmma, K in parts and not, pairs, ends within tiles
+LARGE = [(17, 4104, 4112), (60, 4096, 4096), (64, 11008, 4096), (100, 4104, 11008)]
+LARGE += [(250, 4096, 4112), (500, 4096, 11008), (500, 4104, 4096), (1032, 1032, 1040)]
+LARGE += [(1528, 1536, 1552), (2056, 2040, 2048), (3064, 3072, 3080), (300, 4100, 4096)]
+
+
+@pytest.mark.skipif(not SM_90, reason="what this tests is sm_90's")
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+@pytest.mark.parametrize("size", LARGE, ids=str)
+def test_wgmma(linear, dtype, size):
+    with torch.profiler.profile() as profiled:
+        given, gate, got = check(linear, *size, True, dtype)
+    assert any("linear_wgmma_kernel" in event.key for event in profiled.key_averages())
+    again = results(linear, given, gate)
+    assert all(equal_bits(again[name], out) for name, out in got.items())
