@@ -1092,15 +1092,16 @@ struct Clusters { int cols, splits, pair; };
 // As plan_tiles. Clusters take turns; one of up to two blocks finds room on any SM, of
 // larger ones some SMs are left over, a sixteenth. A tile costs TILE clocks, and 24 per
 // row of inp, beside its slices, each the longest of
-//   4 cols, 2,048 multiply-adds a clock (wgmma),
+//   4 cols: 2,048 multiply-adds a clock (wgmma),
 //   SLICE bytes of TILE_W rows of the weights and cols / pair of inp, from L2, at 36 a
 //   clock: what two blocks share comes once.
 // Meanwhile all weights come from memory, 11 bytes a clock and SM, and a tenth of the
-// shorter time does not overlap. Parts of k cost SPLIT clocks each. These six numbers
-// are fitted to times of these kernels on an H100 (M 17 to 512 of layers 4096 -> 4096,
-// 4096 -> 11008 and 11008 -> 4096, squares 512 to 4096; bfloat16, L2 full of what was
-// written before) by a search on a grid; the tiles that they choose took 0.7 % longer
-// in the mean than the fastest.
+// shorter time does not overlap. Parts of k cost SPLIT clocks each. Tiles of 32 rows are
+// for weights that no other tile reads. These six numbers are fitted, by a search on a
+// grid, to times on an H100 of these kernels as they were when out left by TMA (M 17 to
+// 512 of layers 4096 -> 4096, 4096 -> 11008 and 11008 -> 4096, squares 512 to 4096;
+// bfloat16, L2 full of what was written before): the tiles that they choose took 0.7 %
+// longer in the mean than the fastest.
 static Clusters plan_wgmma(int64_t M, int64_t columns, int64_t K, int sms) {
     constexpr double TILE = 4000, SPLIT = 2500;
     double memory = 2.0 * columns * K / (11.0 * sms), least = INFINITY;
@@ -1110,7 +1111,7 @@ static Clusters plan_wgmma(int64_t M, int64_t columns, int64_t K, int sms) {
             for (int pair : {1, 2}) {
                 int size = splits * pair, room = sms * (cols > 32 ? 1 : 2) / size;
                 if (size > 2) room = room * 15 / 16;
-                if (room == 0) continue;
+                if (room == 0 || (cols == 32 && M > cols)) continue;
                 double tiles = double(cdiv(columns, TILE_W * pair)) * cdiv(M, cols);
                 double turns = std::ceil(tiles / room);
                 if (cols <= 32)  // two blocks of an SM take twice as long

@@ -114,6 +114,11 @@ std::tuple<int64_t, int64_t, int64_t> plan_of(int64_t M, int64_t columns, int64_
     auto [tile_m, tile_n, splits] = plan(M, columns, K, sms);
     return {tile_m, tile_n, splits};
 }
+std::tuple<int64_t, int64_t, int64_t> clusters_of(int64_t M, int64_t columns, int64_t K,
+                                               int64_t sms) {
+    auto [cols, splits, pair] = plan_wgmma(M, columns, K, sms);
+    return {cols, splits, pair};
+}
 """
 
 
@@ -123,7 +128,11 @@ def older():
 
     With its instructions and stages, and bfloat16 by linear_plain_kernel; the plan is the same.
     """
-    source = "#include <tuple>\n" + FILE.read_text() + PLAN
+    source = "#include <tuple>\n" + FILE.read_text()
+    begin = source.index("struct Clusters {")
+    end = source.index("    return best;\n}\n", begin) + len("    return best;\n}\n")
+    others = f"constexpr int TILE_W = 128;\n{source[begin:end]}"  # do not see it there
+    source += f"#ifndef __CUDACC_VER_MAJOR__\n{others}#endif\n{PLAN}"
     for text, instead in {
         "__CUDA_ARCH__ >= 800": "__CUDA_ARCH__ >= 810",
         "__CUDA_ARCH__ < 800": "__CUDA_ARCH__ < 810",
@@ -132,7 +141,7 @@ def older():
         assert text in source
         source = source.replace(text, instead)
     functions = [case.function for case in CASES]
-    return compile_cuda(source, [*functions, "plan_of"])
+    return compile_cuda(source, [*functions, "plan_of", "clusters_of"])
 
 
 @pytest.fixture
@@ -172,6 +181,32 @@ def test_the_plan_for_the_layers_of_networks(plan):
         tile_m, tile_n, splits = plan(M, N, K, 132)
         blocks = -(-M // (tile_m or M)) * -(-N // (tile_n or 32)) * splits
         assert blocks >= 0.6 * 132
+
+
+def test_the_plan_of_wgmma_fits_k_and_the_gpu(older):
+    for M, K, N, sms in itertools.product(SIDES[2:], SIDES, SIDES, SMS):
+        cols, splits, pair = older.clusters_of(M, N, K, sms)
+        assert cols in (32, 64, 128, 176, 192, 256) and pair in (1, 2)
+        assert 1 <= splits <= min(3, -(-K // 64)) and splits * pair <= 2 * sms
+
+
+# M, K, N: of the tiles that were timed on an H100 the fastest, or one within 6 % of it
+FASTEST = {
+    (64, 4096, 4096): (64, 2, 2),
+    (128, 4096, 11008): (128, 1, 2),
+    (256, 4096, 4096): (256, 3, 2),
+    (512, 4096, 4096): (128, 1, 2),
+    (512, 4096, 11008): (176, 1, 2),
+    (512, 11008, 4096): (128, 1, 2),
+    (1024, 1024, 1024): (64, 1, 2),
+    (1536, 1536, 1536): (176, 1, 2),
+    (3072, 3072, 3072): (192, 1, 2),
+    (4096, 4096, 4096): (256, 1, 2),
+}
+
+
+def test_the_plan_of_wgmma_takes_what_was_fastest(older):
+    assert {(M, K, N): older.clusters_of(M, N, K, 132) for M, K, N in FASTEST} == FASTEST
 
 
 def references(given, gate, exact):
