@@ -3,22 +3,28 @@
 // Linear layers of networks, with what follows them: out = epilogue(inp @ weight^T +
 // bias). inp: (M, K), weight: (N, K), out: (M, N), bias: (N), or (0) for none; float16
 // or bfloat16, contiguous, added up in float32, rounded once, at the end. Any M, N and
-// K up to 2^30; made for M up to 512. Epilogues: none; GELU, exact or by tanh; residual
-// (M, N), added; SiLU(gate) * up of a weight (2 N, K), the rows of gate first, those of
-// up below them, with bias (2 N) or (0). NaN and infinity as in PyTorch.
+// K up to 2^30. Epilogues: none; GELU, exact or by tanh; residual (M, N), added;
+// SiLU(gate) * up of a weight (2 N, K), the rows of gate first, those of up below them,
+// with bias (2 N) or (0). NaN and infinity as in PyTorch.
 // Floors: the weights are 2 N K bytes, read once for up to 16 rows: 4096 x 4096 are
 // 33.6 MB, 10.0 us at 3.35 TB/s, 4096 x 11008 are 90.2 MB, 26.9 us. 2 M N K FLOPs take
 // as long from M = FLOP/s / (bytes/s) on: 300 rows at an H100's peak, 120 at the 400
 // TFLOP/s that mma.sync gives there. Scratch memory: float32 sums of parts where K is
-// split; a copy of inp or weight where K is no multiple of 8, or where one does not
-// begin at a multiple of 16 bytes. bfloat16 before sm_80: by a plain loop in float32.
-// Two calls give the same bits: no sum depends on which block is first. No wgmma: large
-// products are matmul_tensor_core's.
+// split by mma.sync's kernels; a copy of inp or weight where K is no multiple of 8, or
+// where one does not begin at a multiple of 16 bytes. bfloat16 before sm_80: by a plain
+// loop in float32. Two calls give the same bits: no sum depends on which block is
+// first. Three kernels: for up to 16 rows, for more by mma.sync, and on sm_90, where N
+// is a multiple of 8, by TMA and wgmma, with K in parts among the blocks of a cluster.
+// The last comes in a build for sm_90a only: by the flag below, or "9.0a" in
+// TORCH_CUDA_ARCH_LIST.
 // Notebook: 15_fusion. Own code; after NVIDIA, PTX ISA, "mma", and CUTLASS (BSD
 // 3-Clause) for epilogues as functors and parts of K.
 //
 // from pathlib import Path
+// import torch
 // from torch.utils.cpp_extension import load_inline
+// major, minor = torch.cuda.get_device_capability()
+// arch = f"{major}{minor}" + "a" * (major >= 9)
 // linear = load_inline("linear", cuda_sources=Path("linear.cu").read_text(),
 //     cpp_sources="torch::Tensor linear(torch::Tensor inp, torch::Tensor weight, "
 //         "torch::Tensor bias); torch::Tensor linear_gelu(torch::Tensor inp, "
@@ -27,7 +33,8 @@
 //         "torch::Tensor bias, torch::Tensor residual); "
 //         "torch::Tensor linear_silu_gate(torch::Tensor inp, torch::Tensor weight, "
 //         "torch::Tensor bias);",
-//     functions=["linear", "linear_gelu", "linear_residual", "linear_silu_gate"])
+//     functions=["linear", "linear_gelu", "linear_residual", "linear_silu_gate"],
+//     extra_cuda_cflags=[f"-gencode=arch=compute_{arch},code=sm_{arch}"])
 #include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
 #include <torch/types.h>
 using c10::cuda::getCurrentCUDAStream, torch::Tensor;
@@ -162,6 +169,19 @@ static __device__ void copy_piece(void* to, const void* from, bool inside) {
 #endif
 }
 
+// the same of what is read once: in L2 it goes first, and drives nothing else out
+static __device__ void copy_piece_once(void* to, const void* from, bool inside) {
+#if __CUDA_ARCH__ >= 800
+    unsigned at = __cvta_generic_to_shared(to);
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(policy));
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, "
+                 "%2, %3;" :: "r"(at), "l"(from), "r"(inside ? 16 : 0), "l"(policy));
+#else
+    copy_piece(to, from, inside);
+#endif
+}
+
 static __device__ void end_group() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;");
@@ -219,9 +239,11 @@ linear_stream_kernel(T* out, float* parts, const T* inp, const T* weight,
     auto copy = [&](int turn) {  // to the stage that was multiplied longest ago
         int at = turn * step;
         if (turn < count)
-            for (int i = 0; i < PIECES; i++)
-                copy_piece(&stages[turn % STAGES][i][threadIdx.x], rows[i] + at,
-                           k + at < K);
+            for (int i = 0; i < PIECES; i++) {
+                uint4* to = &stages[turn % STAGES][i][threadIdx.x];
+                if (i < 4) copy_piece_once(to, rows[i] + at, k + at < K);
+                else copy_piece(to, rows[i] + at, k + at < K);
+            }
         end_group();
     };
     for (int turn = 0; turn < STAGES - 1; turn++) copy(turn);
@@ -536,6 +558,608 @@ static void launch_tiles(Tensor out, float* parts, Tensor inp, Tensor weight,
         epilogue, M, N, K);
 }
 
+// ---- sm_90: tiles by TMA and wgmma. Weights are wgmma's rows, 64 each, and rows of
+// inp its columns, any multiple of 8: so few rows of inp waste nothing.
+#ifdef __CUDACC_VER_MAJOR__  // nvcc; other compilers do not know them
+#include <cuda.h>
+
+constexpr int WARPGROUP = 128;          // threads: four warps
+constexpr int CONSUMERS = 2;            // warpgroups that multiply; a warp copies
+constexpr int TILE_W = 64 * CONSUMERS;  // rows of the weights, per block
+constexpr int BOX_ROWS = 16;            // of out, in a box of shared memory
+
+// How out is cut: COLS rows of inp are the columns of a block's tile.
+template <class E, int COLS> struct Cut {
+    static constexpr int BLOCKS = COLS > 32 ? 1 : 2;  // per SM
+    // setmaxnreg hands registers over: then the producer is a warpgroup, too
+    static constexpr bool MOVES_REGISTERS = COLS > 192;
+    static constexpr int THREADS =
+        CONSUMERS * WARPGROUP + (MOVES_REGISTERS ? WARPGROUP : 32);
+    static constexpr int STAGE = (TILE_W + COLS) * SLICE;  // bytes: weights, then inp
+    static constexpr int WIDTH = E::GATED ? 32 : 64;       // columns of a box of out
+    static constexpr int BOX = BOX_ROWS * WIDTH * 2, BOXES = COLS / BOX_ROWS;
+    // boxes that a warpgroup writes at once, to one of two places
+    static constexpr int BATCH = COLS > 192 ? 4 : COLS > 32 ? 2 : 1;
+    static constexpr int OUT = CONSUMERS * 2 * BATCH * BOX;
+    // an SM has 228 KB, each block takes 1 KB more, and up to 2 KB to be aligned
+    static constexpr int ROOM = 228 * 1024 / BLOCKS - 3 * 1024 - OUT;
+    static constexpr int STAGES = ROOM / STAGE < 12 ? ROOM / STAGE : 12;
+    static constexpr int SHARED = 1024 + STAGES * STAGE + OUT;
+    static_assert(CONSUMERS * 64 * COLS * 4 <= STAGES * STAGE, "no room for sums");
+};
+
+// How work is dealt out, to clusters of splits x pair blocks: a pair shares a tile of
+// inp, each block with weights of its own; each pair has a part of k.
+struct Deal {
+    int splits, pair;
+    int rows, cols;  // tiles: of the weights of a pair, and of inp
+    bool once;       // no two clusters read the same weights: they need not stay in L2
+    __host__ __device__ int size() const { return splits * pair; }
+    __device__ int count() const { return rows * cols; }
+    // GROUP rows of tiles at a time, whose clusters share both operands in L2
+    __device__ void find(int tile, int& row, int& col) const {
+        int group = tile / (GROUP * cols), i = tile % (GROUP * cols);
+        int height = min(GROUP, rows - group * GROUP);
+        row = group * GROUP + i % height, col = i / height;
+    }
+};
+
+// A block's place in its cluster, and its share of the slices of k.
+struct Place {
+    int half, split, first, count;
+    __device__ Place(Deal deal, int K) {
+        int rank = blockIdx.x % deal.size();
+        int64_t slices = cdiv(K, DEPTH);
+        half = rank % deal.pair, split = rank / deal.pair;
+        first = slices * split / deal.splits;
+        count = slices * (split + 1) / deal.splits - first;
+    }
+};
+
+static __device__ unsigned shared_at(const void* p) {
+    return __cvta_generic_to_shared(p);
+}
+
+// An mbarrier: a phase ends when all that were told of have arrived, threads and bytes.
+// A stage has two. full: one arrival, the producer's, and the bytes that it expects.
+// empty: one of each consumer of a pair, since inp goes to both blocks. Who waits for
+// phase ^ 1 at first passes: an empty stage has been given back, so to speak.
+struct Barrier {
+    uint64_t state;
+    __device__ void init(int threads) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+                     :: "r"(shared_at(this)), "r"(threads));
+    }
+    __device__ void arrive_and_expect(int bytes) {
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                     :: "r"(shared_at(this)), "r"(bytes) : "memory");
+    }
+    __device__ void arrive_in(int block) {  // of the cluster
+        asm volatile("{ .reg .b32 there;\n mapa.shared::cluster.u32 there, %0, %1;\n"
+                     "mbarrier.arrive.shared::cluster.b64 _, [there]; }"
+                     :: "r"(shared_at(this)), "r"(block) : "memory");
+    }
+    __device__ void wait(int phase) {  // until it has ended
+        asm volatile("{ .reg .pred done;\nAGAIN:\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                     "@!done bra AGAIN; }"
+                     :: "r"(shared_at(this)), "r"(phase) : "memory");
+    }
+};
+
+// Where the next stage is; phase: of its barriers.
+struct Turn {
+    int stage = 0, phase = 0;
+    __device__ void next(int stages) {
+        if (++stage == stages) stage = 0, phase ^= 1;
+    }
+};
+
+// a box of inp, SLICE bytes of k from row `row` on, to the blocks of the mask
+static __device__ void load_inp(char* to, const CUtensorMap& map, Barrier& full, int k,
+                                int row, int mask) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier"
+                 "::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}], [%2], "
+                 "%5;" :: "r"(shared_at(to)), "l"(&map), "r"(shared_at(&full)), "r"(k),
+                 "r"(row), "h"(uint16_t(mask)) : "memory");
+}
+
+// TILE_W rows of the weights, from an eight of columns of out on; see map_of_weight
+static __device__ void load_weight(char* to, const CUtensorMap& map, Barrier& full,
+                                   int k, int eight, uint64_t policy) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier"
+                 "::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4, %4, %5}], "
+                 "[%2], %6;" :: "r"(shared_at(to)), "l"(&map), "r"(shared_at(&full)),
+                 "r"(k), "r"(0), "r"(eight), "l"(policy) : "memory");
+}
+
+// what L2 does with weights: those that one block alone reads may go at once
+static __device__ uint64_t policy_of(bool once) {
+    uint64_t policy;
+    if (once) asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(policy));
+    else asm("createpolicy.fractional.L2::evict_normal.b64 %0;" : "=l"(policy));
+    return policy;
+}
+
+static __device__ void prefetch(const CUtensorMap& map) {
+    asm volatile("prefetch.tensormap [%0];" :: "l"(&map) : "memory");
+}
+
+static __device__ void prefetch(const void* line) {  // to L2
+    asm volatile("prefetch.global.L2 [%0];" :: "l"(line) : "memory");
+}
+
+static __device__ void fence_for_barriers() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+static __device__ void cluster_sync() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\n"
+                 "barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// barrier 0 is __syncthreads()
+static __device__ void warpgroup_sync() {
+    asm volatile("bar.sync %0, 128;" :: "r"(1 + threadIdx.x / WARPGROUP) : "memory");
+}
+
+static __device__ void consumers_sync() {
+    asm volatile("bar.sync 3, %0;" :: "n"(CONSUMERS * WARPGROUP) : "memory");
+}
+
+static __device__ float4 load_of_block(const float4* from, int block) {
+    float4 x;
+    asm volatile("{ .reg .b32 there;\n mapa.shared::cluster.u32 there, %4, %5;\n"
+                 "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there]; }"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(shared_at(from)), "r"(block) : "memory");
+    return x;
+}
+// What wgmma is told of an operand: where it begins, rows of 128 bytes, swizzled; 8 of
+// them are 1,024 bytes.
+static __device__ uint64_t describe(unsigned at) {
+    return (at & 0x3ffff) >> 4 | uint64_t(1) << 16 | uint64_t(1024 >> 4) << 32 |
+           uint64_t(1) << 62;
+}
+
+#define LIST_16 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define LIST_32 LIST_16 \
+    ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, " \
+    "%29, %30, %31"
+#define LIST_64 LIST_32 \
+    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, " \
+    "%45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, " \
+    "%59, %60, %61, %62, %63"
+#define LIST_88 LIST_64 \
+    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, " \
+    "%77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87"
+#define LIST_96 LIST_88 ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define LIST_128 LIST_96 \
+    ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, " \
+    "%108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, " \
+    "%119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define D_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
+    "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define D_16 D_8(0), D_8(8)
+#define D_32 D_16, D_8(16), D_8(24)
+#define D_64 D_32, D_8(32), D_8(40), D_8(48), D_8(56)
+#define D_88 D_64, D_8(64), D_8(72), D_8(80)
+#define D_96 D_88, D_8(88)
+#define D_128 D_96, D_8(96), D_8(104), D_8(112), D_8(120)
+#define WGMMA(COLS, TYPE, LIST, A, B, ADD, ...) \
+    asm volatile("{ .reg .pred p;\n setp.ne.b32 p, " ADD ", 0;\n" \
+                 "wgmma.mma_async.sync.aligned.m64n" #COLS "k16.f32." TYPE " {" LIST \
+                 "}, " A ", " B ", p, 1, 1, 0, 0; }" : __VA_ARGS__ \
+                 : "l"(a), "l"(b), "r"(int(add)))
+#define WGMMA_OF(COLS, LIST, A, B, ADD, ...) \
+    if constexpr (SIZE == COLS / 2 && std::is_same_v<T, at::Half>) \
+        WGMMA(COLS, "f16.f16", LIST, A, B, ADD, __VA_ARGS__); \
+    else if constexpr (SIZE == COLS / 2) \
+        WGMMA(COLS, "bf16.bf16", LIST, A, B, ADD, __VA_ARGS__)
+
+static __device__ void begin_wgmma() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+static __device__ void end_wgmma() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+template <int PENDING> __device__ void wait_for_wgmma() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(PENDING) : "memory");
+}
+
+template <bool MORE> __device__ void move_registers() {
+    if (MORE) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    else asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+}
+
+// d, a warpgroup's 64 rows of the weights and 2 SIZE rows of inp = add ? d + a b : a b;
+// 16 along k
+template <typename T, int SIZE>
+__device__ void wgmma(float (&d)[SIZE], uint64_t a, uint64_t b, bool add) {
+    WGMMA_OF(32, LIST_16, "%16", "%17", "%18", D_16);
+    WGMMA_OF(64, LIST_32, "%32", "%33", "%34", D_32);
+    WGMMA_OF(128, LIST_64, "%64", "%65", "%66", D_64);
+    WGMMA_OF(176, LIST_88, "%88", "%89", "%90", D_88);
+    WGMMA_OF(192, LIST_96, "%96", "%97", "%98", D_96);
+    WGMMA_OF(256, LIST_128, "%128", "%129", "%130", D_128);
+}
+
+// One thread of the block: brings tile by tile, as soon as a stage is empty.
+template <class E, int COLS>
+__device__ void produce(char* stages, Barrier* full, Barrier* empty,
+                        const CUtensorMap& inp_map, const CUtensorMap& weight_map,
+                        Deal deal, Place place) {
+    using C = Cut<E, COLS>;
+    int size = deal.size(), part = COLS / deal.pair;  // rows of inp that it brings
+    int mask = ((1 << deal.pair) - 1) << place.split * deal.pair;
+    uint64_t policy = policy_of(deal.once);
+    Turn turn;
+    for (int i = blockIdx.x / size; i < deal.count(); i += gridDim.x / size) {
+        int row, col;
+        deal.find(i, row, col);
+        int eight = (row * deal.pair + place.half) * (CONSUMERS * C::WIDTH / 8);
+        for (int k = 0; k < place.count; k++, turn.next(C::STAGES)) {
+            Barrier& ready = full[turn.stage];
+            empty[turn.stage].wait(turn.phase ^ 1);
+            ready.arrive_and_expect(C::STAGE);
+            char* to = stages + turn.stage * C::STAGE;
+            int at = (place.first + k) * DEPTH;
+            load_weight(to, weight_map, ready, at, eight, policy);
+            load_inp(to + (TILE_W + place.half * part) * SLICE, inp_map, ready, at,
+                     col * COLS + place.half * part, mask);
+        }
+    }
+}
+
+// A warpgroup's registers: element 4 j + 2 h + e is row lane / 4 + 8 h of the warp's 16
+// of the weights and row 8 j + lane % 4 * 2 + e of inp. GATED: h 0 is gate, 1 is up.
+// A thread's part of a box: pairs of neighbouring rows of out, from its two or four
+// 8 x 8 matrices.
+template <class E> struct Part { unsigned pairs[E::GATED ? 2 : 4]; };
+
+template <typename T, class E>
+__device__ Part<E> finish_part(const float (&sums)[8], E epilogue,
+                               const float (&added)[2], int m, int c, int M, int N) {
+    Part<E> part;
+    auto set = [&](int i, float x, float y) {
+        Pair<T> pair = {T(x), T(y)};
+        part.pairs[i] = *reinterpret_cast<unsigned*>(&pair);
+    };
+    m += threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        const float* s = sums + 4 * j;
+        if constexpr (E::GATED)
+            set(j, epilogue(s[0] + added[0], s[2] + added[1]),
+                epilogue(s[1] + added[0], s[3] + added[1]));
+        else
+            for (int h = 0; h < 2; h++) {
+                int row = m + 8 * j, col = c + 8 * h;
+                int64_t i = int64_t(row) * N + col;
+                float x = s[2 * h] + added[h], y = s[2 * h + 1] + added[h];
+                // what is outside is not written; a residual is not read there either
+                constexpr bool READS = std::is_same_v<E, Residual<T>>;
+                if (!READS || (col < N && row < M)) x = epilogue(x, i);
+                if (!READS || (col < N && row + 1 < M)) y = epilogue(y, i + N);
+                set(2 * j + h, x, y);
+            }
+    }
+    return part;
+}
+
+// where 16 bytes of a box are, swizzled
+template <class E> __device__ int in_box(int row, int piece) {
+    return E::GATED ? row * 64 + (piece ^ row / 2 % 4) * 16
+                    : row * 128 + (piece ^ row % 8) * 16;
+}
+
+template <class E> __device__ void write_part(char* box, const Part<E>& part) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x % WARPGROUP / 32;
+    auto &p = part.pairs;
+    if constexpr (E::GATED)
+        asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};"
+                     :: "r"(shared_at(box + in_box<E>(lane % 16, warp))), "r"(p[0]),
+                     "r"(p[1]) : "memory");
+    else {
+        int row = lane / 16 * 8 + lane % 8, piece = 2 * warp + lane / 8 % 2;
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], "
+                     "{%1, %2, %3, %4};" :: "r"(shared_at(box + in_box<E>(row, piece))),
+                     "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]) : "memory");
+    }
+}
+
+// A warpgroup: multiplies 64 rows of the weights of each tile.
+template <typename T, class E, int COLS>
+__device__ void consume(char* stages, Barrier* full, Barrier* empty,
+                        T* out, const T* bias, E epilogue, int M, int N, Deal deal,
+                        Place place) {
+    using C = Cut<E, COLS>;
+    int group = threadIdx.x / WARPGROUP, thread = threadIdx.x % WARPGROUP;
+    int size = deal.size(), batch = 0;
+    char* boxes = stages + C::STAGES * C::STAGE + group * (C::OUT / CONSUMERS);
+    auto release = [&](int stage) {  // a thread tells each block of the pair
+        if (thread < deal.pair)
+            empty[stage].arrive_in(place.split * deal.pair + thread);
+    };
+    Turn turn;
+    for (int i = blockIdx.x / size; i < deal.count(); i += gridDim.x / size) {
+        int row, col;
+        deal.find(i, row, col);
+        int m0 = col * COLS;
+        int c0 = ((row * deal.pair + place.half) * CONSUMERS + group) * C::WIDTH;
+        // the thread's rows of the weights are columns c and c + 8, or gate and up of c
+        int c = c0 + thread / 32 * (C::WIDTH / 4) + thread % 32 / 4;
+        T of_bias[2] = {T(0), T(0)};  // stays as it was loaded until it is needed
+        for (int h = 0; h < 2; h++)
+            if (bias && c + (E::GATED ? 0 : 8 * h) < N)
+                of_bias[h] = bias[c + h * (E::GATED ? N : 8)];
+        if constexpr (std::is_same_v<E, Residual<T>>)
+            for (int m = m0 + thread; m < min(M, m0 + COLS) && c0 < N; m += WARPGROUP)
+                prefetch(epilogue.residual + int64_t(m) * N + c0);
+        float d[COLS / 2];
+        int last = -1;  // stage whose products may still be under way
+        for (int k = 0; k < place.count; k++, turn.next(C::STAGES)) {
+            full[turn.stage].wait(turn.phase);
+            unsigned at = shared_at(stages + turn.stage * C::STAGE);
+            unsigned A_at = at + group * 64 * SLICE, B_at = at + TILE_W * SLICE;
+            begin_wgmma();
+#pragma unroll
+            for (int step = 0; step < STEPS; step++)
+                wgmma<T>(d, describe(A_at + step * 32), describe(B_at + step * 32),
+                         k + step > 0);
+            end_wgmma();
+            wait_for_wgmma<1>();
+            if (last >= 0) release(last);
+            last = turn.stage;
+        }
+        wait_for_wgmma<0>();
+        release(last);
+        float added[2] = {float(of_bias[0]), float(of_bias[1])};
+        // boxes b and on to out: there a thread writes 16 bytes of a row
+        auto store = [&](const Part<E> (&parts)[C::BATCH], int b, int count) {
+            char* box = boxes + batch++ % 2 * C::BATCH * C::BOX;
+#pragma unroll
+            for (int i = 0; i < C::BATCH; i++)
+                if (i < count) write_part(box + i * C::BOX, parts[i]);
+            warpgroup_sync();  // the boxes are complete, those before have been read
+            constexpr int PIECES = C::WIDTH / 8;
+            int r = thread / PIECES, piece = thread % PIECES;
+#pragma unroll
+            for (int i = 0; i < C::BATCH; i++) {
+                int m = m0 + (b + i) * BOX_ROWS + r, col = c0 + piece * 8;
+                const char* from = box + i * C::BOX + in_box<E>(r, piece);
+                if (i < count && r < BOX_ROWS && m < M && col < N)
+                    *reinterpret_cast<uint4*>(out + int64_t(m) * N + col) =
+                        *reinterpret_cast<const uint4*>(from);
+            }
+        };
+        auto finish_box = [&](const float (&sums)[8], int b) {
+            return finish_part<T>(sums, epilogue, added, m0 + b * BOX_ROWS, c, M, N);
+        };
+        if (deal.splits == 1) {
+#pragma unroll
+            for (int b = 0; b < C::BOXES; b += C::BATCH) {
+                Part<E> parts[C::BATCH];
+#pragma unroll
+                for (int i = 0; i < C::BATCH && b + i < C::BOXES; i++) {
+                    float sums[8];
+                    for (int e = 0; e < 8; e++) sums[e] = d[8 * (b + i) + e];
+                    parts[i] = finish_box(sums, b + i);
+                }
+                store(parts, b, min(C::BATCH, C::BOXES - b));
+            }
+            continue;
+        }
+        // Each block adds up its boxes of all parts of k, always in the same order.
+        constexpr int PITCH = CONSUMERS * WARPGROUP;
+        float4* sums = reinterpret_cast<float4*>(stages) + threadIdx.x;
+        consumers_sync();  // both have read all stages: room for sums
+#pragma unroll
+        for (int j = 0; j < COLS / 8; j++)
+            sums[j * PITCH] = make_float4(d[4 * j], d[4 * j + 1], d[4 * j + 2],
+                                          d[4 * j + 3]);
+        cluster_sync();  // the sums of all parts of k are there
+        int end = C::BOXES * (place.split + 1) / deal.splits;
+        for (int b = C::BOXES * place.split / deal.splits; b < end; b += C::BATCH) {
+            float4 added_up[C::BATCH][2] = {};
+            for (int s = 0; s < deal.splits; s++)
+#pragma unroll
+                for (int i = 0; i < 2 * C::BATCH; i++)
+                    if (b + i / 2 < end) {
+                        float4& sum = added_up[i / 2][i % 2];
+                        float4 part = load_of_block(sums + (2 * b + i) * PITCH,
+                                                    s * deal.pair + place.half);
+                        sum.x += part.x, sum.y += part.y;
+                        sum.z += part.z, sum.w += part.w;
+                    }
+            Part<E> parts[C::BATCH];
+#pragma unroll
+            for (int i = 0; i < C::BATCH; i++) {
+                auto [x, y] = added_up[i];
+                parts[i] = finish_box({x.x, x.y, x.z, x.w, y.x, y.y, y.z, y.w}, b + i);
+            }
+            store(parts, b, min(C::BATCH, end - b));
+        }
+    }
+}
+
+// out: (M, N), inp: (M, K), weight: (columns, K), K > 0; see Deal. With K in parts a
+// cluster makes one tile, else one after the other.
+template <typename T, class E, int COLS>
+__global__ void __launch_bounds__(Cut<E, COLS>::THREADS, Cut<E, COLS>::BLOCKS)
+linear_wgmma_kernel(const __grid_constant__ CUtensorMap inp_map,
+                    const __grid_constant__ CUtensorMap weight_map, T* out,
+                    const T* bias, E epilogue, int M, int N, int K, Deal deal) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    using C = Cut<E, COLS>;
+    __shared__ Barrier full[C::STAGES], empty[C::STAGES];
+    extern __shared__ __align__(128) unsigned char memory[];
+    char* stages = reinterpret_cast<char*>(memory);
+    stages += (1024 - shared_at(stages) % 1024) % 1024;
+    Place place(deal, K);
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < C::STAGES; s++) {
+            full[s].init(1);
+            empty[s].init(CONSUMERS * deal.pair);
+        }
+        fence_for_barriers();
+    } else if (threadIdx.x == CONSUMERS * WARPGROUP)
+        prefetch(weight_map), prefetch(inp_map);
+    cluster_sync();  // all barriers are there before one is used
+    if (threadIdx.x >= CONSUMERS * WARPGROUP) {
+        if (C::MOVES_REGISTERS) move_registers<false>();
+        if (threadIdx.x == CONSUMERS * WARPGROUP)
+            produce<E, COLS>(stages, full, empty, inp_map, weight_map, deal, place);
+        __syncwarp();
+        if (deal.splits > 1) cluster_sync();  // with the consumers' own
+    } else {
+        if (C::MOVES_REGISTERS) move_registers<true>();
+        consume<T, E, COLS>(stages, full, empty, out, bias, epilogue, M, N, deal,
+                            place);
+    }
+    // others may still arrive at barriers, and read sums, of this block
+    if (deal.size() > 1) cluster_sync();
+#else
+    __trap();  // launch_wgmma sees that it was not built
+#endif
+}
+
+// TMA's view of a matrix: sizes and box, fastest first; strides in elements
+static CUtensorMap map_of(const Tensor& x, std::vector<cuuint64_t> sizes,
+                          std::vector<cuuint64_t> strides,
+                          std::vector<cuuint32_t> box) {
+    static auto encode = [] {
+        void* found = nullptr;
+        cudaDriverEntryPointQueryResult state;
+#if CUDART_VERSION >= 12050
+        C10_CUDA_CHECK(cudaGetDriverEntryPointByVersion(
+            "cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &state));
+#else
+        C10_CUDA_CHECK(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found,
+                                               cudaEnableDefault, &state));
+#endif
+        TORCH_CHECK(found && state == cudaDriverEntryPointSuccess,
+                    "linear: expected NVIDIA's driver for CUDA 12 or later, got one "
+                    "without cuTensorMapEncodeTiled");
+        return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
+    }();
+    CUtensorMap map;
+    for (auto& stride : strides) stride *= 2;
+    std::vector<cuuint32_t> steps(box.size(), 1);
+    auto result = encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, box.size(), x.data_ptr(),
+                         sizes.data(), strides.data(), box.data(), steps.data(),
+                         CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                         CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    TORCH_CHECK(result == CUDA_SUCCESS, "cuTensorMapEncodeTiled: error ", int(result));
+    return map;
+}
+
+template <typename T, class E, int COLS>
+static void launch_wgmma(Tensor out, Tensor inp, Tensor weight, Tensor bias, E epilogue,
+                         int splits, int pair, int sms) {
+    using C = Cut<E, COLS>;
+    uint64_t M = inp.size(0), K = inp.size(1), N = out.size(1);
+    constexpr unsigned PER = E::GATED ? 2 : 1;  // rows of the weights, of a column
+    auto inp_map = map_of(inp, {K, M}, {K}, {DEPTH, unsigned(COLS / pair)});
+    // eights of rows: with SiLU's gate one of gate, one of up, in turn
+    auto weight_map = map_of(weight, {K, 8, PER, N / 8}, {K, N * K, 8 * K},
+                             {DEPTH, 8, PER, TILE_W / 8 / PER});
+    Deal deal = {splits, pair, cdiv(weight.size(0), TILE_W * pair), cdiv(M, COLS),
+                 M <= COLS};
+    int clusters = deal.rows * deal.cols;
+    if (splits == 1) clusters = std::min(clusters, sms * C::BLOCKS / pair);
+    auto kernel = linear_wgmma_kernel<T, E, COLS>;
+    C10_CUDA_CHECK(cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, C::SHARED));
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {unsigned(deal.size()), 1, 1};
+    unsigned grid = clusters * deal.size();
+    cudaLaunchConfig_t config = {grid, C::THREADS, C::SHARED, getCurrentCUDAStream(),
+                                 &cluster, 1};
+    C10_CUDA_CHECK(cudaLaunchKernelEx(
+        &config, kernel, inp_map, weight_map, out.data_ptr<T>(), data<T>(bias),
+        epilogue, int(M), int(N), int(K), deal));
+}
+
+// Tiles of `cols` rows of inp, for clusters of splits x pair blocks; see Deal.
+struct Clusters { int cols, splits, pair; };
+
+// As plan_tiles. Clusters take turns; one of up to two blocks finds room on any SM, of
+// larger ones some SMs are left over, a sixteenth. A tile costs TILE clocks, and 24 per
+// row of inp, beside its slices, each the longest of
+//   4 cols: 2,048 multiply-adds a clock (wgmma),
+//   SLICE bytes of TILE_W rows of the weights and cols / pair of inp, from L2, at 36 a
+//   clock: what two blocks share comes once.
+// Meanwhile all weights come from memory, 11 bytes a clock and SM, and a tenth of the
+// shorter time does not overlap. Parts of k cost SPLIT clocks each. Tiles of 32 rows are
+// for weights that no other tile reads. These six numbers are fitted, by a search on a
+// grid, to times on an H100 of these kernels as they were when out left by TMA (M 17 to
+// 512 of layers 4096 -> 4096, 4096 -> 11008 and 11008 -> 4096, squares 512 to 4096;
+// bfloat16, L2 full of what was written before): the tiles that they choose took 0.7 %
+// longer in the mean than the fastest.
+static Clusters plan_wgmma(int64_t M, int64_t columns, int64_t K, int sms) {
+    constexpr double TILE = 4000, SPLIT = 2500;
+    double memory = 2.0 * columns * K / (11.0 * sms), least = INFINITY;
+    Clusters best = {};
+    for (int cols : {32, 64, 128, 176, 192, 256})
+        for (int splits = 1; splits <= 3 && splits <= cdiv(K, DEPTH); splits++)
+            for (int pair : {1, 2}) {
+                int size = splits * pair, room = sms * (cols > 32 ? 1 : 2) / size;
+                if (size > 2) room = room * 15 / 16;
+                if (room == 0 || (cols == 32 && M > cols)) continue;
+                double tiles = double(cdiv(columns, TILE_W * pair)) * cdiv(M, cols);
+                double turns = std::ceil(tiles / room);
+                if (cols <= 32)  // two blocks of an SM take twice as long
+                    turns = tiles * size > sms ? 2 * turns : 1;
+                double slice = std::max(
+                    4.0 * cols, (TILE_W + double(cols) / pair) * SLICE / 36);
+                double work = turns * (cdiv(cdiv(K, DEPTH), splits) * slice + TILE +
+                                       24 * cols);
+                if (splits > 1) work += 4 * cols;
+                double time = std::max(work, memory) + 0.1 * std::min(work, memory);
+                if (splits > 1) time += SPLIT * splits;
+                if (time < least) least = time, best = {cols, splits, pair};
+            }
+    return best;
+}
+
+// once, in whatever types
+static void warn_of_build(const Tensor& x) {
+    int major = 0;
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
+                                          x.get_device()));
+    if (major == 9)
+        TORCH_WARN_ONCE("linear: built without sm_90a, so without wgmma; pass nvcc "
+                        "-gencode=arch=compute_90a,code=sm_90a");
+}
+
+// Whether it did: in a build with wgmma, where rows of out begin at multiples of 16
+// bytes, for more than 640 x 640 x 640 products; mma.sync's kernels begin sooner
+template <typename T, class E>
+static bool launch_wgmma(Tensor out, Tensor inp, Tensor weight, Tensor bias, E epilogue,
+                         int sms) {
+    int64_t M = inp.size(0), K = inp.size(1), columns = weight.size(0);
+    if (M <= 16 || out.size(1) % 8 != 0 || double(M) * columns * K < 1 << 28)
+        return false;
+    cudaFuncAttributes built;
+    C10_CUDA_CHECK(cudaFuncGetAttributes(&built, linear_wgmma_kernel<T, E, 64>));
+    if (built.sharedSizeBytes == 0) return warn_of_build(out), false;
+    auto [cols, splits, pair] = plan_wgmma(M, columns, K, sms);
+    auto way = cols == 32 ? launch_wgmma<T, E, 32>
+             : cols == 64 ? launch_wgmma<T, E, 64>
+             : cols == 128 ? launch_wgmma<T, E, 128>
+             : cols == 176 ? launch_wgmma<T, E, 176>
+             : cols == 192 ? launch_wgmma<T, E, 192> : launch_wgmma<T, E, 256>;
+    way(out, inp, weight, bias, epilogue, splits, pair, sms);
+    return true;
+}
+#endif
+
 template <typename T, class E>
 static void launch(Tensor out, Tensor inp, Tensor weight, Tensor bias, E epilogue) {
     int M = inp.size(0), N = out.size(1), pairs = E::GATED ? N : cdiv(N, 2);
@@ -554,6 +1178,9 @@ static void launch(Tensor out, Tensor inp, Tensor weight, Tensor bias, E epilogu
     int K = inp.size(1), sms = 0;
     C10_CUDA_CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount,
                                           inp.get_device()));
+#ifdef __CUDACC_VER_MAJOR__
+    if (launch_wgmma<T>(out, inp, weight, bias, epilogue, sms)) return;
+#endif
     auto [tile_m, tile_n, splits] = plan(M, weight.size(0), K, sms);
     Tensor scratch;
     float* parts = nullptr;

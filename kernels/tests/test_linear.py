@@ -1,6 +1,7 @@
 """linear: what it promises (see contract.py), each tile and epilogue, the plan, special values."""
 
 import itertools
+import re
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from helpers.compiler import compile_cuda
 from helpers.device import BACKEND, DEVICE
 from helpers.trace.from_cpu_backend import record
 from kernels.tests.contract import Case, equal_bits, floats
+from kernels.tests.hopper import on_cpu, replaced, with_bodies
 
 FILE = ROOT / "kernels" / "linear.cu"
 HALF_TYPES = (torch.float16, torch.bfloat16)
@@ -112,6 +114,11 @@ std::tuple<int64_t, int64_t, int64_t> plan_of(int64_t M, int64_t columns, int64_
     auto [tile_m, tile_n, splits] = plan(M, columns, K, sms);
     return {tile_m, tile_n, splits};
 }
+std::tuple<int64_t, int64_t, int64_t> clusters_of(int64_t M, int64_t columns, int64_t K,
+                                               int64_t sms) {
+    auto [cols, splits, pair] = plan_wgmma(M, columns, K, sms);
+    return {cols, splits, pair};
+}
 """
 
 
@@ -121,7 +128,11 @@ def older():
 
     With its instructions and stages, and bfloat16 by linear_plain_kernel; the plan is the same.
     """
-    source = "#include <tuple>\n" + FILE.read_text() + PLAN
+    source = "#include <tuple>\n" + FILE.read_text()
+    begin = source.index("struct Clusters {")
+    end = source.index("    return best;\n}\n", begin) + len("    return best;\n}\n")
+    others = f"constexpr int TILE_W = 128;\n{source[begin:end]}"  # do not see it there
+    source += f"#ifndef __CUDACC_VER_MAJOR__\n{others}#endif\n{PLAN}"
     for text, instead in {
         "__CUDA_ARCH__ >= 800": "__CUDA_ARCH__ >= 810",
         "__CUDA_ARCH__ < 800": "__CUDA_ARCH__ < 810",
@@ -130,7 +141,7 @@ def older():
         assert text in source
         source = source.replace(text, instead)
     functions = [case.function for case in CASES]
-    return compile_cuda(source, [*functions, "plan_of"])
+    return compile_cuda(source, [*functions, "plan_of", "clusters_of"])
 
 
 @pytest.fixture
@@ -170,6 +181,32 @@ def test_the_plan_for_the_layers_of_networks(plan):
         tile_m, tile_n, splits = plan(M, N, K, 132)
         blocks = -(-M // (tile_m or M)) * -(-N // (tile_n or 32)) * splits
         assert blocks >= 0.6 * 132
+
+
+def test_the_plan_of_wgmma_fits_k_and_the_gpu(older):
+    for M, K, N, sms in itertools.product(SIDES[2:], SIDES, SIDES, SMS):
+        cols, splits, pair = older.clusters_of(M, N, K, sms)
+        assert cols in (32, 64, 128, 176, 192, 256) and pair in (1, 2)
+        assert 1 <= splits <= min(3, -(-K // 64)) and splits * pair <= 2 * sms
+
+
+# M, K, N: of the tiles that were timed on an H100 the fastest, or one within 6 % of it
+FASTEST = {
+    (64, 4096, 4096): (64, 2, 2),
+    (128, 4096, 11008): (128, 1, 2),
+    (256, 4096, 4096): (256, 3, 2),
+    (512, 4096, 4096): (128, 1, 2),
+    (512, 4096, 11008): (176, 1, 2),
+    (512, 11008, 4096): (128, 1, 2),
+    (1024, 1024, 1024): (64, 1, 2),
+    (1536, 1536, 1536): (176, 1, 2),
+    (3072, 3072, 3072): (192, 1, 2),
+    (4096, 4096, 4096): (256, 1, 2),
+}
+
+
+def test_the_plan_of_wgmma_takes_what_was_fastest(older):
+    assert {(M, K, N): older.clusters_of(M, N, K, 132) for M, K, N in FASTEST} == FASTEST
 
 
 def references(given, gate, exact):
@@ -316,3 +353,114 @@ def test_few_rows_read_each_weight_once_and_16_bytes_at_a_time(linear, M):
     reads = [a for a in launch.accesses if a.array == "argument 4"]  # of the kernel: weight
     assert {(access.operation, access.bytes) for access in reads} == {("load", 16)}
     assert sum(16 * access.lanes for access in reads) == given["weight"].nbytes
+
+
+# ------------------------------------------------------------------ wgmma and TMA, on sm_90
+
+CHOOSE = """struct Clusters { int cols, splits, pair; };
+static Clusters chosen;
+void choose(int64_t cols, int64_t splits, int64_t pair, int64_t fault) {
+    chosen = {int(cols), int(splits), int(pair)};
+    int without = fault;
+    C10_CUDA_CHECK(cudaMemcpyToSymbol(planted, &without, sizeof without));
+}
+"""
+# What is left out, by choose(..., fault): what it stops is found then.
+FAULTS = {
+    "empty[turn.stage].wait(turn.phase ^ 1);": 1,
+    "consumers_sync();  // both": 2,
+    "warpgroup_sync();  // the boxes are complete": 3,
+    "full[turn.stage].wait(turn.phase);": 4,
+}
+
+
+def on_stand_ins(check=False):
+    """Return the file as on sm_90, in float16 alone, with a plan that the test chooses.
+
+    Over stand-ins (see hopper.py); two or three stages, so that they come round.
+    """
+    planted = {text: f"if (planted != {i}) {text}" for text, i in FAULTS.items()}
+    source = replaced(
+        FILE.read_text(),
+        planted
+        | {
+            "#include <cuda.h>": "static __device__ int planted;\n#include <cuda.h>",
+            "STAGES = ROOM / STAGE < 12 ? ROOM / STAGE : 12;": "STAGES = COLS > 128 ? 3 : 2;",
+            "struct Clusters { int cols, splits, pair; };": CHOOSE,
+            "columns * K < 1 << 28": "columns * K < 1",
+            "else f(out, at::BFloat16());": "",
+        },
+    )
+    functions = [case.function for case in CASES]
+    if check:  # one function and two kernels: it takes long
+        source = source[: source.rindex("\nTensor linear_gelu(")]
+        source = re.sub(r"auto way = cols == 32.*?;", KERNELS, source, flags=re.DOTALL)
+        functions = ["linear"]
+    source = on_cpu(with_bodies(source, {"plan_wgmma": "return chosen;"}))
+    return compile_cuda(source, [*functions, "choose"], check=check)
+
+
+KERNELS = "auto way = cols == 32 ? launch_wgmma<T, E, 32> : launch_wgmma<T, E, 64>;"
+# Rows of inp per tile, parts of k, blocks that share inp: M, K and the columns of the product,
+# with ends within a tile, and with more tiles than clusters at a time where K is whole
+CLUSTERS = {
+    (32, 1, 1): (150, 136, 528),
+    (64, 1, 1): (290, 200, 272),
+    (64, 2, 1): (70, 328, 208),
+    (64, 1, 2): (70, 264, 272),
+    (64, 3, 1): (70, 264, 144),
+    (128, 2, 1): (130, 200, 144),
+    (128, 1, 2): (20, 136, 528),
+    (176, 1, 1): (180, 136, 144),
+    (192, 1, 1): (200, 72, 144),
+    (256, 1, 1): (260, 264, 144),
+}
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="a GPU runs the instructions")
+def test_wgmma_over_stand_ins():
+    """Each kernel and epilogue, in clusters of up to three blocks; the same again, bit for bit."""
+    linear = on_stand_ins()
+    for clusters, size in CLUSTERS.items():
+        linear.choose(*clusters, 0)
+        given, gate, got = check(linear, *size, clusters[1] == 1, torch.float16)
+        again = results(linear, given, gate)
+        assert all(equal_bits(again[name], out) for name, out in got.items())
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="a GPU runs the instructions")
+def test_wgmma_waits_for_what_it_reads():
+    """With every access checked: no fault in the file, one in it without each of its waits."""
+    linear = on_stand_ins(check=True)
+    given = arguments(20, 328, 144, True)
+    exact = linear_ref(*(x.double() for x in given.values()))
+
+    def check_with(*chosen):
+        linear.choose(*chosen)
+        check_close(linear.linear(*given.values()), exact, rtol=2**-10, atol=2.7e-5)
+
+    for clusters in ((32, 1, 1), (64, 2, 1), (32, 1, 2)):
+        check_with(*clusters, 0)
+    for text, fault in FAULTS.items():
+        # a stage that is filled too early may be read in order, with the wrong numbers
+        with pytest.raises((RuntimeError, AssertionError), match="thread|out") as said:
+            check_with(64, 2, 1, fault)
+        assert fault == 1 or said.type is RuntimeError, text
+
+
+SM_90 = BACKEND == "cuda" and torch.cuda.get_device_capability() == (9, 0)
+# M, K, columns: each kernel of plan_wgmma, K in parts and not, pairs, ends within tiles
+LARGE = [(17, 4104, 4112), (60, 4096, 4096), (64, 11008, 4096), (100, 4104, 11008)]
+LARGE += [(250, 4096, 4112), (500, 4096, 11008), (500, 4104, 4096), (1032, 1032, 1040)]
+LARGE += [(1528, 1536, 1552), (2056, 2040, 2048), (3064, 3072, 3080), (300, 4100, 4096)]
+
+
+@pytest.mark.skipif(not SM_90, reason="what this tests is sm_90's")
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+@pytest.mark.parametrize("size", LARGE, ids=str)
+def test_wgmma(linear, dtype, size):
+    with torch.profiler.profile() as profiled:
+        given, gate, got = check(linear, *size, True, dtype)
+    assert any("linear_wgmma_kernel" in event.key for event in profiled.key_averages())
+    again = results(linear, given, gate)
+    assert all(equal_bits(again[name], out) for name, out in got.items())
