@@ -257,20 +257,25 @@ __global__ void flash_combine_kernel(T* out, float* lse, const float* parts,
 
 // What backward needs of each query: lse for powers of 2, and delta, the sum of dout *
 // out, which is that of p * dp over the keys. A query that saw nothing gets lse inf:
-// its weights are then 2^-inf. stats: (rows), dout, out: (rows, D). A warp per row.
+// its weights are then 2^-inf, as are those of the rows behind a head's last in stats.
+// stats: (heads, pitch), dout, out: (heads, S_q, D). A warp per row of stats.
 template <typename T>
 __global__ void flash_stats_kernel(float2* stats, const T* dout, const T* out,
-                                   const float* lse, int64_t rows, int D) {
-    int64_t row = blockIdx.x * int64_t(PLAIN_THREADS / 32) + threadIdx.x / 32;
-    if (row >= rows) return;
-    float delta = 0.0f;
-    for (int d = threadIdx.x % 32; d < D; d += 32)
-        delta += float(dout[row * D + d]) * float(out[row * D + d]);
+                                   const float* lse, int64_t rows, int S_q, int pitch,
+                                   int D) {
+    int64_t to = blockIdx.x * int64_t(PLAIN_THREADS / 32) + threadIdx.x / 32;
+    if (to >= rows) return;
+    int64_t row = to / pitch * S_q + to % pitch;
+    float delta = 0.0f, sum = -INFINITY;
+    if (to % pitch < S_q) {
+        for (int d = threadIdx.x % 32; d < D; d += 32)
+            delta += float(dout[row * D + d]) * float(out[row * D + d]);
+        sum = lse[row];
+    }
     for (int step = 16; step > 0; step /= 2)
         delta += __shfl_xor_sync(ALL_LANES, delta, step);
-    float sum = lse[row];
     if (threadIdx.x % 32 == 0)
-        stats[row] = make_float2(sum == -INFINITY ? INFINITY : sum * LOG2_E, delta);
+        stats[to] = make_float2(sum == -INFINITY ? INFINITY : sum * LOG2_E, delta);
 }
 
 // Gradients, of keys or of queries. With p = exp(q k - lse) and dp = dout v, which are
@@ -812,6 +817,596 @@ flash_backward_queries_mma_kernel(T* dq, const T* q, const T* k, const T* v,
 #endif
 }
 
+// ---- sm_90: wgmma and TMA, as in matmul_tensor_core.cu
+#ifdef __CUDACC_VER_MAJOR__  // nvcc; other compilers do not know them
+#include <cuda.h>
+
+constexpr int WARPGROUP = 128;  // threads: four warps
+constexpr int LINE = 128;       // bytes of a row of a box: 64 numbers of a half type
+
+static __device__ unsigned shared_at(const void* p) {
+    return __cvta_generic_to_shared(p);
+}
+
+// An mbarrier: a phase ends when all that were told of have arrived, threads and bytes.
+// Who waits for phase ^ 1 at first passes.
+struct FlashBarrier {
+    uint64_t state;
+    __device__ void init(int threads) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+                     :: "r"(shared_at(this)), "r"(threads));
+    }
+    __device__ void arrive() {
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
+                     :: "r"(shared_at(this)) : "memory");
+    }
+    __device__ void arrive_and_expect(int bytes) {
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                     :: "r"(shared_at(this)), "r"(bytes) : "memory");
+    }
+    __device__ void wait(int phase) {  // until it has ended
+        asm volatile("{ .reg .pred done;\nAGAIN:\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                     "@!done bra AGAIN; }"
+                     :: "r"(shared_at(this)), "r"(phase) : "memory");
+    }
+};
+
+static __device__ void show_barriers() {  // to TMA, after init
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+// Where the next stage of a ring is; phase: of its barriers.
+struct FlashTurn {
+    int stage = 0, phase = 0;
+    __device__ void next(int stages) {
+        if (++stage == stages) stage = 0, phase ^= 1;
+    }
+};
+
+// the box at (column, row) of a head to shared memory, swizzled: zeros where it is not
+// inside, behind the head's rows too
+static __device__ void load_box(unsigned to, const CUtensorMap& map, FlashBarrier& full,
+                                int column, int row, int head) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier"
+                 "::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
+                 :: "r"(to), "l"(&map), "r"(shared_at(&full)), "r"(column), "r"(row),
+                 "r"(head) : "memory");
+}
+
+// What wgmma is told of an operand: where it begins, and that 8 rows of a box are 1,024
+// bytes. ALONG: its rows run along k. Else they run across, 64 numbers a box, the next
+// box ROWS rows away.
+template <bool ALONG, int ROWS> __device__ uint64_t describe(unsigned at) {
+    return (at & 0x3ffff) >> 4 | uint64_t(ALONG ? 1 : ROWS * LINE >> 4) << 16 |
+           uint64_t(1024 >> 4) << 32 | uint64_t(1) << 62;
+}
+
+// Around products that are started: before the first of them, behind the last, and until
+// all but COUNT groups of them are complete.
+static __device__ void begin_products() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+static __device__ void end_products() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int COUNT> __device__ void wait_for_all_but() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(COUNT) : "memory");
+}
+
+// the compiler must neither read nor write these registers elsewhere than it is told to
+template <int COUNT> __device__ void hold(float (&x)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(x[i]) :: "memory");
+}
+template <int COUNT> __device__ void hold(unsigned (&x)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) asm volatile("" : "+r"(x[i]) :: "memory");
+}
+
+// wgmma<T, ...>(d, a, b, add): d = add ? d + a b : a b, 16 of k. d: a warpgroup's 64
+// rows and 2 COUNT columns; element 4 j + 2 h + e is row lane / 4 + 8 h of the warp's
+// 16, column 8 j + lane % 4 * 2 + e. a: described, or four registers, as mma has them.
+#define TEN(t) "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, " \
+    "%" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t "9, "
+#define SUMS_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
+    "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define SUMS_16(i) SUMS_8(i), SUMS_8(i + 8)
+#define SUMS_32(i) SUMS_16(i), SUMS_16(i + 16)
+#define SUMS_64(i) SUMS_32(i), SUMS_32(i + 32)
+#define WGMMA_TEXT(TYPE, COLS, REGISTERS, FACTORS, ADD, ACROSS) \
+    "{ .reg .pred p;\n setp.ne.b32 p, %" #ADD ", 0;\n" \
+    "wgmma.mma_async.sync.aligned.m64n" #COLS "k16.f32." TYPE " {" REGISTERS "}, " \
+    FACTORS ", p, 1, 1, " ACROSS "; }"
+#define WGMMA_BOTH(COLS, REGISTERS, FACTORS, ADD, ACROSS, ...) \
+    if constexpr (std::is_same_v<T, at::Half>) \
+        asm volatile(WGMMA_TEXT("f16.f16", COLS, REGISTERS, FACTORS, ADD, ACROSS) \
+                     : __VA_ARGS__); \
+    else \
+        asm volatile(WGMMA_TEXT("bf16.bf16", COLS, REGISTERS, FACTORS, ADD, ACROSS) \
+                     : __VA_ARGS__)
+#define WGMMA(COLS, REGISTERS, SUMS, COUNT, R1, R2, R3, R4, R5, R6) \
+    template <typename T, bool A_ALONG, bool B_ALONG> \
+    __device__ void wgmma(float (&d)[COUNT], uint64_t a, uint64_t b, bool add) { \
+        WGMMA_BOTH(COLS, REGISTERS, "%" #COUNT ", %" #R1, R2, \
+                   "%" #R3 ", %" #R4, SUMS : "l"(a), "l"(b), "r"(int(add)), \
+                   "n"(!A_ALONG), "n"(!B_ALONG)); \
+    } \
+    template <typename T, bool B_ALONG> \
+    __device__ void wgmma(float (&d)[COUNT], const unsigned* a, uint64_t b, \
+                          bool add) { \
+        WGMMA_BOTH(COLS, REGISTERS, \
+                   "{%" #COUNT ", %" #R1 ", %" #R2 ", %" #R3 "}, %" #R4, R5, \
+                   "%" #R6, SUMS : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), \
+                   "l"(b), "r"(int(add)), "n"(!B_ALONG)); \
+    }
+#define SUMS_40() SUMS_32(0), SUMS_8(32)
+#define SUMS_88() SUMS_64(0), SUMS_16(64), SUMS_8(80)
+#define SUMS_96() SUMS_64(0), SUMS_32(64)
+#define SUMS_128() SUMS_64(0), SUMS_64(64)
+WGMMA(64, TEN() TEN(1) TEN(2) "%30, %31", SUMS_32(0), 32, 33, 34, 35, 36, 37, 38)
+WGMMA(80, TEN() TEN(1) TEN(2) "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39",
+      SUMS_40(), 40, 41, 42, 43, 44, 45, 46)
+WGMMA(128, TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) "%60, %61, %62, %63", SUMS_64(0),
+      64, 65, 66, 67, 68, 69, 70)
+WGMMA(176, TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7)
+      "%80, %81, %82, %83, %84, %85, %86, %87", SUMS_88(), 88, 89, 90, 91, 92, 93, 94)
+WGMMA(192, TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7) TEN(8)
+      "%90, %91, %92, %93, %94, %95", SUMS_96(), 96, 97, 98, 99, 100, 101, 102)
+WGMMA(256, TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7) TEN(8) TEN(9) TEN(10)
+      TEN(11) "%120, %121, %122, %123, %124, %125, %126, %127", SUMS_128(), 128, 129,
+      130, 131, 132, 133, 134)
+
+// TMA's view of heads of rows of `columns` numbers, in boxes of `rows` rows
+template <typename T>
+static CUtensorMap map_of(const Tensor& x, int64_t heads, int64_t rows, int64_t columns,
+                          int box_rows) {
+    static auto encode = [] {
+        void* found = nullptr;
+        cudaDriverEntryPointQueryResult state;
+#if CUDART_VERSION >= 12050
+        C10_CUDA_CHECK(cudaGetDriverEntryPointByVersion(
+            "cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &state));
+#else
+        C10_CUDA_CHECK(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found,
+                                               cudaEnableDefault, &state));
+#endif
+        TORCH_CHECK(found && state == cudaDriverEntryPointSuccess,
+                    "flash_attention: expected NVIDIA's driver for CUDA 12 or later, "
+                    "got one without cuTensorMapEncodeTiled");
+        return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
+    }();
+    CUtensorMap map;
+    cuuint64_t pitch = columns * sizeof(T);
+    cuuint64_t sizes[] = {cuuint64_t(columns), cuuint64_t(rows), cuuint64_t(heads)};
+    cuuint64_t strides[] = {pitch, pitch * rows};
+    cuuint32_t box[] = {LINE / sizeof(T), cuuint32_t(box_rows), 1}, steps[] = {1, 1, 1};
+    auto result = encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 3, x.data_ptr(), sizes,
+                         strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                         CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    TORCH_CHECK(result == CUDA_SUCCESS, "cuTensorMapEncodeTiled: error ", int(result));
+    return map;
+}
+
+static int attribute(cudaDeviceAttr which, const Tensor& x) {
+    int value = 0;
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&value, which, x.get_device()));
+    return value;
+}
+
+// Whether the kernel, which has barriers in shared memory then, was built for sm_90a
+template <typename Kernel> static bool has_wgmma(Kernel kernel, const Tensor& x) {
+    cudaFuncAttributes built;
+    C10_CUDA_CHECK(cudaFuncGetAttributes(&built, kernel));
+    if (built.sharedSizeBytes > 0) return true;
+    if (attribute(cudaDevAttrComputeCapabilityMajor, x) == 9)
+        TORCH_WARN_ONCE("flash_attention: built without sm_90a, so without wgmma; pass "
+                        "nvcc -gencode=arch=compute_90a,code=sm_90a");
+    return false;
+}
+#endif
+
+// ---- sm_90: backward
+#ifdef __CUDACC_VER_MAJOR__
+constexpr int WG_KEYS = 128;    // keys of a block: 64 of each consumer warpgroup
+
+// How backward is cut for D. A stage holds a tile of q, one of dout, and their stats.
+template <int D> struct Cut {
+    static constexpr int QUERIES = 8192 / D, STAGES = 2;  // queries: 64 or 128
+    static constexpr int KEY_BOX = WG_KEYS * LINE, KEY_TILE = WG_KEYS * D * 2;
+    static constexpr int BOX = QUERIES * LINE, TILE = QUERIES * D * 2;
+    static constexpr int DS = WG_KEYS * QUERIES * 2, STATS = QUERIES * 8;
+    static constexpr int SHARED =
+        1024 + 2 * KEY_TILE + 2 * DS + STAGES * (2 * TILE + STATS);
+};
+
+static __device__ void load_bytes(unsigned to, const void* from, FlashBarrier& full,
+                                  int bytes) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1], %2, [%3];"
+                 :: "r"(to), "l"(from), "r"(bytes), "r"(shared_at(&full)) : "memory");
+}
+
+static __device__ void add_four(float4* to, const float* x) {
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
+                 :: "l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
+}
+
+// The blocks of keys whose dq goes to a tile of queries, from y down to x: the order in
+// which they add. None: x > y.
+static __device__ int2 blocks_of(const Sight& sight, int first, int queries) {
+    int last = min(first + queries, sight.S_q) - 1;
+    return make_int2(sight.first(first) / WG_KEYS,
+                     sight.end(last) > sight.first(first)
+                         ? (sight.end(last) - 1) / WG_KEYS : -1);
+}
+
+// What a block does: tiles first_tile to first_tile + turns - 1 of queries, of each head
+// that shares its keys.
+struct Work {
+    int64_t head;
+    int block, first_key, first_tile, turns;
+
+    __device__ Work(const Call& call, int number, int blocks, int queries) {
+        head = number / blocks;
+        block = blocks - 1 - number % blocks;  // those that add first begin first
+        first_key = block * WG_KEYS;
+        Sight sight(call, head);
+        int last = min(first_key + WG_KEYS, sight.length) - 1;
+        first_tile = sight.first_query(first_key) / queries;
+        turns = last < first_key
+            ? 0 : max(0, tiles_of(sight.end_query(last), queries) - first_tile);
+    }
+};
+
+// One thread: brings keys, and tile by tile of queries as soon as a stage is empty.
+template <int D>
+__device__ void produce(unsigned memory, FlashBarrier& keys, FlashBarrier* full, FlashBarrier* empty,
+                        const CUtensorMap& q_map, const CUtensorMap& k_map,
+                        const CUtensorMap& v_map, const CUtensorMap& dout_map,
+                        const float2* stats, const Work& work, const Call& call,
+                        int tiles) {
+    using C = Cut<D>;
+    keys.arrive_and_expect(2 * C::KEY_TILE);
+    for (int i = 0; i < D / 64; i++) {
+        load_box(memory + i * C::KEY_BOX, k_map, keys, i * 64, work.first_key,
+                 work.head);
+        load_box(memory + C::KEY_TILE + i * C::KEY_BOX, v_map, keys, i * 64,
+                 work.first_key, work.head);
+    }
+    unsigned stages = memory + 2 * C::KEY_TILE + 2 * C::DS;
+    unsigned all_stats = stages + C::STAGES * 2 * C::TILE;
+    int stage = 0, phase = 1;
+    for (int g = 0; g < call.group; g++)
+        for (int t = 0; t < work.turns; t++) {
+            int head = work.head * call.group + g, tile = work.first_tile + t;
+            empty[stage].wait(phase);
+            full[stage].arrive_and_expect(2 * C::TILE + C::STATS);
+            unsigned to = stages + stage * 2 * C::TILE;
+            for (int i = 0; i < D / 64; i++)
+                load_box(to + i * C::BOX, q_map, full[stage], i * 64,
+                         tile * C::QUERIES, head);
+            load_bytes(all_stats + stage * C::STATS,
+                       stats + (int64_t(head) * tiles + tile) * C::QUERIES, full[stage],
+                       C::STATS);
+            for (int i = 0; i < D / 64; i++)
+                load_box(to + C::TILE + i * C::BOX, dout_map, full[stage], i * 64,
+                         tile * C::QUERIES, head);
+            if (++stage == C::STAGES) stage = 0, phase ^= 1;
+        }
+}
+
+// One thread: lets the block add to dq when it is its turn, tile by tile, and passes
+// the turn on when it has added.
+template <int D>
+__device__ void take_turns(int* done, FlashBarrier& turn, FlashBarrier& added, const Work& work,
+                           const Call& call, int tiles) {
+    Sight sight(call, work.head);
+    int phase = 0;
+    for (int g = 0; g < call.group; g++)
+        for (int t = 0; t < work.turns; t++, phase ^= 1) {
+            int tile = work.first_tile + t, now;
+            int* at = done + (work.head * call.group + g) * tiles + tile;
+            int before =
+                blocks_of(sight, tile * Cut<D>::QUERIES, Cut<D>::QUERIES).y - work.block;
+            do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];"
+                            : "=r"(now) : "l"(at) : "memory");
+            while (now != before);
+            turn.arrive();
+            added.wait(phase);
+            asm volatile("st.release.gpu.global.s32 [%0], %1;"
+                         :: "l"(at), "r"(before + 1) : "memory");
+        }
+}
+
+// 64 keys by 2 COUNT queries: s becomes p, or 0 where a query does not see a key.
+// Element 4 j + 2 h + e of a lane is key lane / 4 + 8 h of the warp's 16, query 8 j +
+// lane % 4 * 2 + e. seen: the queries that see the lane's two keys, from x to y - 1.
+template <int COUNT>
+__device__ void weights(float (&s)[COUNT], const float2* stats, float scale,
+                        bool all_seen, const int2 (&seen)[2]) {
+#pragma unroll
+    for (int j = 0; j < COUNT / 4; j++) {
+        int query = 8 * j + threadIdx.x % 4 * 2;
+        float4 two = *reinterpret_cast<const float4*>(stats + query);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float& x = s[4 * j + i];
+            x = power_of_2(fmaf(x, scale, i % 2 ? -two.z : -two.x));
+            int at = query + i % 2;
+            if (!all_seen && (at < seen[i / 2].x || at >= seen[i / 2].y)) x = 0.0f;
+        }
+    }
+}
+
+// a number of a half type, the lower or upper half of a register
+template <typename T> __device__ float unpack(unsigned both, int upper) {
+    if constexpr (std::is_same_v<T, at::BFloat16>)
+        return __uint_as_float(upper ? both & 0xffff0000 : both << 16);
+    float x;
+    asm("{ .reg .b16 low, high;\n mov.b32 {low, high}, %1;\n"
+        "cvt.f32.f16 %0, low; }" : "=f"(x) : "r"(upper ? both >> 16 : both));
+    return x;
+}
+
+// dp becomes ds
+template <typename T, int COUNT>
+__device__ void differences(float (&dp)[COUNT], const unsigned (&p)[COUNT / 2],
+                            const float2* stats, bool all_seen,
+                            const int2 (&seen)[2]) {
+#pragma unroll
+    for (int j = 0; j < COUNT / 4; j++) {
+        int query = 8 * j + threadIdx.x % 4 * 2;
+        float4 two = *reinterpret_cast<const float4*>(stats + query);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float& x = dp[4 * j + i];
+            x = unpack<T>(p[2 * j + i / 2], i % 2) * (x - (i % 2 ? two.w : two.y));
+            int at = query + i % 2;
+            if (!all_seen && (at < seen[i / 2].x || at >= seen[i / 2].y)) x = 0.0f;
+        }
+    }
+}
+
+// sums as a left factor: four registers for each 16 columns
+template <typename T, int COUNT>
+__device__ void pack_sums(unsigned (&a)[COUNT / 2], const float (&sums)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT / 2; i++) a[i] = pack<T>(sums[2 * i], sums[2 * i + 1]);
+}
+
+// keys by queries, to rows of keys: boxes of 64 queries, swizzled
+template <int COUNT>
+__device__ void store_packed(unsigned to, const unsigned (&a)[COUNT]) {
+    int row = threadIdx.x / 32 * 16 + threadIdx.x % 16;
+#pragma unroll
+    for (int i = 0; i < COUNT / 4; i++) {
+        int piece = 2 * i + threadIdx.x % 32 / 16;
+        unsigned at = to + piece / 8 * (WG_KEYS * LINE) + row * LINE +
+                      ((piece % 8) ^ row % 8) * 16;
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+                     :: "r"(at), "r"(a[4 * i]), "r"(a[4 * i + 1]), "r"(a[4 * i + 2]),
+                        "r"(a[4 * i + 3]) : "memory");
+    }
+}
+
+// d = 64 rows of a times rows of b, over D columns: tiles of A_ROWS and B_ROWS rows
+template <typename T, int D, int A_ROWS, int B_ROWS, int COUNT>
+__device__ void multiply_rows(float (&d)[COUNT], unsigned a, unsigned b) {
+#pragma unroll
+    for (int k = 0; k < D / 16; k++)
+        wgmma<T, true, true>(
+            d, describe<true, A_ROWS>(a + (k / 4 * A_ROWS * LINE + k % 4 * 32)),
+            describe<true, B_ROWS>(b + (k / 4 * B_ROWS * LINE + k % 4 * 32)), k > 0);
+}
+
+// d += a, in registers, times a tile
+template <typename T, int ROWS, int COUNT>
+__device__ void add_products(float (&d)[COUNT], const unsigned (&a)[ROWS / 4],
+                             unsigned b) {
+#pragma unroll
+    for (int k = 0; k < ROWS / 16; k++)
+        wgmma<T, false>(d, a + 4 * k, describe<false, ROWS>(b + k * 16 * LINE), true);
+}
+
+// 64 rows of sums to rows of `columns` numbers, of which `rows` are left
+template <typename T, int COUNT>
+__device__ void store_rows(T* out, const float (&sums)[COUNT], float factor, int rows,
+                           int columns) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x % WARPGROUP / 32;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int row = warp * 16 + lane / 4 + h * 8;
+        T* to = out + int64_t(row) * columns + lane % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < COUNT / 4; j++)
+            if (row < rows && j * 8 < columns)
+                *reinterpret_cast<unsigned*>(to + j * 8) =
+                    pack<T>(sums[4 * j + 2 * h] * factor,
+                            sums[4 * j + 2 * h + 1] * factor);
+    }
+}
+
+// A consumer warpgroup: 64 keys of the block. Each tile: s = k q^T, dp = v dout^T, both
+// keys by queries, so that p and ds are left factors of dv and dk as they are. ds goes
+// through shared memory, for dq = ds k, of which a warpgroup has 64 rows or 64 columns.
+// While it computes, products that were asked for before go on: dp during p, dv during
+// ds, dk, dq and the next tile's s while ds is stored and dq added.
+template <typename T, int D>
+__device__ void consume(T* dk, T* dv, float4* dq_sums, unsigned memory,
+                        const unsigned char* generic, FlashBarrier& keys, FlashBarrier* full,
+                        FlashBarrier* empty, FlashBarrier& turn, FlashBarrier& added, const Work& work,
+                        const Call& call, int tiles) {
+    using C = Cut<D>;
+    constexpr int COUNT = C::QUERIES / 2;
+    int group = threadIdx.x / WARPGROUP, lane = threadIdx.x % 32;
+    int key = work.first_key + group * 64;
+    Sight sight(call, work.head);
+    unsigned k_tile = memory, v_tile = k_tile + C::KEY_TILE;
+    unsigned ds_tiles = v_tile + C::KEY_TILE, stages = ds_tiles + 2 * C::DS;
+    unsigned k_rows = k_tile + group * 64 * LINE, v_rows = v_tile + group * 64 * LINE;
+    const float2* all_stats = reinterpret_cast<const float2*>(
+        generic + (stages - memory) + C::STAGES * 2 * C::TILE);
+    float scale = rsqrtf(call.D);
+    int2 queries[2];  // that see the lane's keys
+    for (int h = 0; h < 2; h++) {
+        int own = key + threadIdx.x / 32 % 4 * 16 + lane / 4 + h * 8;
+        queries[h] = make_int2(sight.first_query(own),
+                               own < sight.length ? sight.end_query(own) : 0);
+    }
+    float dk_sums[D / 2] = {}, dv_sums[D / 2] = {};
+    int total = work.turns * call.group, stage = 0, phase = 0, tile = work.first_tile;
+    int64_t row = work.head * call.group * tiles;  // of tiles, of the head of q
+    if (total > 0) keys.wait(0);
+    for (int i = 0; i < total; i++) {
+        unsigned q_tile = stages + stage * 2 * C::TILE, dout_tile = q_tile + C::TILE;
+        const float2* stats = all_stats + stage * C::QUERIES;
+        int first = tile * C::QUERIES;
+        bool all_seen = key + 64 <= sight.end(first) &&
+                        key >= sight.first(first + C::QUERIES - 1);
+        int2 seen[2];
+        for (int h = 0; h < 2; h++)
+            seen[h] = make_int2(queries[h].x - first, queries[h].y - first);
+        float s[COUNT], dp[COUNT], dq[32];
+        unsigned p[COUNT / 2], ds[COUNT / 2];
+        full[stage].wait(phase);
+        begin_products();
+        multiply_rows<T, D, WG_KEYS, C::QUERIES>(s, k_rows, q_tile);
+        end_products();
+        begin_products();
+        multiply_rows<T, D, WG_KEYS, C::QUERIES>(dp, v_rows, dout_tile);
+        end_products();
+        wait_for_all_but<1>();
+        hold(s);
+        weights(s, stats, scale * LOG2_E, all_seen, seen);
+        pack_sums<T>(p, s);
+        begin_products();
+        add_products<T, C::QUERIES>(dv_sums, p, dout_tile);
+        end_products();
+        wait_for_all_but<1>();
+        hold(dp);
+        differences<T>(dp, p, stats, all_seen, seen);
+        pack_sums<T>(ds, dp);
+        unsigned ds_tile = ds_tiles + i % 2 * C::DS;
+        store_packed(ds_tile, ds);
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        asm volatile("bar.sync 1, 256;" ::: "memory");  // ds of both is there
+        begin_products();
+        unsigned left = ds_tile + (D == 64 ? group * WG_KEYS * LINE : 0);
+        unsigned right = k_tile + (D == 64 ? 0 : group * C::KEY_BOX);
+#pragma unroll
+        for (int k = 0; k < WG_KEYS / 16; k++)
+            wgmma<T, false, false>(dq, describe<false, WG_KEYS>(left + k * 16 * LINE),
+                                   describe<false, WG_KEYS>(right + k * 16 * LINE),
+                                   k > 0);
+        end_products();
+        begin_products();
+        add_products<T, C::QUERIES>(dk_sums, ds, q_tile);
+        end_products();
+        wait_for_all_but<1>();
+        hold(p);
+        hold(dq);
+        turn.wait(i % 2);
+        bool add = blocks_of(sight, first, C::QUERIES).y > work.block;
+        float4* to = dq_sums + ((row + tile) * 2 + group) * 1024 +
+                     threadIdx.x % WARPGROUP;
+        if (add)
+            for (int j = 0; j < 8; j++) add_four(to + j * WARPGROUP, dq + 4 * j);
+        else
+            for (int j = 0; j < 8; j++)
+                to[j * WARPGROUP] = make_float4(dq[4 * j], dq[4 * j + 1], dq[4 * j + 2],
+                                                dq[4 * j + 3]);
+        added.arrive();
+        wait_for_all_but<0>();
+        hold(ds);
+        if (threadIdx.x % WARPGROUP == 0) empty[stage].arrive();
+        if (++stage == C::STAGES) stage = 0, phase ^= 1;
+        if (++tile == work.first_tile + work.turns)
+            tile = work.first_tile, row += tiles;
+    }
+    hold(dk_sums);
+    hold(dv_sums);
+    int64_t at = (work.head * call.S_kv + key) * call.D;
+    store_rows<T>(dk + at, dk_sums, scale, call.S_kv - key, call.D);
+    store_rows<T>(dv + at, dv_sums, 1.0f, call.S_kv - key, call.D);
+}
+
+// dk, dv: (heads, S_kv, D), dq_sums: float32, see flash_dq_kernel, done: an int for the
+// blocks that have begun, and one for each tile of dq: how many have added to it, stats:
+// (heads of q, tiles, QUERIES).
+template <typename T, int D>
+__global__ void __launch_bounds__(3 * WARPGROUP, 1)
+flash_backward_wgmma_kernel(const __grid_constant__ CUtensorMap q_map,
+                            const __grid_constant__ CUtensorMap k_map,
+                            const __grid_constant__ CUtensorMap v_map,
+                            const __grid_constant__ CUtensorMap dout_map, T* dk, T* dv,
+                            float4* dq_sums, int* done, const float2* stats, Call call,
+                            int tiles) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    using C = Cut<D>;
+    __shared__ FlashBarrier keys, full[C::STAGES], empty[C::STAGES], turn, added;
+    __shared__ int number;
+    extern __shared__ __align__(1024) unsigned char tiles_memory[];
+    unsigned begin = shared_at(tiles_memory), memory = (begin + 1023) / 1024 * 1024;
+    if (threadIdx.x == 0) {
+        number = atomicAdd(done, 1);  // blocks wait for those that began before them
+        keys.init(1);
+        for (int s = 0; s < C::STAGES; s++) full[s].init(1), empty[s].init(2);
+        turn.init(1);
+        added.init(2 * WARPGROUP);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();  // all barriers are there before one is used
+    Work work(call, number, (call.S_kv - 1) / WG_KEYS + 1, C::QUERIES);
+    int warp = threadIdx.x / 32;
+    if (warp >= 8) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+        if (warp == 8 && threadIdx.x % 32 == 0 && work.turns > 0)
+            produce<D>(memory, keys, full, empty, q_map, k_map, v_map, dout_map, stats,
+                       work, call, tiles);
+        if (warp == 9 && threadIdx.x % 32 == 0)
+            take_turns<D>(done + 1, turn, added, work, call, tiles);
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+        consume<T, D>(dk, dv, dq_sums, memory, tiles_memory + (memory - begin), keys,
+                      full, empty, turn, added, work, call, tiles);
+    }
+#else
+    __trap();  // the launcher sees that it was not built
+#endif
+}
+
+// dq: (heads of q, S_q, D) from its sums: for each tile of QUERIES queries what the
+// threads of the two warpgroups had, 8 x 4 each, the first fours of all in front.
+template <typename T, int D>
+__global__ void __launch_bounds__(2 * WARPGROUP)
+flash_dq_kernel(T* dq, const float4* sums, Call call, int tiles) {
+    constexpr int QUERIES = Cut<D>::QUERIES;
+    int64_t head = blockIdx.x / tiles;
+    int tile = blockIdx.x % tiles, group = threadIdx.x / WARPGROUP;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    Sight sight(call, head / call.group);
+    int2 blocks = blocks_of(sight, tile * QUERIES, QUERIES);
+    sums += (int64_t(blockIdx.x) * 2 + group) * 1024 + threadIdx.x % WARPGROUP;
+    int row = tile * QUERIES + (D == 64 ? group * 64 : 0) + warp * 16 + lane / 4;
+    float scale = rsqrtf(call.D);
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        int column = (D == 64 ? 0 : group * 64) + j * 8 + lane % 4 * 2;
+        float4 four = blocks.x > blocks.y ? make_float4(0.0f, 0.0f, 0.0f, 0.0f)
+                                          : sums[j * WARPGROUP];
+        T* to = dq + (head * call.S_q + row) * call.D + column;
+        if (column >= call.D) continue;
+        if (row < call.S_q)
+            *reinterpret_cast<unsigned*>(to) = pack<T>(four.x * scale, four.y * scale);
+        if (row + 8 < call.S_q)
+            *reinterpret_cast<unsigned*>(to + 8 * call.D) =
+                pack<T>(four.z * scale, four.w * scale);
+    }
+}
+#endif
+
 // ------------------------------------------------------------------ launchers
 
 constexpr int64_t LONGEST = 1 << 29;  // so that sums of three places are ints
@@ -1011,11 +1606,60 @@ static void backward_mma(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
         dout.data_ptr<T>(), stats, call);
 }
 
+#ifdef __CUDACC_VER_MAJOR__
+template <typename T, int D>
+static void backward_wgmma(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
+                           Tensor k, Tensor v, Tensor stats, Call call) {
+    using C = Cut<D>;
+    int64_t heads = k.size(0) * k.size(1), tiles = stats.size(1) / C::QUERIES;
+    int64_t count = stats.size(0) * tiles;
+    Tensor dq_sums = torch::empty({count, C::QUERIES, D}, stats.options());
+    Tensor done = torch::zeros({count + 1}, stats.options().dtype(torch::kInt32));
+    float4* sums = reinterpret_cast<float4*>(dq_sums.data_ptr<float>());
+    auto kernel = flash_backward_wgmma_kernel<T, D>;
+    allow_bytes(kernel, C::SHARED);
+    kernel<<<grid_of(heads, call.S_kv, WG_KEYS), 3 * WARPGROUP, C::SHARED,
+             getCurrentCUDAStream()>>>(
+        map_of<T>(q, stats.size(0), call.S_q, call.D, C::QUERIES),
+        map_of<T>(k, heads, call.S_kv, call.D, WG_KEYS),
+        map_of<T>(v, heads, call.S_kv, call.D, WG_KEYS),
+        map_of<T>(dout, stats.size(0), call.S_q, call.D, C::QUERIES), dk.data_ptr<T>(), dv.data_ptr<T>(), sums,
+        done.data_ptr<int>(),
+        reinterpret_cast<const float2*>(stats.data_ptr<float>()), call, tiles);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    flash_dq_kernel<T, D>
+        <<<count, 2 * WARPGROUP, 0, getCurrentCUDAStream()>>>(
+            dq.data_ptr<T>(), sums, call, tiles);
+}
+#endif
+
 template <typename T>
 static void backward(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q, Tensor k,
-                     Tensor v, const float2* stats, Call call) {
+                     Tensor v, Tensor out, Tensor lse, Call call) {
+    bool half = sizeof(T) == 2 && takes_mma<T>(call, {q, k, v, dout}), wgmma = false;
+    int64_t pitch = call.S_q;
+#ifdef __CUDACC_VER_MAJOR__
     if constexpr (sizeof(T) == 2)
-        if (takes_mma<T>(call, {q, k, v, dout})) {
+        if (half && has_wgmma(flash_backward_wgmma_kernel<T, 64>, q)) wgmma = true, pitch = (pitch + 127) / 128 * 128;
+#endif
+    int64_t rows = q.size(0) * q.size(1) * pitch;
+    Tensor scratch = torch::empty({q.size(0) * q.size(1), pitch, 2}, lse.options());
+    float2* stats = reinterpret_cast<float2*>(scratch.data_ptr<float>());
+    flash_stats_kernel<T>
+        <<<grid_of(1, rows, PLAIN_THREADS / 32), PLAIN_THREADS, 0,
+           getCurrentCUDAStream()>>>(
+            stats, dout.data_ptr<T>(), out.data_ptr<T>(), lse.data_ptr<float>(), rows,
+            call.S_q, pitch, call.D);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+#ifdef __CUDACC_VER_MAJOR__
+    if constexpr (sizeof(T) == 2)
+        if (wgmma) {
+            auto run = call.D <= 64 ? backward_wgmma<T, 64> : backward_wgmma<T, 128>;
+            return run(dq, dk, dv, dout, q, k, v, scratch, call);
+        }
+#endif
+    if constexpr (sizeof(T) == 2)
+        if (half) {
             auto run = call.D <= 64 ? backward_mma<T, 64> : backward_mma<T, 128>;
             return run(dq, dk, dv, dout, q, k, v, stats, call);
         }
@@ -1054,17 +1698,8 @@ std::tuple<Tensor, Tensor, Tensor> flash_attention_backward(
         dq.zero_(), dk.zero_(), dv.zero_();
         return {dq, dk, dv};
     }
-    int64_t rows = lse.numel();
-    Tensor scratch = torch::empty({rows, 2}, lse.options());
-    float2* stats = reinterpret_cast<float2*>(scratch.data_ptr<float>());
-    with_type(q, [&](auto zero) { using T = decltype(zero);
-        flash_stats_kernel<T>
-            <<<grid_of(1, rows, PLAIN_THREADS / 32), PLAIN_THREADS, 0,
-               getCurrentCUDAStream()>>>(
-                stats, dout.data_ptr<T>(), out.data_ptr<T>(), lse.data_ptr<float>(),
-                rows, q.size(3));
-        C10_CUDA_KERNEL_LAUNCH_CHECK();
-        backward<T>(dq, dk, dv, dout, q, k, v, stats, call);
+    with_type(q, [&](auto zero) {
+        backward<decltype(zero)>(dq, dk, dv, dout, q, k, v, out, lse, call);
     });
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return {dq, dk, dv};
