@@ -1079,6 +1079,7 @@ __device__ void produce(unsigned memory, FlashBarrier& keys, FlashBarrier* full,
     unsigned all_stats = stages + C::STAGES * 2 * C::TILE;
     int stage = 0, phase = 1;
     for (int g = 0; g < call.group; g++)
+#pragma unroll 1
         for (int t = 0; t < work.turns; t++) {
             int head = work.head * call.group + g, tile = work.first_tile + t;
             empty[stage].wait(phase);
@@ -1120,23 +1121,34 @@ __device__ void take_turns(int* done, FlashBarrier& turn, FlashBarrier& added, c
         }
 }
 
-// 64 keys by 2 COUNT queries: s becomes p, or 0 where a query does not see a key.
-// Element 4 j + 2 h + e of a lane is key lane / 4 + 8 h of the warp's 16, query 8 j +
-// lane % 4 * 2 + e. seen: the queries that see the lane's two keys, from x to y - 1.
+// 64 keys by 2 COUNT queries: element 4 j + 2 h + e of a lane is key lane / 4 + 8 h of
+// the warp's 16, query 8 j + lane % 4 * 2 + e. Scores that are not seen become -inf;
+// seen: the queries that see the lane's two keys, from x to y - 1.
 template <int COUNT>
-__device__ void weights(float (&s)[COUNT], const float2* stats, float scale,
-                        bool all_seen, const int2 (&seen)[2]) {
+__device__ void mask_scores(float (&s)[COUNT], const int2 (&seen)[2], int first) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int begin = seen[h].x - first - threadIdx.x % 4 * 2;
+        int end = seen[h].y - first - threadIdx.x % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < COUNT / 2; i++) {
+            int query = i / 2 * 8 + i % 2;
+            if (query < begin || query >= end) s[i / 2 * 4 + 2 * h + i % 2] = -INFINITY;
+        }
+    }
+}
+
+// scores become p
+template <int COUNT>
+__device__ void weights(float (&s)[COUNT], const float2* stats, float scale) {
 #pragma unroll
     for (int j = 0; j < COUNT / 4; j++) {
-        int query = 8 * j + threadIdx.x % 4 * 2;
-        float4 two = *reinterpret_cast<const float4*>(stats + query);
+        float4 two = *reinterpret_cast<const float4*>(stats + 8 * j +
+                                                      threadIdx.x % 4 * 2);
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float& x = s[4 * j + i];
-            x = power_of_2(fmaf(x, scale, i % 2 ? -two.z : -two.x));
-            int at = query + i % 2;
-            if (!all_seen && (at < seen[i / 2].x || at >= seen[i / 2].y)) x = 0.0f;
-        }
+        for (int i = 0; i < 4; i++)
+            s[4 * j + i] = power_of_2(fmaf(s[4 * j + i], scale,
+                                           i % 2 ? -two.z : -two.x));
     }
 }
 
@@ -1153,19 +1165,15 @@ template <typename T> __device__ float unpack(unsigned both, int upper) {
 // dp becomes ds
 template <typename T, int COUNT>
 __device__ void differences(float (&dp)[COUNT], const unsigned (&p)[COUNT / 2],
-                            const float2* stats, bool all_seen,
-                            const int2 (&seen)[2]) {
+                            const float2* stats) {
 #pragma unroll
     for (int j = 0; j < COUNT / 4; j++) {
-        int query = 8 * j + threadIdx.x % 4 * 2;
-        float4 two = *reinterpret_cast<const float4*>(stats + query);
+        float4 two = *reinterpret_cast<const float4*>(stats + 8 * j +
+                                                      threadIdx.x % 4 * 2);
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float& x = dp[4 * j + i];
-            x = unpack<T>(p[2 * j + i / 2], i % 2) * (x - (i % 2 ? two.w : two.y));
-            int at = query + i % 2;
-            if (!all_seen && (at < seen[i / 2].x || at >= seen[i / 2].y)) x = 0.0f;
-        }
+        for (int i = 0; i < 4; i++)
+            dp[4 * j + i] = unpack<T>(p[2 * j + i / 2], i % 2) *
+                            (dp[4 * j + i] - (i % 2 ? two.w : two.y));
     }
 }
 
@@ -1191,23 +1199,27 @@ __device__ void store_packed(unsigned to, const unsigned (&a)[COUNT]) {
     }
 }
 
-// d = 64 rows of a times rows of b, over D columns: tiles of A_ROWS and B_ROWS rows
-template <typename T, int D, int A_ROWS, int B_ROWS, int COUNT>
-__device__ void multiply_rows(float (&d)[COUNT], unsigned a, unsigned b) {
-#pragma unroll
-    for (int k = 0; k < D / 16; k++)
-        wgmma<T, true, true>(
-            d, describe<true, A_ROWS>(a + (k / 4 * A_ROWS * LINE + k % 4 * 32)),
-            describe<true, B_ROWS>(b + (k / 4 * B_ROWS * LINE + k % 4 * 32)), k > 0);
+// where wgmma finds what is so many bytes further
+static __device__ uint64_t moved(uint64_t described, int bytes) {
+    return described + (bytes >> 4);
 }
 
-// d += a, in registers, times a tile
+// d = 64 rows of a times rows of b, over D columns: tiles of A_ROWS and B_ROWS rows
+template <typename T, int D, int A_ROWS, int B_ROWS, int COUNT>
+__device__ void multiply_rows(float (&d)[COUNT], uint64_t a, uint64_t b) {
+#pragma unroll
+    for (int k = 0; k < D / 16; k++)
+        wgmma<T, true, true>(d, moved(a, k / 4 * A_ROWS * LINE + k % 4 * 32),
+                             moved(b, k / 4 * B_ROWS * LINE + k % 4 * 32), k > 0);
+}
+
+// d += a, in registers, times ROWS rows of a tile
 template <typename T, int ROWS, int COUNT>
 __device__ void add_products(float (&d)[COUNT], const unsigned (&a)[ROWS / 4],
-                             unsigned b) {
+                             uint64_t b) {
 #pragma unroll
     for (int k = 0; k < ROWS / 16; k++)
-        wgmma<T, false>(d, a + 4 * k, describe<false, ROWS>(b + k * 16 * LINE), true);
+        wgmma<T, false>(d, a + 4 * k, moved(b, k * 16 * LINE), true);
 }
 
 // 64 rows of sums to rows of `columns` numbers, of which `rows` are left
@@ -1228,6 +1240,22 @@ __device__ void store_rows(T* out, const float (&sums)[COUNT], float factor, int
     }
 }
 
+// what all consumers have written to shared memory, to wgmma
+static __device__ void show_to_tensor_cores() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("bar.sync 1, 256;" ::: "memory");
+}
+
+// Zeros in the tiles of k and v behind the first `left` keys: what lies there may be
+// anything, and 0 times that need not be 0.
+template <int D> __device__ void clear_rows(unsigned char* tiles, int left) {
+    if (left >= WG_KEYS) return;
+    for (int i = threadIdx.x; i < 2 * Cut<D>::KEY_TILE / 16; i += 2 * WARPGROUP)
+        if (i * 16 / LINE % WG_KEYS >= left)
+            reinterpret_cast<uint4*>(tiles)[i] = make_uint4(0, 0, 0, 0);
+    show_to_tensor_cores();
+}
+
 // A consumer warpgroup: 64 keys of the block. Each tile: s = k q^T, dp = v dout^T, both
 // keys by queries, so that p and ds are left factors of dv and dk as they are. ds goes
 // through shared memory, for dq = ds k, of which a warpgroup has 64 rows or 64 columns.
@@ -1235,74 +1263,79 @@ __device__ void store_rows(T* out, const float (&sums)[COUNT], float factor, int
 // ds, dk, dq and the next tile's s while ds is stored and dq added.
 template <typename T, int D>
 __device__ void consume(T* dk, T* dv, float4* dq_sums, unsigned memory,
-                        const unsigned char* generic, FlashBarrier& keys, FlashBarrier* full,
+                        unsigned char* generic, FlashBarrier& keys, FlashBarrier* full,
                         FlashBarrier* empty, FlashBarrier& turn, FlashBarrier& added, const Work& work,
                         const Call& call, int tiles) {
     using C = Cut<D>;
     constexpr int COUNT = C::QUERIES / 2;
-    int group = threadIdx.x / WARPGROUP, lane = threadIdx.x % 32;
-    int key = work.first_key + group * 64;
+    int group = __shfl_sync(ALL_LANES, threadIdx.x / WARPGROUP, 0);  // one of the warp
+    int lane = threadIdx.x % 32, key = work.first_key + group * 64;
     Sight sight(call, work.head);
     unsigned k_tile = memory, v_tile = k_tile + C::KEY_TILE;
     unsigned ds_tiles = v_tile + C::KEY_TILE, stages = ds_tiles + 2 * C::DS;
-    unsigned k_rows = k_tile + group * 64 * LINE, v_rows = v_tile + group * 64 * LINE;
+    auto k_rows = describe<true, WG_KEYS>(k_tile + group * 64 * LINE);
+    auto v_rows = describe<true, WG_KEYS>(v_tile + group * 64 * LINE);
     const float2* all_stats = reinterpret_cast<const float2*>(
         generic + (stages - memory) + C::STAGES * 2 * C::TILE);
     float scale = rsqrtf(call.D);
-    int2 queries[2];  // that see the lane's keys
+    int2 seen[2];  // queries that see the lane's keys
     for (int h = 0; h < 2; h++) {
         int own = key + threadIdx.x / 32 % 4 * 16 + lane / 4 + h * 8;
-        queries[h] = make_int2(sight.first_query(own),
-                               own < sight.length ? sight.end_query(own) : 0);
+        seen[h] = make_int2(sight.first_query(own),
+                            own < sight.length ? sight.end_query(own) : 0);
     }
     float dk_sums[D / 2] = {}, dv_sums[D / 2] = {};
     int total = work.turns * call.group, stage = 0, phase = 0, tile = work.first_tile;
     int64_t row = work.head * call.group * tiles;  // of tiles, of the head of q
-    if (total > 0) keys.wait(0);
+    if (total > 0) {
+        keys.wait(0);
+        clear_rows<D>(generic, sight.length - work.first_key);
+    }
+#pragma unroll 1
     for (int i = 0; i < total; i++) {
         unsigned q_tile = stages + stage * 2 * C::TILE, dout_tile = q_tile + C::TILE;
         const float2* stats = all_stats + stage * C::QUERIES;
         int first = tile * C::QUERIES;
         bool all_seen = key + 64 <= sight.end(first) &&
                         key >= sight.first(first + C::QUERIES - 1);
-        int2 seen[2];
-        for (int h = 0; h < 2; h++)
-            seen[h] = make_int2(queries[h].x - first, queries[h].y - first);
         float s[COUNT], dp[COUNT], dq[32];
         unsigned p[COUNT / 2], ds[COUNT / 2];
         full[stage].wait(phase);
         begin_products();
-        multiply_rows<T, D, WG_KEYS, C::QUERIES>(s, k_rows, q_tile);
+        multiply_rows<T, D, WG_KEYS, C::QUERIES>(s, k_rows,
+                                                 describe<true, C::QUERIES>(q_tile));
         end_products();
         begin_products();
-        multiply_rows<T, D, WG_KEYS, C::QUERIES>(dp, v_rows, dout_tile);
+        multiply_rows<T, D, WG_KEYS, C::QUERIES>(dp, v_rows,
+                                                 describe<true, C::QUERIES>(dout_tile));
         end_products();
         wait_for_all_but<1>();
         hold(s);
-        weights(s, stats, scale * LOG2_E, all_seen, seen);
+        if (!all_seen) mask_scores(s, seen, first);
+        weights(s, stats, scale * LOG2_E);
         pack_sums<T>(p, s);
         begin_products();
-        add_products<T, C::QUERIES>(dv_sums, p, dout_tile);
+        add_products<T, C::QUERIES>(dv_sums, p, describe<false, C::QUERIES>(dout_tile));
         end_products();
         wait_for_all_but<1>();
         hold(dp);
-        differences<T>(dp, p, stats, all_seen, seen);
+        differences<T>(dp, p, stats);
         pack_sums<T>(ds, dp);
         unsigned ds_tile = ds_tiles + i % 2 * C::DS;
         store_packed(ds_tile, ds);
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        asm volatile("bar.sync 1, 256;" ::: "memory");  // ds of both is there
+        show_to_tensor_cores();  // ds of both warpgroups
         begin_products();
-        unsigned left = ds_tile + (D == 64 ? group * WG_KEYS * LINE : 0);
-        unsigned right = k_tile + (D == 64 ? 0 : group * C::KEY_BOX);
+        auto left = describe<false, WG_KEYS>(ds_tile +
+                                             (D == 64 ? group * WG_KEYS * LINE : 0));
+        auto right = describe<false, WG_KEYS>(k_tile +
+                                              (D == 64 ? 0 : group * C::KEY_BOX));
 #pragma unroll
         for (int k = 0; k < WG_KEYS / 16; k++)
-            wgmma<T, false, false>(dq, describe<false, WG_KEYS>(left + k * 16 * LINE),
-                                   describe<false, WG_KEYS>(right + k * 16 * LINE),
-                                   k > 0);
+            wgmma<T, false, false>(dq, moved(left, k * 16 * LINE),
+                                   moved(right, k * 16 * LINE), k > 0);
         end_products();
         begin_products();
-        add_products<T, C::QUERIES>(dk_sums, ds, q_tile);
+        add_products<T, C::QUERIES>(dk_sums, ds, describe<false, C::QUERIES>(q_tile));
         end_products();
         wait_for_all_but<1>();
         hold(p);
@@ -1636,11 +1669,11 @@ static void backward_wgmma(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor 
 template <typename T>
 static void backward(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q, Tensor k,
                      Tensor v, Tensor out, Tensor lse, Call call) {
-    bool half = sizeof(T) == 2 && takes_mma<T>(call, {q, k, v, dout}), wgmma = false;
+    bool half = sizeof(T) == 2 && takes_mma<T>(call, {q, k, v, dout}), sm_90 = false;
     int64_t pitch = call.S_q;
 #ifdef __CUDACC_VER_MAJOR__
     if constexpr (sizeof(T) == 2)
-        if (half && has_wgmma(flash_backward_wgmma_kernel<T, 64>, q)) wgmma = true, pitch = (pitch + 127) / 128 * 128;
+        if (half && has_wgmma(flash_backward_wgmma_kernel<T, 64>, q)) sm_90 = true, pitch = (pitch + 127) / 128 * 128;
 #endif
     int64_t rows = q.size(0) * q.size(1) * pitch;
     Tensor scratch = torch::empty({q.size(0) * q.size(1), pitch, 2}, lse.options());
@@ -1653,7 +1686,7 @@ static void backward(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q, Ten
     C10_CUDA_KERNEL_LAUNCH_CHECK();
 #ifdef __CUDACC_VER_MAJOR__
     if constexpr (sizeof(T) == 2)
-        if (wgmma) {
+        if (sm_90) {
             auto run = call.D <= 64 ? backward_wgmma<T, 64> : backward_wgmma<T, 128>;
             return run(dq, dk, dv, dout, q, k, v, scratch, call);
         }
