@@ -1138,13 +1138,20 @@ __device__ void mask_scores(float (&s)[COUNT], const int2 (&seen)[2], int first)
     }
 }
 
-// scores become p
+// lse and delta of two queries, from shared memory
+static __device__ float4 load_stats(unsigned at) {
+    float4 x;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(at));
+    return x;
+}
+
+// scores become p; stats: those of the lane's first query
 template <int COUNT>
-__device__ void weights(float (&s)[COUNT], const float2* stats, float scale) {
+__device__ void weights(float (&s)[COUNT], unsigned stats, float scale) {
 #pragma unroll
     for (int j = 0; j < COUNT / 4; j++) {
-        float4 two = *reinterpret_cast<const float4*>(stats + 8 * j +
-                                                      threadIdx.x % 4 * 2);
+        float4 two = load_stats(stats + 64 * j);
 #pragma unroll
         for (int i = 0; i < 4; i++)
             s[4 * j + i] = power_of_2(fmaf(s[4 * j + i], scale,
@@ -1165,11 +1172,10 @@ template <typename T> __device__ float unpack(unsigned both, int upper) {
 // dp becomes ds
 template <typename T, int COUNT>
 __device__ void differences(float (&dp)[COUNT], const unsigned (&p)[COUNT / 2],
-                            const float2* stats) {
+                            unsigned stats) {
 #pragma unroll
     for (int j = 0; j < COUNT / 4; j++) {
-        float4 two = *reinterpret_cast<const float4*>(stats + 8 * j +
-                                                      threadIdx.x % 4 * 2);
+        float4 two = load_stats(stats + 64 * j);
 #pragma unroll
         for (int i = 0; i < 4; i++)
             dp[4 * j + i] = unpack<T>(p[2 * j + i / 2], i % 2) *
@@ -1275,8 +1281,7 @@ __device__ void consume(T* dk, T* dv, float4* dq_sums, unsigned memory,
     unsigned ds_tiles = v_tile + C::KEY_TILE, stages = ds_tiles + 2 * C::DS;
     auto k_rows = describe<true, WG_KEYS>(k_tile + group * 64 * LINE);
     auto v_rows = describe<true, WG_KEYS>(v_tile + group * 64 * LINE);
-    const float2* all_stats = reinterpret_cast<const float2*>(
-        generic + (stages - memory) + C::STAGES * 2 * C::TILE);
+    unsigned all_stats = stages + C::STAGES * 2 * C::TILE + threadIdx.x % 4 * 16;
     float scale = rsqrtf(call.D);
     int2 seen[2];  // queries that see the lane's keys
     for (int h = 0; h < 2; h++) {
@@ -1294,7 +1299,7 @@ __device__ void consume(T* dk, T* dv, float4* dq_sums, unsigned memory,
 #pragma unroll 1
     for (int i = 0; i < total; i++) {
         unsigned q_tile = stages + stage * 2 * C::TILE, dout_tile = q_tile + C::TILE;
-        const float2* stats = all_stats + stage * C::QUERIES;
+        unsigned stats = all_stats + stage * C::STATS;
         int first = tile * C::QUERIES;
         bool all_seen = key + 64 <= sight.end(first) &&
                         key >= sight.first(first + C::QUERIES - 1);
@@ -1673,7 +1678,10 @@ static void backward(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q, Ten
     int64_t pitch = call.S_q;
 #ifdef __CUDACC_VER_MAJOR__
     if constexpr (sizeof(T) == 2)
-        if (half && has_wgmma(flash_backward_wgmma_kernel<T, 64>, q)) sm_90 = true, pitch = (pitch + 127) / 128 * 128;
+        if (half && has_wgmma(flash_backward_wgmma_kernel<T, 64>, q)) {
+            int tile = call.D <= 64 ? Cut<64>::QUERIES : Cut<128>::QUERIES;
+            sm_90 = true, pitch = (pitch - 1) / tile * tile + tile;
+        }
 #endif
     int64_t rows = q.size(0) * q.size(1) * pitch;
     Tensor scratch = torch::empty({q.size(0) * q.size(1), pitch, 2}, lse.options());
