@@ -257,24 +257,32 @@ __global__ void flash_combine_kernel(T* out, float* lse, const float* parts,
 
 // What backward needs of each query: lse for powers of 2, and delta, the sum of dout *
 // out, which is that of p * dp over the keys. A query that saw nothing gets lse inf:
-// its weights are then 2^-inf, as are those of the rows behind a head's last in stats.
-// stats: (heads, pitch), dout, out: (heads, S_q, D). A warp per row of stats.
-template <typename T>
-__global__ void flash_stats_kernel(float2* stats, const T* dout, const T* out,
-                                   const float* lse, int64_t rows, int S_q, int pitch,
-                                   int D) {
-    int64_t to = blockIdx.x * int64_t(PLAIN_THREADS / 32) + threadIdx.x / 32;
-    if (to >= rows) return;
-    int64_t row = to / pitch * S_q + to % pitch;
-    float delta = 0.0f, sum = -INFINITY;
-    if (to % pitch < S_q) {
-        for (int d = threadIdx.x % 32; d < D; d += 32)
-            delta += float(dout[row * D + d]) * float(out[row * D + d]);
-        sum = lse[row];
+// its weights are then 2^-inf, as are those of the rows behind a head's last in stats,
+// and if dq is given its row there, 0. stats: (heads, pitch), dq, dout, out: (heads,
+// S_q, D), read by WIDTH numbers. A row has 32 lanes, or 16 with WIDTH 8.
+template <typename T, int WIDTH>
+__global__ void flash_stats_kernel(float2* stats, T* dq, const T* dout, const T* out,
+                                   const float* lse, int64_t rows, int pitch,
+                                   Call call) {
+    constexpr int PER_ROW = WIDTH == 1 ? 32 : 16;
+    struct alignas(WIDTH * sizeof(T)) Some { T at[WIDTH]; };
+    int64_t to = blockIdx.x * int64_t(PLAIN_THREADS / PER_ROW) + threadIdx.x / PER_ROW;
+    int64_t row = to / pitch * call.S_q + to % pitch;
+    bool inside = to < rows && to % pitch < call.S_q;
+    int lane = threadIdx.x % PER_ROW;
+    float delta = 0.0f, sum = inside ? lse[row] : -INFINITY;
+    for (int d = lane * WIDTH; inside && d < call.D; d += PER_ROW * WIDTH) {
+        Some x = *reinterpret_cast<const Some*>(dout + row * call.D + d);
+        Some y = *reinterpret_cast<const Some*>(out + row * call.D + d);
+        for (int i = 0; i < WIDTH; i++) delta += float(x.at[i]) * float(y.at[i]);
+        Sight sight(call, to / pitch / call.group);
+        int query = to % pitch;
+        if (dq && sight.first(query) >= sight.end(query))
+            *reinterpret_cast<Some*>(dq + row * call.D + d) = Some{};
     }
-    for (int step = 16; step > 0; step /= 2)
+    for (int step = PER_ROW / 2; step > 0; step /= 2)
         delta += __shfl_xor_sync(ALL_LANES, delta, step);
-    if (threadIdx.x % 32 == 0)
+    if (to < rows && lane == 0)
         stats[to] = make_float2(sum == -INFINITY ? INFINITY : sum * LOG2_E, delta);
 }
 
@@ -1028,9 +1036,45 @@ static __device__ void load_bytes(unsigned to, const void* from, FlashBarrier& f
                  :: "r"(to), "l"(from), "r"(bytes), "r"(shared_at(&full)) : "memory");
 }
 
-static __device__ void add_four(float4* to, const float* x) {
-    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
-                 :: "l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
+// a thread's part of dq to the sums of a tile: fours, so far apart that those of a
+// warpgroup are neighbours
+static __device__ void add_sums(float4* sums, const float (&dq)[32], bool first) {
+    if (first)
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            sums[i * WARPGROUP] = make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2],
+                                              dq[4 * i + 3]);
+    else
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
+                         :: "l"(sums + i * WARPGROUP), "f"(dq[4 * i]),
+                            "f"(dq[4 * i + 1]), "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
+                         : "memory");
+}
+
+// dq: rows of `columns` numbers, of which `rows` are left, from the sums and the part
+// that comes last, or is the only one
+template <typename T, int D>
+__device__ void finish_dq(T* dq, const float4* sums, float (&part)[32], bool only,
+                          int group, int rows, int columns) {
+    int lane = threadIdx.x % 32;
+    int row = (D == 64 ? group * 64 : 0) + threadIdx.x / 32 % 4 * 16 + lane / 4;
+    int column = (D == 64 ? 0 : group * 64) + lane % 4 * 2;
+    float scale = rsqrtf(columns);
+    dq += int64_t(row) * columns + column;
+    if (!only)
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            float4 four = __ldcg(sums + i * WARPGROUP);
+            part[4 * i] += four.x, part[4 * i + 1] += four.y;
+            part[4 * i + 2] += four.z, part[4 * i + 3] += four.w;
+        }
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+        if (column + i / 2 * 8 < columns && row + i % 2 * 8 < rows)
+            *reinterpret_cast<unsigned*>(dq + i % 2 * 8 * columns + i / 2 * 8) =
+                pack<T>(part[2 * i] * scale, part[2 * i + 1] * scale);
 }
 
 // The blocks of keys whose dq goes to a tile of queries, from y down to x: the order in
@@ -1268,7 +1312,7 @@ template <int D> __device__ void clear_rows(unsigned char* tiles, int left) {
 // While it computes, products that were asked for before go on: dp during p, dv during
 // ds, dk, dq and the next tile's s while ds is stored and dq added.
 template <typename T, int D>
-__device__ void consume(T* dk, T* dv, float4* dq_sums, unsigned memory,
+__device__ void consume(T* dq_out, T* dk, T* dv, float4* dq_sums, unsigned memory,
                         unsigned char* generic, FlashBarrier& keys, FlashBarrier* full,
                         FlashBarrier* empty, FlashBarrier& turn, FlashBarrier& added, const Work& work,
                         const Call& call, int tiles) {
@@ -1346,15 +1390,14 @@ __device__ void consume(T* dk, T* dv, float4* dq_sums, unsigned memory,
         hold(p);
         hold(dq);
         turn.wait(i % 2);
-        bool add = blocks_of(sight, first, C::QUERIES).y > work.block;
-        float4* to = dq_sums + ((row + tile) * 2 + group) * 1024 +
-                     threadIdx.x % WARPGROUP;
-        if (add)
-            for (int j = 0; j < 8; j++) add_four(to + j * WARPGROUP, dq + 4 * j);
+        int2 blocks = blocks_of(sight, first, C::QUERIES);
+        float4* sums = dq_sums + ((row + tile) * 2 + group) * 1024 +
+                       threadIdx.x % WARPGROUP;
+        if (work.block > blocks.x)
+            add_sums(sums, dq, work.block == blocks.y);
         else
-            for (int j = 0; j < 8; j++)
-                to[j * WARPGROUP] = make_float4(dq[4 * j], dq[4 * j + 1], dq[4 * j + 2],
-                                                dq[4 * j + 3]);
+            finish_dq<T, D>(dq_out + (row / tiles * call.S_q + first) * call.D, sums, dq,
+                            work.block == blocks.y, group, call.S_q - first, call.D);
         added.arrive();
         wait_for_all_but<0>();
         hold(ds);
@@ -1370,7 +1413,8 @@ __device__ void consume(T* dk, T* dv, float4* dq_sums, unsigned memory,
     store_rows<T>(dv + at, dv_sums, 1.0f, call.S_kv - key, call.D);
 }
 
-// dk, dv: (heads, S_kv, D), dq_sums: float32, see flash_dq_kernel, done: an int for the
+// dq: (heads of q, S_q, D), which has zeros where no query of a tile sees a key, dk, dv:
+// (heads, S_kv, D), dq_sums: (heads of q, tiles, 2, 8, WARPGROUP), done: an int for the
 // blocks that have begun, and one for each tile of dq: how many have added to it, stats:
 // (heads of q, tiles, QUERIES).
 template <typename T, int D>
@@ -1378,8 +1422,8 @@ __global__ void __launch_bounds__(3 * WARPGROUP, 1)
 flash_backward_wgmma_kernel(const __grid_constant__ CUtensorMap q_map,
                             const __grid_constant__ CUtensorMap k_map,
                             const __grid_constant__ CUtensorMap v_map,
-                            const __grid_constant__ CUtensorMap dout_map, T* dk, T* dv,
-                            float4* dq_sums, int* done, const float2* stats, Call call,
+                            const __grid_constant__ CUtensorMap dout_map, T* dq, T* dk,
+                            T* dv, float4* dq_sums, int* done, const float2* stats, Call call,
                             int tiles) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     using C = Cut<D>;
@@ -1407,41 +1451,12 @@ flash_backward_wgmma_kernel(const __grid_constant__ CUtensorMap q_map,
             take_turns<D>(done + 1, turn, added, work, call, tiles);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-        consume<T, D>(dk, dv, dq_sums, memory, tiles_memory + (memory - begin), keys,
+        consume<T, D>(dq, dk, dv, dq_sums, memory, tiles_memory + (memory - begin), keys,
                       full, empty, turn, added, work, call, tiles);
     }
 #else
     __trap();  // the launcher sees that it was not built
 #endif
-}
-
-// dq: (heads of q, S_q, D) from its sums: for each tile of QUERIES queries what the
-// threads of the two warpgroups had, 8 x 4 each, the first fours of all in front.
-template <typename T, int D>
-__global__ void __launch_bounds__(2 * WARPGROUP)
-flash_dq_kernel(T* dq, const float4* sums, Call call, int tiles) {
-    constexpr int QUERIES = Cut<D>::QUERIES;
-    int64_t head = blockIdx.x / tiles;
-    int tile = blockIdx.x % tiles, group = threadIdx.x / WARPGROUP;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    Sight sight(call, head / call.group);
-    int2 blocks = blocks_of(sight, tile * QUERIES, QUERIES);
-    sums += (int64_t(blockIdx.x) * 2 + group) * 1024 + threadIdx.x % WARPGROUP;
-    int row = tile * QUERIES + (D == 64 ? group * 64 : 0) + warp * 16 + lane / 4;
-    float scale = rsqrtf(call.D);
-#pragma unroll
-    for (int j = 0; j < 8; j++) {
-        int column = (D == 64 ? 0 : group * 64) + j * 8 + lane % 4 * 2;
-        float4 four = blocks.x > blocks.y ? make_float4(0.0f, 0.0f, 0.0f, 0.0f)
-                                          : sums[j * WARPGROUP];
-        T* to = dq + (head * call.S_q + row) * call.D + column;
-        if (column >= call.D) continue;
-        if (row < call.S_q)
-            *reinterpret_cast<unsigned*>(to) = pack<T>(four.x * scale, four.y * scale);
-        if (row + 8 < call.S_q)
-            *reinterpret_cast<unsigned*>(to + 8 * call.D) =
-                pack<T>(four.z * scale, four.w * scale);
-    }
 }
 #endif
 
@@ -1661,20 +1676,18 @@ static void backward_wgmma(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor 
         map_of<T>(q, stats.size(0), call.S_q, call.D, C::QUERIES),
         map_of<T>(k, heads, call.S_kv, call.D, WG_KEYS),
         map_of<T>(v, heads, call.S_kv, call.D, WG_KEYS),
-        map_of<T>(dout, stats.size(0), call.S_q, call.D, C::QUERIES), dk.data_ptr<T>(), dv.data_ptr<T>(), sums,
+        map_of<T>(dout, stats.size(0), call.S_q, call.D, C::QUERIES),
+        dq.data_ptr<T>(), dk.data_ptr<T>(), dv.data_ptr<T>(), sums,
         done.data_ptr<int>(),
         reinterpret_cast<const float2*>(stats.data_ptr<float>()), call, tiles);
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
-    flash_dq_kernel<T, D>
-        <<<count, 2 * WARPGROUP, 0, getCurrentCUDAStream()>>>(
-            dq.data_ptr<T>(), sums, call, tiles);
 }
 #endif
 
 template <typename T>
 static void backward(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q, Tensor k,
                      Tensor v, Tensor out, Tensor lse, Call call) {
-    bool half = sizeof(T) == 2 && takes_mma<T>(call, {q, k, v, dout}), sm_90 = false;
+    bool half = sizeof(T) == 2 && takes_mma<T>(call, {q, k, v, dout, out});
+    bool sm_90 = false;
     int64_t pitch = call.S_q;
 #ifdef __CUDACC_VER_MAJOR__
     if constexpr (sizeof(T) == 2)
@@ -1686,11 +1699,12 @@ static void backward(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q, Ten
     int64_t rows = q.size(0) * q.size(1) * pitch;
     Tensor scratch = torch::empty({q.size(0) * q.size(1), pitch, 2}, lse.options());
     float2* stats = reinterpret_cast<float2*>(scratch.data_ptr<float>());
-    flash_stats_kernel<T>
-        <<<grid_of(1, rows, PLAIN_THREADS / 32), PLAIN_THREADS, 0,
-           getCurrentCUDAStream()>>>(
-            stats, dout.data_ptr<T>(), out.data_ptr<T>(), lse.data_ptr<float>(), rows,
-            call.S_q, pitch, call.D);
+    constexpr int WIDTH = sizeof(T) == 2 ? 8 : 1;
+    auto stats_kernel = half ? flash_stats_kernel<T, WIDTH> : flash_stats_kernel<T, 1>;
+    stats_kernel<<<grid_of(1, rows, PLAIN_THREADS / (half ? 16 : 32)), PLAIN_THREADS, 0,
+                   getCurrentCUDAStream()>>>(
+        stats, sm_90 ? dq.data_ptr<T>() : nullptr, dout.data_ptr<T>(),
+        out.data_ptr<T>(), lse.data_ptr<float>(), rows, pitch, call);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
 #ifdef __CUDACC_VER_MAJOR__
     if constexpr (sizeof(T) == 2)
