@@ -257,28 +257,24 @@ __global__ void flash_combine_kernel(T* out, float* lse, const float* parts,
 
 // What backward needs of each query: lse for powers of 2, and delta, the sum of dout *
 // out, which is that of p * dp over the keys. A query that saw nothing gets lse inf:
-// its weights are then 2^-inf, as are those of the rows behind a head's last in stats,
-// and if dq is given its row there, 0. stats: (heads, pitch), dq, dout, out: (heads,
-// S_q, D), read by WIDTH numbers. A row has 32 lanes, or 16 with WIDTH 8.
+// its weights are then 2^-inf, as are those of the rows behind a head's last in stats.
+// stats: (heads, pitch), dout, out: (heads, S_q, D), read by WIDTH numbers. A row of
+// stats has 32 lanes, or 16 with WIDTH 8.
 template <typename T, int WIDTH>
-__global__ void flash_stats_kernel(float2* stats, T* dq, const T* dout, const T* out,
-                                   const float* lse, int64_t rows, int pitch,
-                                   Call call) {
+__global__ void flash_stats_kernel(float2* stats, const T* dout, const T* out,
+                                   const float* lse, int64_t rows, int S_q, int pitch,
+                                   int D) {
     constexpr int PER_ROW = WIDTH == 1 ? 32 : 16;
     struct alignas(WIDTH * sizeof(T)) Some { T at[WIDTH]; };
     int64_t to = blockIdx.x * int64_t(PLAIN_THREADS / PER_ROW) + threadIdx.x / PER_ROW;
-    int64_t row = to / pitch * call.S_q + to % pitch;
-    bool inside = to < rows && to % pitch < call.S_q;
+    int64_t row = to / pitch * S_q + to % pitch;
+    bool inside = to < rows && to % pitch < S_q;
     int lane = threadIdx.x % PER_ROW;
     float delta = 0.0f, sum = inside ? lse[row] : -INFINITY;
-    for (int d = lane * WIDTH; inside && d < call.D; d += PER_ROW * WIDTH) {
-        Some x = *reinterpret_cast<const Some*>(dout + row * call.D + d);
-        Some y = *reinterpret_cast<const Some*>(out + row * call.D + d);
+    for (int d = lane * WIDTH; inside && d < D; d += PER_ROW * WIDTH) {
+        Some x = *reinterpret_cast<const Some*>(dout + row * D + d);
+        Some y = *reinterpret_cast<const Some*>(out + row * D + d);
         for (int i = 0; i < WIDTH; i++) delta += float(x.at[i]) * float(y.at[i]);
-        Sight sight(call, to / pitch / call.group);
-        int query = to % pitch;
-        if (dq && sight.first(query) >= sight.end(query))
-            *reinterpret_cast<Some*>(dq + row * call.D + d) = Some{};
     }
     for (int step = PER_ROW / 2; step > 0; step /= 2)
         delta += __shfl_xor_sync(ALL_LANES, delta, step);
@@ -882,6 +878,20 @@ static __device__ void load_box(unsigned to, const CUtensorMap& map, FlashBarrie
                  "r"(head) : "memory");
 }
 
+// multiples of 16 bytes
+static __device__ void load_bytes(unsigned to, const void* from, FlashBarrier& full,
+                                  int bytes) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1], %2, [%3];"
+                 :: "r"(to), "l"(from), "r"(bytes), "r"(shared_at(&full)) : "memory");
+}
+
+// to += four numbers, at once
+static __device__ void add_four(float4* to, const float* x) {
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
+                 :: "l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
+}
+
 // What wgmma is told of an operand: where it begins, and that 8 rows of a box are 1,024
 // bytes. ALONG: its rows run along k. Else they run across, 64 numbers a box, the next
 // box ROWS rows away.
@@ -1013,95 +1023,33 @@ template <typename Kernel> static bool has_wgmma(Kernel kernel, const Tensor& x)
                         "nvcc -gencode=arch=compute_90a,code=sm_90a");
     return false;
 }
-#endif
 
-// ---- sm_90: backward
-#ifdef __CUDACC_VER_MAJOR__
-constexpr int WG_KEYS = 128;    // keys of a block: 64 of each consumer warpgroup
+// ---- sm_90: kernels
+
+// backward, in one kernel
+
+constexpr int WG_KEYS = 128;  // keys of a block: 64 of each consumer warpgroup
 
 // How backward is cut for D. A stage holds a tile of q, one of dout, and their stats.
-template <int D> struct Cut {
+template <int D> struct BackwardCut {
     static constexpr int QUERIES = 8192 / D, STAGES = 2;  // queries: 64 or 128
     static constexpr int KEY_BOX = WG_KEYS * LINE, KEY_TILE = WG_KEYS * D * 2;
     static constexpr int BOX = QUERIES * LINE, TILE = QUERIES * D * 2;
     static constexpr int DS = WG_KEYS * QUERIES * 2, STATS = QUERIES * 8;
     static constexpr int SHARED =
-        1024 + 4 * KEY_TILE + 2 * DS + STAGES * (2 * TILE + STATS);
+        1024 + 2 * KEY_TILE + 2 * DS + STAGES * (2 * TILE + STATS);
 };
 
-static __device__ void load_bytes(unsigned to, const void* from, FlashBarrier& full,
-                                  int bytes) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1], %2, [%3];"
-                 :: "r"(to), "l"(from), "r"(bytes), "r"(shared_at(&full)) : "memory");
-}
-
-// a thread's part of dq to the sums of a tile: fours, so far apart that those of a
-// warpgroup are neighbours
-static __device__ void add_sums(float4* sums, const float (&dq)[32], bool first) {
-    if (first)
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            sums[i * WARPGROUP] = make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2],
-                                              dq[4 * i + 3]);
-    else
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
-                         :: "l"(sums + i * WARPGROUP), "f"(dq[4 * i]),
-                            "f"(dq[4 * i + 1]), "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
-                         : "memory");
-}
-
-// dq: rows of `columns` numbers, of which `rows` are left, from the sums and the part
-// that comes last, or is the only one
-template <typename T, int D>
-__device__ void finish_dq(T* dq, const float4* sums, float (&part)[32], bool only,
-                          int group, int rows, int columns) {
-    int lane = threadIdx.x % 32;
-    int row = (D == 64 ? group * 64 : 0) + threadIdx.x / 32 % 4 * 16 + lane / 4;
-    int column = (D == 64 ? 0 : group * 64) + lane % 4 * 2;
-    float scale = rsqrtf(columns);
-    dq += int64_t(row) * columns + column;
-    if (!only)
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            float4 four = __ldcg(sums + i * WARPGROUP);
-            part[4 * i] += four.x, part[4 * i + 1] += four.y;
-            part[4 * i + 2] += four.z, part[4 * i + 3] += four.w;
-        }
-#pragma unroll
-    for (int i = 0; i < 16; i++)
-        if (column + i / 2 * 8 < columns && row + i % 2 * 8 < rows)
-            *reinterpret_cast<unsigned*>(dq + i % 2 * 8 * columns + i / 2 * 8) =
-                pack<T>(part[2 * i] * scale, part[2 * i + 1] * scale);
-}
-
-// Which work there is: of so many heads of k, `at_once` at a time, in so many blocks.
-struct Numbers { int heads, blocks, at_once; };
-
-// The blocks of keys whose dq goes to a tile of queries, from y down to x: the order in
-// which they add. None: x > y.
-static __device__ int2 blocks_of(const Sight& sight, int first, int queries) {
-    int last = min(first + queries, sight.S_q) - 1;
-    return make_int2(sight.first(first) / WG_KEYS,
-                     sight.end(last) > sight.first(first)
-                         ? (sight.end(last) - 1) / WG_KEYS : -1);
-}
-
-// What is done with 128 keys of a head: tiles first_tile to first_tile + turns - 1 of
-// queries, of each head that shares the keys.
-struct Work {
+// What a block does: tiles first_tile to first_tile + turns - 1 of queries, of each head
+// that shares its keys.
+struct KeysWork {
     int64_t head;
-    int block, first_key, first_tile, turns;
+    int first_key, first_tile, turns;
 
-    __device__ Work(const Call& call, const Numbers& numbers, int number, int queries) {
-        int heads = numbers.heads, blocks = numbers.blocks, at_once = numbers.at_once;
-        int begin = number / (at_once * blocks) * at_once, i = number - begin * blocks;
-        int here = min(at_once, heads - begin);
-        head = begin + i % here;
-        block = blocks - 1 - i / here;  // those that add first begin first
-        first_key = block * WG_KEYS;
+    __device__ KeysWork(const Call& call, int queries) {
+        int blocks = (call.S_kv - 1) / WG_KEYS + 1;
+        head = blockIdx.x / blocks;
+        first_key = blockIdx.x % blocks * WG_KEYS;
         Sight sight(call, head);
         int last = min(first_key + WG_KEYS, sight.length) - 1;
         first_tile = sight.first_query(first_key) / queries;
@@ -1110,120 +1058,57 @@ struct Work {
     }
 };
 
-// The barriers of a block. keys: k and v have come, or are not needed any more; full,
-// empty: a stage; told, read: a number; turn, added: see take_turns.
-template <int D> struct Barriers {
-    FlashBarrier keys_full, keys_empty, full[Cut<D>::STAGES], empty[Cut<D>::STAGES];
-    FlashBarrier told[2], read[2], turn, added;
-    int number[2];
-
-    __device__ void init() {
-        keys_full.init(1), keys_empty.init(2);
-        for (int s = 0; s < Cut<D>::STAGES; s++) full[s].init(1), empty[s].init(2);
-        for (int s = 0; s < 2; s++) told[s].init(1), read[s].init(2 * WARPGROUP + 1);
-        turn.init(1), added.init(2 * WARPGROUP);
-        show_barriers();
-    }
-    __device__ int next(FlashTurn& at) {  // number, for all but the producer
-        told[at.stage].wait(at.phase);
-        int found = number[at.stage];
-        read[at.stage].arrive();
-        at.next(2);
-        return found;
-    }
-};
-
-// One thread: draws numbers of work until there are no more, brings keys, and tile by
-// tile of queries as soon as a stage is empty.
+// One thread: brings keys, and tile by tile of queries as soon as a stage is empty.
 template <int D>
-__device__ void produce(unsigned memory, Barriers<D>& barriers,
-                        const CUtensorMap& q_map, const CUtensorMap& k_map,
-                        const CUtensorMap& v_map, const CUtensorMap& dout_map,
-                        const float2* stats, int* drawn, Numbers numbers,
-                        const Call& call, int tiles) {
-    using C = Cut<D>;
+__device__ void bring_tiles(unsigned memory, FlashBarrier& keys, FlashBarrier* full,
+                            FlashBarrier* empty, const CUtensorMap& q_map,
+                            const CUtensorMap& k_map, const CUtensorMap& v_map,
+                            const CUtensorMap& dout_map, const float2* stats,
+                            const KeysWork& work, const Call& call, int tiles) {
+    using C = BackwardCut<D>;
+    keys.arrive_and_expect(2 * C::KEY_TILE);
+    for (int i = 0; i < D / 64; i++) {
+        load_box(memory + i * C::KEY_BOX, k_map, keys, i * 64, work.first_key,
+                 work.head);
+        load_box(memory + C::KEY_TILE + i * C::KEY_BOX, v_map, keys, i * 64,
+                 work.first_key, work.head);
+    }
     unsigned stages = memory + 2 * C::KEY_TILE + 2 * C::DS;
     unsigned all_stats = stages + C::STAGES * 2 * C::TILE;
-    FlashTurn slot, ring;
-    int phase = 1, all = numbers.heads * numbers.blocks;
-    for (int number = 0; number < all; slot.next(2)) {
-        number = atomicAdd(drawn, 1);  // work waits for what has a lower number
-        barriers.read[slot.stage].wait(slot.phase ^ 1);
-        barriers.number[slot.stage] = number;
-        barriers.told[slot.stage].arrive();
-        if (number >= all) break;
-        Work work(call, numbers, number, C::QUERIES);
-        if (work.turns == 0) continue;
-        barriers.keys_empty.wait(phase);
-        phase ^= 1;
-        barriers.keys_full.arrive_and_expect(2 * C::KEY_TILE);
-        for (int i = 0; i < D / 64; i++) {
-            load_box(memory + i * C::KEY_BOX, k_map, barriers.keys_full, i * 64,
-                     work.first_key, work.head);
-            load_box(memory + C::KEY_TILE + i * C::KEY_BOX, v_map, barriers.keys_full,
-                     i * 64, work.first_key, work.head);
-        }
-        for (int g = 0; g < call.group; g++)
+    FlashTurn ring;
+    for (int g = 0; g < call.group; g++)
 #pragma unroll 1
-            for (int t = 0; t < work.turns; t++, ring.next(C::STAGES)) {
-                int head = work.head * call.group + g, tile = work.first_tile + t;
-                FlashBarrier& full = barriers.full[ring.stage];
-                barriers.empty[ring.stage].wait(ring.phase ^ 1);
-                full.arrive_and_expect(2 * C::TILE + C::STATS);
-                unsigned to = stages + ring.stage * 2 * C::TILE;
-                for (int i = 0; i < D / 64; i++)
-                    load_box(to + i * C::BOX, q_map, full, i * 64, tile * C::QUERIES,
-                             head);
-                load_bytes(all_stats + ring.stage * C::STATS,
-                           stats + (int64_t(head) * tiles + tile) * C::QUERIES, full,
-                           C::STATS);
-                for (int i = 0; i < D / 64; i++)
-                    load_box(to + C::TILE + i * C::BOX, dout_map, full, i * 64,
-                             tile * C::QUERIES, head);
-            }
-    }
-}
-
-// One thread: lets the block add to dq when it is its turn, tile by tile, and passes
-// the turn on when it has added.
-template <int D>
-__device__ void take_turns(int* done, Barriers<D>& barriers, Numbers numbers,
-                           const Call& call, int tiles) {
-    constexpr int QUERIES = Cut<D>::QUERIES;
-    FlashTurn slot;
-    int phase = 0, all = numbers.heads * numbers.blocks;
-    for (int number; (number = barriers.next(slot)) < all;) {
-        Work work(call, numbers, number, QUERIES);
-        Sight sight(call, work.head);
-        for (int g = 0; g < call.group; g++)
-            for (int t = 0; t < work.turns; t++, phase ^= 1) {
-                int tile = work.first_tile + t, now;
-                int* at = done + (work.head * call.group + g) * tiles + tile;
-                int before = blocks_of(sight, tile * QUERIES, QUERIES).y - work.block;
-                do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];"
-                                : "=r"(now) : "l"(at) : "memory");
-                while (now != before);
-                barriers.turn.arrive();
-                barriers.added.wait(phase);
-                asm volatile("st.release.gpu.global.s32 [%0], %1;"
-                             :: "l"(at), "r"(before + 1) : "memory");
-            }
-    }
+        for (int t = 0; t < work.turns; t++, ring.next(C::STAGES)) {
+            int head = work.head * call.group + g, tile = work.first_tile + t;
+            FlashBarrier& ready = full[ring.stage];
+            empty[ring.stage].wait(ring.phase ^ 1);
+            ready.arrive_and_expect(2 * C::TILE + C::STATS);
+            unsigned to = stages + ring.stage * 2 * C::TILE;
+            for (int i = 0; i < D / 64; i++)
+                load_box(to + i * C::BOX, q_map, ready, i * 64, tile * C::QUERIES,
+                         head);
+            load_bytes(all_stats + ring.stage * C::STATS,
+                       stats + (int64_t(head) * tiles + tile) * C::QUERIES, ready,
+                       C::STATS);
+            for (int i = 0; i < D / 64; i++)
+                load_box(to + C::TILE + i * C::BOX, dout_map, ready, i * 64,
+                         tile * C::QUERIES, head);
+        }
 }
 
 // 64 keys by 2 COUNT queries: element 4 j + 2 h + e of a lane is key lane / 4 + 8 h of
-// the warp's 16, query 8 j + lane % 4 * 2 + e. Scores that are not seen become -inf;
+// the warp's 16, query 8 j + lane % 4 * 2 + e. Zeros where a query does not see a key;
 // seen: the queries that see the lane's two keys, from x to y - 1.
 template <int COUNT>
-__device__ void mask_scores(float (&s)[COUNT], const int2 (&seen)[2], int first) {
+__device__ void clear_unseen(float (&x)[COUNT], const int2 (&seen)[2], int first) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        int begin = seen[h].x - first - threadIdx.x % 4 * 2;
-        int end = seen[h].y - first - threadIdx.x % 4 * 2;
+        int begin = seen[h].x - first - int(threadIdx.x % 4 * 2);
+        int end = seen[h].y - first - int(threadIdx.x % 4 * 2);
 #pragma unroll
         for (int i = 0; i < COUNT / 2; i++) {
             int query = i / 2 * 8 + i % 2;
-            if (query < begin || query >= end) s[i / 2 * 4 + 2 * h + i % 2] = -INFINITY;
+            if (query < begin || query >= end) x[i / 2 * 4 + 2 * h + i % 2] = 0.0f;
         }
     }
 }
@@ -1318,15 +1203,22 @@ __device__ void add_products(float (&d)[COUNT], const unsigned (&a)[ROWS / 4],
         wgmma<T, false>(d, a + 4 * k, moved(b, k * 16 * LINE), true);
 }
 
-static __device__ void store_box(const CUtensorMap& map, unsigned from, int column,
-                                 int row, int head) {
-    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group "
-                 "[%0, {%2, %3, %4}], [%1];"
-                 :: "l"(&map), "r"(from), "r"(column), "r"(row), "r"(head) : "memory");
-}
-
-static __device__ void warpgroup_sync(int group) {  // barrier 1 is of both
-    asm volatile("bar.sync %0, 128;" :: "r"(2 + group) : "memory");
+// 64 rows of sums to rows of `columns` numbers, of which `rows` are left
+template <typename T, int COUNT>
+__device__ void store_rows(T* out, const float (&sums)[COUNT], float factor, int rows,
+                           int columns) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x % WARPGROUP / 32;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int row = warp * 16 + lane / 4 + h * 8;
+        T* to = out + int64_t(row) * columns + lane % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < COUNT / 4; j++)
+            if (row < rows && j * 8 < columns)
+                *reinterpret_cast<unsigned*>(to + j * 8) =
+                    pack<T>(sums[4 * j + 2 * h] * factor,
+                            sums[4 * j + 2 * h + 1] * factor);
+    }
 }
 
 // what all consumers have written to shared memory, to wgmma
@@ -1335,190 +1227,192 @@ static __device__ void show_to_tensor_cores() {
     asm volatile("bar.sync 1, 256;" ::: "memory");
 }
 
-// Zeros in the tiles of k and v behind the first `left` keys: what lies there may be
-// anything, and 0 times that need not be 0.
-template <int D> __device__ void clear_rows(unsigned char* tiles, int left) {
+// Zeros in the tile of k behind the first `left` keys: what lies there may be anything,
+// and 0 times that, in dq, need not be 0.
+template <int D> __device__ void clear_keys(unsigned char* k_tile, int left) {
     if (left >= WG_KEYS) return;
-    for (int i = threadIdx.x; i < 2 * Cut<D>::KEY_TILE / 16; i += 2 * WARPGROUP)
+    for (int i = threadIdx.x; i < BackwardCut<D>::KEY_TILE / 16; i += 2 * WARPGROUP)
         if (i * 16 / LINE % WG_KEYS >= left)
-            reinterpret_cast<uint4*>(tiles)[i] = make_uint4(0, 0, 0, 0);
+            reinterpret_cast<uint4*>(k_tile)[i] = make_uint4(0, 0, 0, 0);
     show_to_tensor_cores();
 }
 
 // A consumer warpgroup: 64 keys of the block. Each tile: s = k q^T, dp = v dout^T, both
 // keys by queries, so that p and ds are left factors of dv and dk as they are. ds goes
 // through shared memory, for dq = ds k, of which a warpgroup has 64 rows or 64 columns.
-// While it computes, products that were asked for before go on: dp during p, dv during
-// ds, dk while dq is added. dk and dv leave by TMA while the next keys are at work.
+// While it computes, products that were started before go on: dp during p, dv during
+// ds, dk while dq is added.
 template <typename T, int D>
-__device__ void consume(T* dq_out, float4* dq_sums, unsigned memory,
-                        unsigned char* generic, Barriers<D>& barriers,
-                        const CUtensorMap& dk_map, const CUtensorMap& dv_map,
-                        Numbers numbers, const Call& call, int tiles) {
-    using C = Cut<D>;
+__device__ void go_through_tiles(T* dk, T* dv, float4* dq_sums, unsigned memory,
+                                 unsigned char* k_memory, FlashBarrier& keys,
+                                 FlashBarrier* full, FlashBarrier* empty,
+                                 const KeysWork& work, const Call& call, int tiles) {
+    using C = BackwardCut<D>;
     constexpr int COUNT = C::QUERIES / 2;
     int group = __shfl_sync(ALL_LANES, threadIdx.x / WARPGROUP, 0);  // one of the warp
-    int lane = threadIdx.x % 32;
-    bool speaks = threadIdx.x % WARPGROUP == 0;
+    int lane = threadIdx.x % 32, key = work.first_key + group * 64;
+    Sight sight(call, work.head);
     unsigned k_tile = memory, v_tile = k_tile + C::KEY_TILE;
     unsigned ds_tiles = v_tile + C::KEY_TILE, stages = ds_tiles + 2 * C::DS;
-    unsigned all_stats = stages + C::STAGES * 2 * C::TILE;
-    unsigned dk_tile = all_stats + C::STAGES * C::STATS;
+    unsigned all_stats = stages + C::STAGES * 2 * C::TILE + threadIdx.x % 4 * 16;
     auto k_rows = describe<true, WG_KEYS>(k_tile + group * 64 * LINE);
     auto v_rows = describe<true, WG_KEYS>(v_tile + group * 64 * LINE);
     float scale = rsqrtf(call.D);
-    FlashTurn slot, ring;
-    int odd = 0, keys_phase = 0, all = numbers.heads * numbers.blocks;
-    for (int number; (number = barriers.next(slot)) < all;) {
-        Work work(call, numbers, number, C::QUERIES);
-        Sight sight(call, work.head);
-        int key = work.first_key + group * 64;
-        int2 seen[2];  // queries that see the lane's keys
-        for (int h = 0; h < 2; h++) {
-            int own = key + threadIdx.x / 32 % 4 * 16 + lane / 4 + h * 8;
-            seen[h] = make_int2(sight.first_query(own),
-                                own < sight.length ? sight.end_query(own) : 0);
-        }
-        float dk_sums[D / 2] = {}, dv_sums[D / 2] = {};
-        int total = work.turns * call.group, tile = work.first_tile;
-        int64_t row = work.head * call.group * tiles;  // of tiles, of the head of q
-        if (total > 0) {
-            barriers.keys_full.wait(keys_phase);
-            keys_phase ^= 1;
-            clear_rows<D>(generic, sight.length - work.first_key);
-        }
-#pragma unroll 1
-        for (int i = 0; i < total; i++, odd ^= 1, ring.next(C::STAGES)) {
-            unsigned q_tile = stages + ring.stage * 2 * C::TILE;
-            unsigned dout_tile = q_tile + C::TILE;
-            unsigned stats = all_stats + ring.stage * C::STATS + threadIdx.x % 4 * 16;
-            int first = tile * C::QUERIES;
-            bool all_seen = key + 64 <= sight.end(first) &&
-                            key >= sight.first(first + C::QUERIES - 1);
-            float s[COUNT], dp[COUNT], dq[32];
-            unsigned p[COUNT / 2], ds[COUNT / 2];
-            barriers.full[ring.stage].wait(ring.phase);
-            begin_products();
-            multiply_rows<T, D, WG_KEYS, C::QUERIES>(
-                s, k_rows, describe<true, C::QUERIES>(q_tile));
-            end_products();
-            begin_products();
-            multiply_rows<T, D, WG_KEYS, C::QUERIES>(
-                dp, v_rows, describe<true, C::QUERIES>(dout_tile));
-            end_products();
-            wait_for_all_but<1>();
-            hold(s);
-            if (!all_seen) mask_scores(s, seen, first);
-            weights(s, stats, scale * LOG2_E);
-            pack_sums<T>(p, s);
-            begin_products();
-            add_products<T, C::QUERIES>(dv_sums, p,
-                                        describe<false, C::QUERIES>(dout_tile));
-            end_products();
-            wait_for_all_but<1>();
-            hold(dp);
-            differences<T>(dp, p, stats);
-            pack_sums<T>(ds, dp);
-            unsigned ds_tile = ds_tiles + odd * C::DS;
-            store_packed(ds_tile, ds);
-            show_to_tensor_cores();  // ds of both warpgroups
-            auto left = describe<false, WG_KEYS>(
-                ds_tile + (D == 64 ? group * WG_KEYS * LINE : 0));
-            auto right = describe<false, WG_KEYS>(k_tile +
-                                                  (D == 64 ? 0 : group * C::KEY_BOX));
-            begin_products();
-#pragma unroll
-            for (int k = 0; k < WG_KEYS / 16; k++)
-                wgmma<T, false, false>(dq, moved(left, k * 16 * LINE),
-                                       moved(right, k * 16 * LINE), k > 0);
-            end_products();
-            begin_products();
-            add_products<T, C::QUERIES>(dk_sums, ds,
-                                        describe<false, C::QUERIES>(q_tile));
-            end_products();
-            wait_for_all_but<1>();
-            hold(p);
-            hold(dq);
-            barriers.turn.wait(odd);
-            int2 blocks = blocks_of(sight, first, C::QUERIES);
-            float4* sums = dq_sums + ((row + tile) * 2 + group) * 1024 +
-                           threadIdx.x % WARPGROUP;
-            if (work.block > blocks.x)
-                add_sums(sums, dq, work.block == blocks.y);
-            else
-                finish_dq<T, D>(dq_out + (row / tiles * call.S_q + first) * call.D,
-                                sums, dq, work.block == blocks.y, group,
-                                call.S_q - first, call.D);
-            barriers.added.arrive();
-            wait_for_all_but<0>();
-            hold(ds);
-            if (speaks) barriers.empty[ring.stage].arrive();
-            if (++tile == work.first_tile + work.turns)
-                tile = work.first_tile, row += tiles;
-        }
-        hold(dk_sums);
-        hold(dv_sums);
-        if (total > 0 && speaks) barriers.keys_empty.arrive();
-        if (speaks) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-        warpgroup_sync(group);  // what was in dk_tile has left
-        unsigned packed[D / 4];
-        pack_sums<T>(packed, dv_sums);
-        store_packed(dk_tile + C::KEY_TILE, packed);
-        for (int i = 0; i < D / 2; i++) dk_sums[i] *= scale;
-        pack_sums<T>(packed, dk_sums);
-        store_packed(dk_tile, packed);
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        warpgroup_sync(group);  // the tiles are complete
-        if (speaks) {
-            for (int i = 0; i < D / 64; i++) {
-                unsigned from = dk_tile + i * C::KEY_BOX + group * 64 * LINE;
-                store_box(dk_map, from, i * 64, key, work.head);
-                store_box(dv_map, from + C::KEY_TILE, i * 64, key, work.head);
-            }
-            asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-        }
+    int2 seen[2];  // queries that see the lane's keys
+    for (int h = 0; h < 2; h++) {
+        int own = key + threadIdx.x / 32 % 4 * 16 + lane / 4 + h * 8;
+        seen[h] = make_int2(sight.first_query(own),
+                            own < sight.length ? sight.end_query(own) : 0);
     }
-    if (speaks) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+    float dk_sums[D / 2] = {}, dv_sums[D / 2] = {};
+    int total = work.turns * call.group, tile = work.first_tile;
+    int64_t row = work.head * call.group * tiles;  // of tiles, of the head of q
+    if (total > 0) {
+        keys.wait(0);
+        clear_keys<D>(k_memory, sight.length - work.first_key);
+    }
+    FlashTurn ring;
+#pragma unroll 1
+    for (int i = 0; i < total; i++) {
+        unsigned q_tile = stages + ring.stage * 2 * C::TILE;
+        unsigned dout_tile = q_tile + C::TILE;
+        unsigned stats = all_stats + ring.stage * C::STATS;
+        int first = tile * C::QUERIES;
+        bool all_seen = key + 64 <= sight.end(first) &&
+                        key >= sight.first(first + C::QUERIES - 1);
+        float s[COUNT], dp[COUNT], dq[32];
+        unsigned p[COUNT / 2], ds[COUNT / 2];
+        full[ring.stage].wait(ring.phase);
+        begin_products();
+        multiply_rows<T, D, WG_KEYS, C::QUERIES>(s, k_rows,
+                                                 describe<true, C::QUERIES>(q_tile));
+        end_products();
+        begin_products();
+        multiply_rows<T, D, WG_KEYS, C::QUERIES>(dp, v_rows,
+                                                 describe<true, C::QUERIES>(dout_tile));
+        end_products();
+        wait_for_all_but<1>();
+        hold(s);
+        weights(s, stats, scale * LOG2_E);
+        if (!all_seen) clear_unseen(s, seen, first);
+        pack_sums<T>(p, s);
+        begin_products();
+        add_products<T, C::QUERIES>(dv_sums, p, describe<false, C::QUERIES>(dout_tile));
+        end_products();
+        wait_for_all_but<1>();
+        hold(dp);
+        differences<T>(dp, p, stats);
+        if (!all_seen) clear_unseen(dp, seen, first);
+        pack_sums<T>(ds, dp);
+        unsigned ds_tile = ds_tiles + i % 2 * C::DS;
+        store_packed(ds_tile, ds);
+        show_to_tensor_cores();  // ds of both warpgroups
+        begin_products();
+        auto left = describe<false, WG_KEYS>(ds_tile +
+                                             (D == 64 ? group * WG_KEYS * LINE : 0));
+        auto right = describe<false, WG_KEYS>(k_tile +
+                                              (D == 64 ? 0 : group * C::KEY_BOX));
+#pragma unroll
+        for (int k = 0; k < WG_KEYS / 16; k++)
+            wgmma<T, false, false>(dq, moved(left, k * 16 * LINE),
+                                   moved(right, k * 16 * LINE), k > 0);
+        end_products();
+        begin_products();
+        add_products<T, C::QUERIES>(dk_sums, ds, describe<false, C::QUERIES>(q_tile));
+        end_products();
+        wait_for_all_but<1>();
+        hold(p);
+        hold(dq);
+        float4* to = dq_sums + ((row + tile) * 2 + group) * 8 * WARPGROUP +
+                     threadIdx.x % WARPGROUP;
+#pragma unroll
+        for (int j = 0; j < 8; j++) add_four(to + j * WARPGROUP, dq + 4 * j);
+        wait_for_all_but<0>();
+        hold(ds);
+        if (threadIdx.x % WARPGROUP == 0) empty[ring.stage].arrive();
+        ring.next(C::STAGES);
+        if (++tile == work.first_tile + work.turns)
+            tile = work.first_tile, row += tiles;
+    }
+    hold(dk_sums);
+    hold(dv_sums);
+    int64_t at = (work.head * call.S_kv + key) * call.D;
+    store_rows<T>(dk + at, dk_sums, scale, call.S_kv - key, call.D);
+    store_rows<T>(dv + at, dv_sums, 1.0f, call.S_kv - key, call.D);
 }
 
-// dq: (heads of q, S_q, D), which has zeros where no query of a tile sees a key, dk, dv:
-// (heads, S_kv, D), dq_sums: (heads of q, tiles, 2, 8, WARPGROUP), done: an int for the
-// numbers drawn, and one for each tile of dq: how many have added to it, stats: (heads
-// of q, tiles, QUERIES).
+// dk, dv: (heads, S_kv, D), dq_sums: zeros, see flash_dq_kernel, stats: (heads of q,
+// tiles, QUERIES). Two consumer warpgroups and a producer.
 template <typename T, int D>
 __global__ void __launch_bounds__(3 * WARPGROUP, 1)
 flash_backward_wgmma_kernel(const __grid_constant__ CUtensorMap q_map,
                             const __grid_constant__ CUtensorMap k_map,
                             const __grid_constant__ CUtensorMap v_map,
-                            const __grid_constant__ CUtensorMap dout_map,
-                            const __grid_constant__ CUtensorMap dk_map,
-                            const __grid_constant__ CUtensorMap dv_map, T* dq,
-                            float4* dq_sums, int* done, const float2* stats, Call call,
-                            Numbers numbers, int tiles) {
+                            const __grid_constant__ CUtensorMap dout_map, T* dk, T* dv,
+                            float4* dq_sums, const float2* stats, Call call,
+                            int tiles) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    __shared__ Barriers<D> barriers;
-    extern __shared__ __align__(16) unsigned char tiles_memory[];
+    using C = BackwardCut<D>;
+    __shared__ FlashBarrier keys, full[C::STAGES], empty[C::STAGES];
+    extern __shared__ __align__(1024) unsigned char tiles_memory[];
     unsigned begin = shared_at(tiles_memory), memory = (begin + 1023) / 1024 * 1024;
-    if (threadIdx.x == 0) barriers.init();
+    if (threadIdx.x == 0) {
+        keys.init(1);
+        for (int s = 0; s < C::STAGES; s++) full[s].init(1), empty[s].init(2);
+        show_barriers();
+    }
     __syncthreads();  // all barriers are there before one is used
-    int warp = threadIdx.x / 32;
-    if (warp >= 8) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-        if (warp == 8 && threadIdx.x % 32 == 0)
-            produce<D>(memory, barriers, q_map, k_map, v_map, dout_map, stats, done,
-                       numbers, call, tiles);
-        if (warp == 9 && threadIdx.x % 32 == 0)
-            take_turns<D>(done + 1, barriers, numbers, call, tiles);
+    KeysWork work(call, C::QUERIES);
+    if (threadIdx.x >= 2 * WARPGROUP) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+        if (threadIdx.x == 2 * WARPGROUP && work.turns > 0)
+            bring_tiles<D>(memory, keys, full, empty, q_map, k_map, v_map, dout_map,
+                           stats, work, call, tiles);
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-        consume<T, D>(dq, dq_sums, memory, tiles_memory + (memory - begin), barriers,
-                      dk_map, dv_map, numbers, call, tiles);
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+        go_through_tiles<T, D>(dk, dv, dq_sums, memory, tiles_memory + (memory - begin),
+                               keys, full, empty, work, call, tiles);
     }
 #else
     __trap();  // the launcher sees that it was not built
 #endif
 }
+
+// dq: (heads of q, S_q, D) from its sums, (heads of q, tiles, 2, 8, WARPGROUP) fours:
+// those of the threads of the two warpgroups, as wgmma left them, scaled on the way. A
+// block takes a tile, through shared memory to write whole rows.
+template <typename T, int D>
+__global__ void __launch_bounds__(2 * WARPGROUP)
+flash_dq_kernel(T* dq, const float4* sums, Call call, int tiles) {
+    constexpr int QUERIES = BackwardCut<D>::QUERIES, PIECES = D / 8;  // of 16 bytes
+    __shared__ __align__(16) T rows[QUERIES][D + 8];
+    int group = threadIdx.x / WARPGROUP, lane = threadIdx.x % 32;
+    int row = (D == 64 ? group * 64 : 0) + threadIdx.x / 32 % 4 * 16 + lane / 4;
+    int column = (D == 64 ? 0 : group * 64) + lane % 4 * 2;
+    sums += (int64_t(blockIdx.x) * 2 + group) * 8 * WARPGROUP +
+            threadIdx.x % WARPGROUP;
+    float scale = rsqrtf(call.D);
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        float4 four = sums[j * WARPGROUP];
+        *reinterpret_cast<unsigned*>(&rows[row][column + j * 8]) =
+            pack<T>(four.x * scale, four.y * scale);
+        *reinterpret_cast<unsigned*>(&rows[row + 8][column + j * 8]) =
+            pack<T>(four.z * scale, four.w * scale);
+    }
+    __syncthreads();  // the rows are complete
+    int first = blockIdx.x % tiles * QUERIES;
+    dq += (int64_t(blockIdx.x / tiles) * call.S_q + first) * call.D;
+#pragma unroll
+    for (int i = threadIdx.x; i < QUERIES * PIECES; i += 2 * WARPGROUP) {
+        int r = i / PIECES, c = i % PIECES * 8;
+        if (first + r < call.S_q && c < call.D)
+            *reinterpret_cast<uint4*>(dq + r * call.D + c) =
+                *reinterpret_cast<const uint4*>(&rows[r][c]);
+    }
+}
 #endif
+
 
 // ------------------------------------------------------------------ launchers
 
@@ -1723,29 +1617,25 @@ static void backward_mma(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
 template <typename T, int D>
 static void backward_wgmma(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
                            Tensor k, Tensor v, Tensor stats, Call call) {
-    using C = Cut<D>;
+    using C = BackwardCut<D>;
     int64_t heads = k.size(0) * k.size(1), q_heads = stats.size(0);
     int64_t tiles = stats.size(1) / C::QUERIES;
-    Tensor dq_sums = torch::empty({q_heads * tiles, C::QUERIES, D}, stats.options());
-    Tensor done = torch::zeros({q_heads * tiles + 1},
-                               stats.options().dtype(torch::kInt32));
-    int all = grid_of(heads, call.S_kv, WG_KEYS);
-    // q, dout and dq of the heads at work stay in L2
-    int64_t bytes = tiles * call.group * C::QUERIES * D * 8;
-    Numbers numbers = {int(heads), int(all / heads),
-                       int(std::max(int64_t(1), (int64_t(32) << 20) / bytes))};
+    Tensor dq_sums = torch::zeros({q_heads * tiles, C::QUERIES, D}, stats.options());
+    float4* sums = reinterpret_cast<float4*>(dq_sums.data_ptr<float>());
     auto kernel = flash_backward_wgmma_kernel<T, D>;
     allow_bytes(kernel, C::SHARED);
-    int sms = attribute(cudaDevAttrMultiProcessorCount, q);
-    kernel<<<std::min(all, sms), 3 * WARPGROUP, C::SHARED, getCurrentCUDAStream()>>>(
+    kernel<<<grid_of(heads, call.S_kv, WG_KEYS), 3 * WARPGROUP, C::SHARED,
+             getCurrentCUDAStream()>>>(
         map_of<T>(q, q_heads, call.S_q, call.D, C::QUERIES),
         map_of<T>(k, heads, call.S_kv, call.D, WG_KEYS),
         map_of<T>(v, heads, call.S_kv, call.D, WG_KEYS),
-        map_of<T>(dout, q_heads, call.S_q, call.D, C::QUERIES),
-        map_of<T>(dk, heads, call.S_kv, call.D, 64),
-        map_of<T>(dv, heads, call.S_kv, call.D, 64), dq.data_ptr<T>(),
-        reinterpret_cast<float4*>(dq_sums.data_ptr<float>()), done.data_ptr<int>(),
-        reinterpret_cast<const float2*>(stats.data_ptr<float>()), call, numbers, tiles);
+        map_of<T>(dout, q_heads, call.S_q, call.D, C::QUERIES), dk.data_ptr<T>(),
+        dv.data_ptr<T>(), sums,
+        reinterpret_cast<const float2*>(stats.data_ptr<float>()), call, tiles);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    flash_dq_kernel<T, D><<<grid_of(q_heads, call.S_q, C::QUERIES), 2 * WARPGROUP, 0,
+                            getCurrentCUDAStream()>>>(dq.data_ptr<T>(), sums, call,
+                                                      tiles);
 }
 #endif
 
@@ -1758,7 +1648,7 @@ static void backward(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q, Ten
 #ifdef __CUDACC_VER_MAJOR__
     if constexpr (sizeof(T) == 2)
         if (half && has_wgmma(flash_backward_wgmma_kernel<T, 64>, q)) {
-            int tile = call.D <= 64 ? Cut<64>::QUERIES : Cut<128>::QUERIES;
+            int tile = call.D <= 64 ? BackwardCut<64>::QUERIES : BackwardCut<128>::QUERIES;
             sm_90 = true, pitch = (pitch - 1) / tile * tile + tile;
         }
 #endif
@@ -1769,8 +1659,8 @@ static void backward(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q, Ten
     auto stats_kernel = half ? flash_stats_kernel<T, WIDTH> : flash_stats_kernel<T, 1>;
     stats_kernel<<<grid_of(1, rows, PLAIN_THREADS / (half ? 16 : 32)), PLAIN_THREADS, 0,
                    getCurrentCUDAStream()>>>(
-        stats, sm_90 ? dq.data_ptr<T>() : nullptr, dout.data_ptr<T>(),
-        out.data_ptr<T>(), lse.data_ptr<float>(), rows, pitch, call);
+        stats, dout.data_ptr<T>(), out.data_ptr<T>(), lse.data_ptr<float>(), rows,
+        call.S_q, pitch, call.D);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
 #ifdef __CUDACC_VER_MAJOR__
     if constexpr (sizeof(T) == 2)
