@@ -9,26 +9,31 @@
 // Query i stands at key i (upper left, PyTorch's rule), with lower_right at key i +
 // length - S_q: the queries are then the last of the keys, as with a cache. causal: it
 // sees no key behind its place. window w (0: none): it sees the w keys that end at its
-// place. lengths: a batch entry's keys from there on are not seen, and not read. Who
-// sees no key gets 0, lse -inf, and gradients 0.
+// place. lengths: a batch entry's keys from there on are not seen, whatever they hold.
+// Who sees no key gets 0, lse -inf, and gradients 0.
 // FLOPs: forward 4 B H S_q S_kv D, backward 14 (half if causal): dk and dv come from
-// one kernel, dq from another, and both multiply q k^T and dout v^T. One kernel for all
-// three does with 10, but has to add dq up by float32 atomics, in an order that is
-// never the same: 4 bytes for each number of q and block of keys. That is, for a head
-// of S 4,096 and D 128, 67 MB with 128 keys a block against 8.6 GFLOP saved, 27 us at
-// 2.5 TB/s against 25 at 350 TFLOP/s. So: the same bits each time, and no worse.
+// one kernel, dq from another, and both multiply q k^T and dout v^T; the same bits each
+// time. On sm_90 half types up to D 128 have one kernel for all three, with 10, by
+// wgmma and TMA: it adds dq up by float32 atomics, in an order that is never the same,
+// so the last bits of dq may differ each time (not those of dk and dv). That comes in a
+// build for sm_90a only: by the flag below, or "9.0a" in TORCH_CUDA_ARCH_LIST.
 // Bytes: each tensor once, keys and values once per block of queries (and the reverse).
-// Scratch memory: backward 8 bytes a query; split keys 4 (D + 1) a query and part.
+// Scratch memory: backward 8 bytes a query, with atomics also 4 D (D as padded); split
+// keys 4 (D + 1) a query and part.
 // Half types with D a multiple of 8 up to 128 on sm_80 and later use tensor cores
 // (mma.sync; D padded to 64 or 128), all else does not. Weights are rounded to the type
 // before they are multiplied, and so is what lse adds up there. With up to 16 queries a
 // head the keys are split among blocks where those would leave multiprocessors idle.
 // NaN and infinity of q and k as in PyTorch; those of v may show where they are masked.
 // Notebook: 08b_flash_attention. Own code; algorithm: Dao, FlashAttention-2 (2023),
-// BSD 3-Clause; split keys: Dao et al., Flash-Decoding (2023).
+// BSD 3-Clause; on sm_90: Shah et al., FlashAttention-3 (2024), BSD 3-Clause; split
+// keys: Dao et al., Flash-Decoding (2023).
 //
 // from pathlib import Path
+// import torch
 // from torch.utils.cpp_extension import load_inline
+// major, minor = torch.cuda.get_device_capability()
+// arch = f"{major}{minor}" + "a" * (major >= 9)
 // flash_attention = load_inline(
 //     "flash_attention", cuda_sources=Path("flash_attention.cu").read_text(),
 //     cpp_sources="""using torch::Tensor;
@@ -39,7 +44,8 @@
 //             Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse,
 //             std::optional<Tensor> lengths, bool causal, bool lower_right,
 //             int64_t window);""",
-//     functions=["flash_attention_forward", "flash_attention_backward"])
+//     functions=["flash_attention_forward", "flash_attention_backward"],
+//     extra_cuda_cflags=[f"-gencode=arch=compute_{arch},code=sm_{arch}"])
 #include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
 #include <torch/types.h>
 #include <optional>
@@ -1040,8 +1046,8 @@ template <int D> struct BackwardCut {
         1024 + 2 * KEY_TILE + 2 * DS + STAGES * (2 * TILE + STATS);
 };
 
-// What a block does: tiles first_tile to first_tile + turns - 1 of queries, of each head
-// that shares its keys.
+// What a block does: tiles first_tile to first_tile + turns - 1 of queries, of each
+// head that shares its keys.
 struct KeysWork {
     int64_t head;
     int first_key, first_tile, turns;
@@ -1590,14 +1596,31 @@ std::tuple<Tensor, Tensor> flash_attention_forward(
     return {out, lse};
 }
 
+// what backward needs of each query: (heads of q, pitch, 2), see flash_stats_kernel
+template <typename T, int WIDTH>
+static Tensor stats_of(Tensor dout, Tensor out, Tensor lse, int64_t pitch) {
+    constexpr int PER_BLOCK = PLAIN_THREADS / (WIDTH == 1 ? 32 : 16);
+    int64_t heads = lse.size(0) * lse.size(1), rows = heads * pitch;
+    Tensor stats = torch::empty({heads, pitch, 2}, lse.options());
+    flash_stats_kernel<T, WIDTH><<<grid_of(1, rows, PER_BLOCK), PLAIN_THREADS, 0,
+                                   getCurrentCUDAStream()>>>(
+        reinterpret_cast<float2*>(stats.data_ptr<float>()), dout.data_ptr<T>(),
+        out.data_ptr<T>(), lse.data_ptr<float>(), rows, lse.size(2), pitch,
+        out.size(3));
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    return stats;
+}
+
 template <typename T, int D>
 static void backward_mma(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
-                         Tensor k, Tensor v, const float2* stats, Call call) {
+                         Tensor k, Tensor v, Tensor out, Tensor lse, Call call) {
     int64_t heads = k.size(0) * k.size(1), rows = call.group * call.S_q;
     constexpr int OF_KEYS = 64 * KEY_TILES<D>, OF_QUERIES = 64 * QUERY_TILES;
     constexpr int TILES = 4 * BACKWARD_TILE * D * 2;  // two buffers of two
     constexpr int KEY_BYTES = 2 * OF_KEYS * D * 2 + TILES + 2 * BACKWARD_TILE * 8;
     constexpr int QUERY_BYTES = 2 * OF_QUERIES * D * 2 + TILES;
+    Tensor scratch = stats_of<T, 8>(dout, out, lse, call.S_q);
+    auto stats = reinterpret_cast<const float2*>(scratch.data_ptr<float>());
     auto of_keys = flash_backward_keys_mma_kernel<T, D>;
     auto of_queries = flash_backward_queries_mma_kernel<T, D>;
     allow_bytes(of_keys, KEY_BYTES);
@@ -1616,11 +1639,12 @@ static void backward_mma(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
 #ifdef __CUDACC_VER_MAJOR__
 template <typename T, int D>
 static void backward_wgmma(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
-                           Tensor k, Tensor v, Tensor stats, Call call) {
+                           Tensor k, Tensor v, Tensor out, Tensor lse, Call call) {
     using C = BackwardCut<D>;
-    int64_t heads = k.size(0) * k.size(1), q_heads = stats.size(0);
-    int64_t tiles = stats.size(1) / C::QUERIES;
-    Tensor dq_sums = torch::zeros({q_heads * tiles, C::QUERIES, D}, stats.options());
+    int64_t heads = k.size(0) * k.size(1), q_heads = q.size(0) * q.size(1);
+    int tiles = (call.S_q - 1) / C::QUERIES + 1;
+    Tensor stats = stats_of<T, 8>(dout, out, lse, int64_t(tiles) * C::QUERIES);
+    Tensor dq_sums = torch::zeros({q_heads * tiles, C::QUERIES, D}, lse.options());
     float4* sums = reinterpret_cast<float4*>(dq_sums.data_ptr<float>());
     auto kernel = flash_backward_wgmma_kernel<T, D>;
     allow_bytes(kernel, C::SHARED);
@@ -1642,38 +1666,17 @@ static void backward_wgmma(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor 
 template <typename T>
 static void backward(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q, Tensor k,
                      Tensor v, Tensor out, Tensor lse, Call call) {
-    bool half = sizeof(T) == 2 && takes_mma<T>(call, {q, k, v, dout, out});
-    bool sm_90 = false;
-    int64_t pitch = call.S_q;
-#ifdef __CUDACC_VER_MAJOR__
     if constexpr (sizeof(T) == 2)
-        if (half && has_wgmma(flash_backward_wgmma_kernel<T, 64>, q)) {
-            int tile = call.D <= 64 ? BackwardCut<64>::QUERIES : BackwardCut<128>::QUERIES;
-            sm_90 = true, pitch = (pitch - 1) / tile * tile + tile;
-        }
-#endif
-    int64_t rows = q.size(0) * q.size(1) * pitch;
-    Tensor scratch = torch::empty({q.size(0) * q.size(1), pitch, 2}, lse.options());
-    float2* stats = reinterpret_cast<float2*>(scratch.data_ptr<float>());
-    constexpr int WIDTH = sizeof(T) == 2 ? 8 : 1;
-    auto stats_kernel = half ? flash_stats_kernel<T, WIDTH> : flash_stats_kernel<T, 1>;
-    stats_kernel<<<grid_of(1, rows, PLAIN_THREADS / (half ? 16 : 32)), PLAIN_THREADS, 0,
-                   getCurrentCUDAStream()>>>(
-        stats, dout.data_ptr<T>(), out.data_ptr<T>(), lse.data_ptr<float>(), rows,
-        call.S_q, pitch, call.D);
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
-#ifdef __CUDACC_VER_MAJOR__
-    if constexpr (sizeof(T) == 2)
-        if (sm_90) {
-            auto run = call.D <= 64 ? backward_wgmma<T, 64> : backward_wgmma<T, 128>;
-            return run(dq, dk, dv, dout, q, k, v, scratch, call);
-        }
-#endif
-    if constexpr (sizeof(T) == 2)
-        if (half) {
+        if (takes_mma<T>(call, {q, k, v, dout, out})) {
             auto run = call.D <= 64 ? backward_mma<T, 64> : backward_mma<T, 128>;
-            return run(dq, dk, dv, dout, q, k, v, stats, call);
+#ifdef __CUDACC_VER_MAJOR__
+            if (has_wgmma(flash_backward_wgmma_kernel<T, 64>, q))
+                run = call.D <= 64 ? backward_wgmma<T, 64> : backward_wgmma<T, 128>;
+#endif
+            return run(dq, dk, dv, dout, q, k, v, out, lse, call);
         }
+    Tensor scratch = stats_of<T, 1>(dout, out, lse, call.S_q);
+    auto stats = reinterpret_cast<const float2*>(scratch.data_ptr<float>());
     with_columns(call.D, [&](auto columns) {
         constexpr int D_MAX = columns, ROWS = PLAIN_ROWS<D_MAX>;
         int64_t heads = k.size(0) * k.size(1), rows = call.group * call.S_q;
