@@ -906,8 +906,8 @@ template <bool ALONG, int ROWS> __device__ uint64_t describe(unsigned at) {
            uint64_t(1024 >> 4) << 32 | uint64_t(1) << 62;
 }
 
-// Around products that are started: before the first of them, behind the last, and until
-// all but COUNT groups of them are complete.
+// Around products that are started: before the first of them and behind the last, then
+// until all but COUNT groups of them are complete.
 static __device__ void begin_products() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
