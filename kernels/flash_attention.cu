@@ -9,26 +9,31 @@
 // Query i stands at key i (upper left, PyTorch's rule), with lower_right at key i +
 // length - S_q: the queries are then the last of the keys, as with a cache. causal: it
 // sees no key behind its place. window w (0: none): it sees the w keys that end at its
-// place. lengths: a batch entry's keys from there on are not seen, and not read. Who
-// sees no key gets 0, lse -inf, and gradients 0.
+// place. lengths: a batch entry's keys from there on are not seen, whatever they hold.
+// Who sees no key gets 0, lse -inf, and gradients 0.
 // FLOPs: forward 4 B H S_q S_kv D, backward 14 (half if causal): dk and dv come from
-// one kernel, dq from another, and both multiply q k^T and dout v^T. One kernel for all
-// three does with 10, but has to add dq up by float32 atomics, in an order that is
-// never the same: 4 bytes for each number of q and block of keys. That is, for a head
-// of S 4,096 and D 128, 67 MB with 128 keys a block against 8.6 GFLOP saved, 27 us at
-// 2.5 TB/s against 25 at 350 TFLOP/s. So: the same bits each time, and no worse.
+// one kernel, dq from another, and both multiply q k^T and dout v^T; the same bits each
+// time. On sm_90 half types up to D 128 have one kernel for all three, with 10, by
+// wgmma and TMA: it adds dq up by float32 atomics, in an order that is never the same,
+// so the last bits of dq may differ each time (not those of dk and dv). That comes in a
+// build for sm_90a only: by the flag below, or "9.0a" in TORCH_CUDA_ARCH_LIST.
 // Bytes: each tensor once, keys and values once per block of queries (and the reverse).
-// Scratch memory: backward 8 bytes a query; split keys 4 (D + 1) a query and part.
+// Scratch memory: backward 8 bytes a query, with atomics also 4 D (D as padded); split
+// keys 4 (D + 1) a query and part.
 // Half types with D a multiple of 8 up to 128 on sm_80 and later use tensor cores
 // (mma.sync; D padded to 64 or 128), all else does not. Weights are rounded to the type
 // before they are multiplied, and so is what lse adds up there. With up to 16 queries a
 // head the keys are split among blocks where those would leave multiprocessors idle.
 // NaN and infinity of q and k as in PyTorch; those of v may show where they are masked.
 // Notebook: 08b_flash_attention. Own code; algorithm: Dao, FlashAttention-2 (2023),
-// BSD 3-Clause; split keys: Dao et al., Flash-Decoding (2023).
+// BSD 3-Clause; on sm_90: Shah et al., FlashAttention-3 (2024), BSD 3-Clause; split
+// keys: Dao et al., Flash-Decoding (2023).
 //
 // from pathlib import Path
+// import torch
 // from torch.utils.cpp_extension import load_inline
+// major, minor = torch.cuda.get_device_capability()
+// arch = f"{major}{minor}" + "a" * (major >= 9)
 // flash_attention = load_inline(
 //     "flash_attention", cuda_sources=Path("flash_attention.cu").read_text(),
 //     cpp_sources="""using torch::Tensor;
@@ -39,7 +44,8 @@
 //             Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse,
 //             std::optional<Tensor> lengths, bool causal, bool lower_right,
 //             int64_t window);""",
-//     functions=["flash_attention_forward", "flash_attention_backward"])
+//     functions=["flash_attention_forward", "flash_attention_backward"],
+//     extra_cuda_cflags=[f"-gencode=arch=compute_{arch},code=sm_{arch}"])
 #include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
 #include <torch/types.h>
 #include <optional>
@@ -257,20 +263,29 @@ __global__ void flash_combine_kernel(T* out, float* lse, const float* parts,
 
 // What backward needs of each query: lse for powers of 2, and delta, the sum of dout *
 // out, which is that of p * dp over the keys. A query that saw nothing gets lse inf:
-// its weights are then 2^-inf. stats: (rows), dout, out: (rows, D). A warp per row.
-template <typename T>
+// its weights are then 2^-inf, as are those of the rows behind a head's last in stats.
+// stats: (heads, pitch), dout, out: (heads, S_q, D), read by WIDTH numbers. A row of
+// stats has 32 lanes, or 16 with WIDTH 8.
+template <typename T, int WIDTH>
 __global__ void flash_stats_kernel(float2* stats, const T* dout, const T* out,
-                                   const float* lse, int64_t rows, int D) {
-    int64_t row = blockIdx.x * int64_t(PLAIN_THREADS / 32) + threadIdx.x / 32;
-    if (row >= rows) return;
-    float delta = 0.0f;
-    for (int d = threadIdx.x % 32; d < D; d += 32)
-        delta += float(dout[row * D + d]) * float(out[row * D + d]);
-    for (int step = 16; step > 0; step /= 2)
+                                   const float* lse, int64_t rows, int S_q, int pitch,
+                                   int D) {
+    constexpr int PER_ROW = WIDTH == 1 ? 32 : 16;
+    struct alignas(WIDTH * sizeof(T)) Some { T at[WIDTH]; };
+    int64_t to = blockIdx.x * int64_t(PLAIN_THREADS / PER_ROW) + threadIdx.x / PER_ROW;
+    int64_t row = to / pitch * S_q + to % pitch;
+    bool inside = to < rows && to % pitch < S_q;
+    int lane = threadIdx.x % PER_ROW;
+    float delta = 0.0f, sum = inside ? lse[row] : -INFINITY;
+    for (int d = lane * WIDTH; inside && d < D; d += PER_ROW * WIDTH) {
+        Some x = *reinterpret_cast<const Some*>(dout + row * D + d);
+        Some y = *reinterpret_cast<const Some*>(out + row * D + d);
+        for (int i = 0; i < WIDTH; i++) delta += float(x.at[i]) * float(y.at[i]);
+    }
+    for (int step = PER_ROW / 2; step > 0; step /= 2)
         delta += __shfl_xor_sync(ALL_LANES, delta, step);
-    float sum = lse[row];
-    if (threadIdx.x % 32 == 0)
-        stats[row] = make_float2(sum == -INFINITY ? INFINITY : sum * LOG2_E, delta);
+    if (to < rows && lane == 0)
+        stats[to] = make_float2(sum == -INFINITY ? INFINITY : sum * LOG2_E, delta);
 }
 
 // Gradients, of keys or of queries. With p = exp(q k - lse) and dp = dout v, which are
@@ -812,6 +827,599 @@ flash_backward_queries_mma_kernel(T* dq, const T* q, const T* k, const T* v,
 #endif
 }
 
+// ---- sm_90: wgmma and TMA, as in matmul_tensor_core.cu
+#ifdef __CUDACC_VER_MAJOR__  // nvcc; other compilers do not know them
+#include <cuda.h>
+
+constexpr int WARPGROUP = 128;  // threads: four warps
+constexpr int LINE = 128;       // bytes of a row of a box: 64 numbers of a half type
+
+static __device__ unsigned shared_at(const void* p) {
+    return __cvta_generic_to_shared(p);
+}
+
+// An mbarrier: a phase ends when all that were told of have arrived, threads and bytes.
+// Who waits for phase ^ 1 at first passes.
+struct FlashBarrier {
+    uint64_t state;
+    __device__ void init(int threads) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+                     :: "r"(shared_at(this)), "r"(threads));
+    }
+    __device__ void arrive() {
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
+                     :: "r"(shared_at(this)) : "memory");
+    }
+    __device__ void arrive_and_expect(int bytes) {
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                     :: "r"(shared_at(this)), "r"(bytes) : "memory");
+    }
+    __device__ void wait(int phase) {  // until it has ended
+        asm volatile("{ .reg .pred done;\nAGAIN:\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                     "@!done bra AGAIN; }"
+                     :: "r"(shared_at(this)), "r"(phase) : "memory");
+    }
+};
+
+static __device__ void show_barriers() {  // to TMA, after init
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+// Where the next stage of a ring is; phase: of its barriers.
+struct FlashTurn {
+    int stage = 0, phase = 0;
+    __device__ void next(int stages) {
+        if (++stage == stages) stage = 0, phase ^= 1;
+    }
+};
+
+// the box at (column, row) of a head to shared memory, swizzled: zeros where it is not
+// inside, behind the head's rows too
+static __device__ void load_box(unsigned to, const CUtensorMap& map, FlashBarrier& full,
+                                int column, int row, int head) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier"
+                 "::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
+                 :: "r"(to), "l"(&map), "r"(shared_at(&full)), "r"(column), "r"(row),
+                 "r"(head) : "memory");
+}
+
+// multiples of 16 bytes
+static __device__ void load_bytes(unsigned to, const void* from, FlashBarrier& full,
+                                  int bytes) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1], %2, [%3];"
+                 :: "r"(to), "l"(from), "r"(bytes), "r"(shared_at(&full)) : "memory");
+}
+
+// to += four numbers, at once
+static __device__ void add_four(float4* to, const float* x) {
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
+                 :: "l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
+}
+
+// What wgmma is told of an operand: where it begins, and that 8 rows of a box are 1,024
+// bytes. ALONG: its rows run along k. Else they run across, 64 numbers a box, the next
+// box ROWS rows away.
+template <bool ALONG, int ROWS> __device__ uint64_t describe(unsigned at) {
+    return (at & 0x3ffff) >> 4 | uint64_t(ALONG ? 1 : ROWS * LINE >> 4) << 16 |
+           uint64_t(1024 >> 4) << 32 | uint64_t(1) << 62;
+}
+
+// Around products that are started: before the first of them and behind the last, then
+// until all but COUNT groups of them are complete.
+static __device__ void begin_products() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+static __device__ void end_products() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int COUNT> __device__ void wait_for_all_but() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(COUNT) : "memory");
+}
+
+// the compiler must neither read nor write these registers elsewhere than it is told to
+template <int COUNT> __device__ void hold(float (&x)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(x[i]) :: "memory");
+}
+template <int COUNT> __device__ void hold(unsigned (&x)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) asm volatile("" : "+r"(x[i]) :: "memory");
+}
+
+// wgmma<T, ...>(d, a, b, add): d = add ? d + a b : a b, 16 of k. d: a warpgroup's 64
+// rows and 2 COUNT columns; element 4 j + 2 h + e is row lane / 4 + 8 h of the warp's
+// 16, column 8 j + lane % 4 * 2 + e. a: described, or four registers, as mma has them.
+#define TEN(t) "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, " \
+    "%" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t "9, "
+#define SUMS_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
+    "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define SUMS_16(i) SUMS_8(i), SUMS_8(i + 8)
+#define SUMS_32(i) SUMS_16(i), SUMS_16(i + 16)
+#define SUMS_64(i) SUMS_32(i), SUMS_32(i + 32)
+#define WGMMA_TEXT(TYPE, COLS, REGISTERS, FACTORS, ADD, ACROSS) \
+    "{ .reg .pred p;\n setp.ne.b32 p, %" #ADD ", 0;\n" \
+    "wgmma.mma_async.sync.aligned.m64n" #COLS "k16.f32." TYPE " {" REGISTERS "}, " \
+    FACTORS ", p, 1, 1, " ACROSS "; }"
+#define WGMMA_BOTH(COLS, REGISTERS, FACTORS, ADD, ACROSS, ...) \
+    if constexpr (std::is_same_v<T, at::Half>) \
+        asm volatile(WGMMA_TEXT("f16.f16", COLS, REGISTERS, FACTORS, ADD, ACROSS) \
+                     : __VA_ARGS__); \
+    else \
+        asm volatile(WGMMA_TEXT("bf16.bf16", COLS, REGISTERS, FACTORS, ADD, ACROSS) \
+                     : __VA_ARGS__)
+#define WGMMA(COLS, REGISTERS, SUMS, COUNT, R1, R2, R3, R4, R5, R6) \
+    template <typename T, bool A_ALONG, bool B_ALONG> \
+    __device__ void wgmma(float (&d)[COUNT], uint64_t a, uint64_t b, bool add) { \
+        WGMMA_BOTH(COLS, REGISTERS, "%" #COUNT ", %" #R1, R2, \
+                   "%" #R3 ", %" #R4, SUMS : "l"(a), "l"(b), "r"(int(add)), \
+                   "n"(!A_ALONG), "n"(!B_ALONG)); \
+    } \
+    template <typename T, bool B_ALONG> \
+    __device__ void wgmma(float (&d)[COUNT], const unsigned* a, uint64_t b, \
+                          bool add) { \
+        WGMMA_BOTH(COLS, REGISTERS, \
+                   "{%" #COUNT ", %" #R1 ", %" #R2 ", %" #R3 "}, %" #R4, R5, \
+                   "%" #R6, SUMS : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), \
+                   "l"(b), "r"(int(add)), "n"(!B_ALONG)); \
+    }
+#define SUMS_40() SUMS_32(0), SUMS_8(32)
+#define SUMS_88() SUMS_64(0), SUMS_16(64), SUMS_8(80)
+#define SUMS_96() SUMS_64(0), SUMS_32(64)
+#define SUMS_128() SUMS_64(0), SUMS_64(64)
+WGMMA(64, TEN() TEN(1) TEN(2) "%30, %31", SUMS_32(0), 32, 33, 34, 35, 36, 37, 38)
+WGMMA(80, TEN() TEN(1) TEN(2) "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39",
+      SUMS_40(), 40, 41, 42, 43, 44, 45, 46)
+WGMMA(128, TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) "%60, %61, %62, %63", SUMS_64(0),
+      64, 65, 66, 67, 68, 69, 70)
+WGMMA(176, TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7)
+      "%80, %81, %82, %83, %84, %85, %86, %87", SUMS_88(), 88, 89, 90, 91, 92, 93, 94)
+WGMMA(192, TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7) TEN(8)
+      "%90, %91, %92, %93, %94, %95", SUMS_96(), 96, 97, 98, 99, 100, 101, 102)
+WGMMA(256, TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7) TEN(8) TEN(9) TEN(10)
+      TEN(11) "%120, %121, %122, %123, %124, %125, %126, %127", SUMS_128(), 128, 129,
+      130, 131, 132, 133, 134)
+
+// TMA's view of heads of rows of `columns` numbers, in boxes of `rows` rows
+template <typename T>
+static CUtensorMap map_of(const Tensor& x, int64_t heads, int64_t rows, int64_t columns,
+                          int box_rows) {
+    static auto encode = [] {
+        void* found = nullptr;
+        cudaDriverEntryPointQueryResult state;
+#if CUDART_VERSION >= 12050
+        C10_CUDA_CHECK(cudaGetDriverEntryPointByVersion(
+            "cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &state));
+#else
+        C10_CUDA_CHECK(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found,
+                                               cudaEnableDefault, &state));
+#endif
+        TORCH_CHECK(found && state == cudaDriverEntryPointSuccess,
+                    "flash_attention: expected NVIDIA's driver for CUDA 12 or later, "
+                    "got one without cuTensorMapEncodeTiled");
+        return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
+    }();
+    CUtensorMap map;
+    cuuint64_t pitch = columns * sizeof(T);
+    cuuint64_t sizes[] = {cuuint64_t(columns), cuuint64_t(rows), cuuint64_t(heads)};
+    cuuint64_t strides[] = {pitch, pitch * rows};
+    cuuint32_t box[] = {LINE / sizeof(T), cuuint32_t(box_rows), 1}, steps[] = {1, 1, 1};
+    auto result = encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 3, x.data_ptr(), sizes,
+                         strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                         CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    TORCH_CHECK(result == CUDA_SUCCESS, "cuTensorMapEncodeTiled: error ", int(result));
+    return map;
+}
+
+static int attribute(cudaDeviceAttr which, const Tensor& x) {
+    int value = 0;
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&value, which, x.get_device()));
+    return value;
+}
+
+// Whether the kernel, which has barriers in shared memory then, was built for sm_90a
+template <typename Kernel> static bool has_wgmma(Kernel kernel, const Tensor& x) {
+    cudaFuncAttributes built;
+    C10_CUDA_CHECK(cudaFuncGetAttributes(&built, kernel));
+    if (built.sharedSizeBytes > 0) return true;
+    if (attribute(cudaDevAttrComputeCapabilityMajor, x) == 9)
+        TORCH_WARN_ONCE("flash_attention: built without sm_90a, so without wgmma; pass "
+                        "nvcc -gencode=arch=compute_90a,code=sm_90a");
+    return false;
+}
+
+// ---- sm_90: kernels
+
+// backward, in one kernel
+
+constexpr int WG_KEYS = 128;  // keys of a block: 64 of each consumer warpgroup
+
+// How backward is cut for D. A stage holds a tile of q, one of dout, and their stats.
+template <int D> struct BackwardCut {
+    static constexpr int QUERIES = 8192 / D, STAGES = 2;  // queries: 64 or 128
+    static constexpr int KEY_BOX = WG_KEYS * LINE, KEY_TILE = WG_KEYS * D * 2;
+    static constexpr int BOX = QUERIES * LINE, TILE = QUERIES * D * 2;
+    static constexpr int DS = WG_KEYS * QUERIES * 2, STATS = QUERIES * 8;
+    static constexpr int SHARED =
+        1024 + 2 * KEY_TILE + 2 * DS + STAGES * (2 * TILE + STATS);
+};
+
+// What a block does: tiles first_tile to first_tile + turns - 1 of queries, of each
+// head that shares its keys.
+struct KeysWork {
+    int64_t head;
+    int first_key, first_tile, turns;
+
+    __device__ KeysWork(const Call& call, int queries) {
+        int blocks = (call.S_kv - 1) / WG_KEYS + 1;
+        head = blockIdx.x / blocks;
+        first_key = blockIdx.x % blocks * WG_KEYS;
+        Sight sight(call, head);
+        int last = min(first_key + WG_KEYS, sight.length) - 1;
+        first_tile = sight.first_query(first_key) / queries;
+        turns = last < first_key
+            ? 0 : max(0, tiles_of(sight.end_query(last), queries) - first_tile);
+    }
+};
+
+// One thread: brings keys, and tile by tile of queries as soon as a stage is empty.
+template <int D>
+__device__ void bring_tiles(unsigned memory, FlashBarrier& keys, FlashBarrier* full,
+                            FlashBarrier* empty, const CUtensorMap& q_map,
+                            const CUtensorMap& k_map, const CUtensorMap& v_map,
+                            const CUtensorMap& dout_map, const float2* stats,
+                            const KeysWork& work, const Call& call, int tiles) {
+    using C = BackwardCut<D>;
+    keys.arrive_and_expect(2 * C::KEY_TILE);
+    for (int i = 0; i < D / 64; i++) {
+        load_box(memory + i * C::KEY_BOX, k_map, keys, i * 64, work.first_key,
+                 work.head);
+        load_box(memory + C::KEY_TILE + i * C::KEY_BOX, v_map, keys, i * 64,
+                 work.first_key, work.head);
+    }
+    unsigned stages = memory + 2 * C::KEY_TILE + 2 * C::DS;
+    unsigned all_stats = stages + C::STAGES * 2 * C::TILE;
+    FlashTurn ring;
+    for (int g = 0; g < call.group; g++)
+#pragma unroll 1
+        for (int t = 0; t < work.turns; t++, ring.next(C::STAGES)) {
+            int head = work.head * call.group + g, tile = work.first_tile + t;
+            FlashBarrier& ready = full[ring.stage];
+            empty[ring.stage].wait(ring.phase ^ 1);
+            ready.arrive_and_expect(2 * C::TILE + C::STATS);
+            unsigned to = stages + ring.stage * 2 * C::TILE;
+            for (int i = 0; i < D / 64; i++)
+                load_box(to + i * C::BOX, q_map, ready, i * 64, tile * C::QUERIES,
+                         head);
+            load_bytes(all_stats + ring.stage * C::STATS,
+                       stats + (int64_t(head) * tiles + tile) * C::QUERIES, ready,
+                       C::STATS);
+            for (int i = 0; i < D / 64; i++)
+                load_box(to + C::TILE + i * C::BOX, dout_map, ready, i * 64,
+                         tile * C::QUERIES, head);
+        }
+}
+
+// 64 keys by 2 COUNT queries: element 4 j + 2 h + e of a lane is key lane / 4 + 8 h of
+// the warp's 16, query 8 j + lane % 4 * 2 + e. Zeros where a query does not see a key;
+// seen: the queries that see the lane's two keys, from x to y - 1.
+template <int COUNT>
+__device__ void clear_unseen(float (&x)[COUNT], const int2 (&seen)[2], int first) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int begin = seen[h].x - first - int(threadIdx.x % 4 * 2);
+        int end = seen[h].y - first - int(threadIdx.x % 4 * 2);
+#pragma unroll
+        for (int i = 0; i < COUNT / 2; i++) {
+            int query = i / 2 * 8 + i % 2;
+            if (query < begin || query >= end) x[i / 2 * 4 + 2 * h + i % 2] = 0.0f;
+        }
+    }
+}
+
+// lse and delta of two queries, from shared memory
+static __device__ float4 load_stats(unsigned at) {
+    float4 x;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(at));
+    return x;
+}
+
+// scores become p; stats: those of the lane's first query
+template <int COUNT>
+__device__ void weights(float (&s)[COUNT], unsigned stats, float scale) {
+#pragma unroll
+    for (int j = 0; j < COUNT / 4; j++) {
+        float4 two = load_stats(stats + 64 * j);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            s[4 * j + i] = power_of_2(fmaf(s[4 * j + i], scale,
+                                           i % 2 ? -two.z : -two.x));
+    }
+}
+
+// a number of a half type, the lower or upper half of a register
+template <typename T> __device__ float unpack(unsigned both, int upper) {
+    if constexpr (std::is_same_v<T, at::BFloat16>)
+        return __uint_as_float(upper ? both & 0xffff0000 : both << 16);
+    float x;
+    asm("{ .reg .b16 low, high;\n mov.b32 {low, high}, %1;\n"
+        "cvt.f32.f16 %0, low; }" : "=f"(x) : "r"(upper ? both >> 16 : both));
+    return x;
+}
+
+// dp becomes ds
+template <typename T, int COUNT>
+__device__ void differences(float (&dp)[COUNT], const unsigned (&p)[COUNT / 2],
+                            unsigned stats) {
+#pragma unroll
+    for (int j = 0; j < COUNT / 4; j++) {
+        float4 two = load_stats(stats + 64 * j);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            dp[4 * j + i] = unpack<T>(p[2 * j + i / 2], i % 2) *
+                            (dp[4 * j + i] - (i % 2 ? two.w : two.y));
+    }
+}
+
+// sums as a left factor: four registers for each 16 columns
+template <typename T, int COUNT>
+__device__ void pack_sums(unsigned (&a)[COUNT / 2], const float (&sums)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT / 2; i++) a[i] = pack<T>(sums[2 * i], sums[2 * i + 1]);
+}
+
+// keys by queries, to rows of keys: boxes of 64 queries, swizzled
+template <int COUNT>
+__device__ void store_packed(unsigned to, const unsigned (&a)[COUNT]) {
+    int row = threadIdx.x / 32 * 16 + threadIdx.x % 16;
+#pragma unroll
+    for (int i = 0; i < COUNT / 4; i++) {
+        int piece = 2 * i + threadIdx.x % 32 / 16;
+        unsigned at = to + piece / 8 * (WG_KEYS * LINE) + row * LINE +
+                      ((piece % 8) ^ row % 8) * 16;
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+                     :: "r"(at), "r"(a[4 * i]), "r"(a[4 * i + 1]), "r"(a[4 * i + 2]),
+                        "r"(a[4 * i + 3]) : "memory");
+    }
+}
+
+// where wgmma finds what is so many bytes further
+static __device__ uint64_t moved(uint64_t described, int bytes) {
+    return described + (bytes >> 4);
+}
+
+// d = 64 rows of a times rows of b, over D columns: tiles of A_ROWS and B_ROWS rows
+template <typename T, int D, int A_ROWS, int B_ROWS, int COUNT>
+__device__ void multiply_rows(float (&d)[COUNT], uint64_t a, uint64_t b) {
+#pragma unroll
+    for (int k = 0; k < D / 16; k++)
+        wgmma<T, true, true>(d, moved(a, k / 4 * A_ROWS * LINE + k % 4 * 32),
+                             moved(b, k / 4 * B_ROWS * LINE + k % 4 * 32), k > 0);
+}
+
+// d += a, in registers, times ROWS rows of a tile
+template <typename T, int ROWS, int COUNT>
+__device__ void add_products(float (&d)[COUNT], const unsigned (&a)[ROWS / 4],
+                             uint64_t b) {
+#pragma unroll
+    for (int k = 0; k < ROWS / 16; k++)
+        wgmma<T, false>(d, a + 4 * k, moved(b, k * 16 * LINE), true);
+}
+
+// 64 rows of sums to rows of `columns` numbers, of which `rows` are left
+template <typename T, int COUNT>
+__device__ void store_rows(T* out, const float (&sums)[COUNT], float factor, int rows,
+                           int columns) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x % WARPGROUP / 32;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int row = warp * 16 + lane / 4 + h * 8;
+        T* to = out + int64_t(row) * columns + lane % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < COUNT / 4; j++)
+            if (row < rows && j * 8 < columns)
+                *reinterpret_cast<unsigned*>(to + j * 8) =
+                    pack<T>(sums[4 * j + 2 * h] * factor,
+                            sums[4 * j + 2 * h + 1] * factor);
+    }
+}
+
+// what all consumers have written to shared memory, to wgmma
+static __device__ void show_to_tensor_cores() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("bar.sync 1, 256;" ::: "memory");
+}
+
+// Zeros in the tile of k behind the first `left` keys: what lies there may be anything,
+// and 0 times that, in dq, need not be 0.
+template <int D> __device__ void clear_keys(unsigned char* k_tile, int left) {
+    if (left >= WG_KEYS) return;
+    for (int i = threadIdx.x; i < BackwardCut<D>::KEY_TILE / 16; i += 2 * WARPGROUP)
+        if (i * 16 / LINE % WG_KEYS >= left)
+            reinterpret_cast<uint4*>(k_tile)[i] = make_uint4(0, 0, 0, 0);
+    show_to_tensor_cores();
+}
+
+// A consumer warpgroup: 64 keys of the block. Each tile: s = k q^T, dp = v dout^T, both
+// keys by queries, so that p and ds are left factors of dv and dk as they are. ds goes
+// through shared memory, for dq = ds k, of which a warpgroup has 64 rows or 64 columns.
+// While it computes, products that were started before go on: dp during p, dv during
+// ds, dk while dq is added.
+template <typename T, int D>
+__device__ void go_through_tiles(T* dk, T* dv, float4* dq_sums, unsigned memory,
+                                 unsigned char* k_memory, FlashBarrier& keys,
+                                 FlashBarrier* full, FlashBarrier* empty,
+                                 const KeysWork& work, const Call& call, int tiles) {
+    using C = BackwardCut<D>;
+    constexpr int COUNT = C::QUERIES / 2;
+    int group = __shfl_sync(ALL_LANES, threadIdx.x / WARPGROUP, 0);  // one of the warp
+    int lane = threadIdx.x % 32, key = work.first_key + group * 64;
+    Sight sight(call, work.head);
+    unsigned k_tile = memory, v_tile = k_tile + C::KEY_TILE;
+    unsigned ds_tiles = v_tile + C::KEY_TILE, stages = ds_tiles + 2 * C::DS;
+    unsigned all_stats = stages + C::STAGES * 2 * C::TILE + threadIdx.x % 4 * 16;
+    auto k_rows = describe<true, WG_KEYS>(k_tile + group * 64 * LINE);
+    auto v_rows = describe<true, WG_KEYS>(v_tile + group * 64 * LINE);
+    float scale = rsqrtf(call.D);
+    int2 seen[2];  // queries that see the lane's keys
+    for (int h = 0; h < 2; h++) {
+        int own = key + threadIdx.x / 32 % 4 * 16 + lane / 4 + h * 8;
+        seen[h] = make_int2(sight.first_query(own),
+                            own < sight.length ? sight.end_query(own) : 0);
+    }
+    float dk_sums[D / 2] = {}, dv_sums[D / 2] = {};
+    int total = work.turns * call.group, tile = work.first_tile;
+    int64_t row = work.head * call.group * tiles;  // of tiles, of the head of q
+    if (total > 0) {
+        keys.wait(0);
+        clear_keys<D>(k_memory, sight.length - work.first_key);
+    }
+    FlashTurn ring;
+#pragma unroll 1
+    for (int i = 0; i < total; i++) {
+        unsigned q_tile = stages + ring.stage * 2 * C::TILE;
+        unsigned dout_tile = q_tile + C::TILE;
+        unsigned stats = all_stats + ring.stage * C::STATS;
+        int first = tile * C::QUERIES;
+        bool all_seen = key + 64 <= sight.end(first) &&
+                        key >= sight.first(first + C::QUERIES - 1);
+        float s[COUNT], dp[COUNT], dq[32];
+        unsigned p[COUNT / 2], ds[COUNT / 2];
+        full[ring.stage].wait(ring.phase);
+        begin_products();
+        multiply_rows<T, D, WG_KEYS, C::QUERIES>(s, k_rows,
+                                                 describe<true, C::QUERIES>(q_tile));
+        end_products();
+        begin_products();
+        multiply_rows<T, D, WG_KEYS, C::QUERIES>(dp, v_rows,
+                                                 describe<true, C::QUERIES>(dout_tile));
+        end_products();
+        wait_for_all_but<1>();
+        hold(s);
+        weights(s, stats, scale * LOG2_E);
+        if (!all_seen) clear_unseen(s, seen, first);
+        pack_sums<T>(p, s);
+        begin_products();
+        add_products<T, C::QUERIES>(dv_sums, p, describe<false, C::QUERIES>(dout_tile));
+        end_products();
+        wait_for_all_but<1>();
+        hold(dp);
+        differences<T>(dp, p, stats);
+        if (!all_seen) clear_unseen(dp, seen, first);
+        pack_sums<T>(ds, dp);
+        unsigned ds_tile = ds_tiles + i % 2 * C::DS;
+        store_packed(ds_tile, ds);
+        show_to_tensor_cores();  // ds of both warpgroups
+        begin_products();
+        auto left = describe<false, WG_KEYS>(ds_tile +
+                                             (D == 64 ? group * WG_KEYS * LINE : 0));
+        auto right = describe<false, WG_KEYS>(k_tile +
+                                              (D == 64 ? 0 : group * C::KEY_BOX));
+#pragma unroll
+        for (int k = 0; k < WG_KEYS / 16; k++)
+            wgmma<T, false, false>(dq, moved(left, k * 16 * LINE),
+                                   moved(right, k * 16 * LINE), k > 0);
+        end_products();
+        begin_products();
+        add_products<T, C::QUERIES>(dk_sums, ds, describe<false, C::QUERIES>(q_tile));
+        end_products();
+        wait_for_all_but<1>();
+        hold(p);
+        hold(dq);
+        float4* to = dq_sums + ((row + tile) * 2 + group) * 8 * WARPGROUP +
+                     threadIdx.x % WARPGROUP;
+#pragma unroll
+        for (int j = 0; j < 8; j++) add_four(to + j * WARPGROUP, dq + 4 * j);
+        wait_for_all_but<0>();
+        hold(ds);
+        if (threadIdx.x % WARPGROUP == 0) empty[ring.stage].arrive();
+        ring.next(C::STAGES);
+        if (++tile == work.first_tile + work.turns)
+            tile = work.first_tile, row += tiles;
+    }
+    hold(dk_sums);
+    hold(dv_sums);
+    int64_t at = (work.head * call.S_kv + key) * call.D;
+    store_rows<T>(dk + at, dk_sums, scale, call.S_kv - key, call.D);
+    store_rows<T>(dv + at, dv_sums, 1.0f, call.S_kv - key, call.D);
+}
+
+// dk, dv: (heads, S_kv, D), dq_sums: zeros, see flash_dq_kernel, stats: (heads of q,
+// tiles, QUERIES). Two consumer warpgroups and a producer.
+template <typename T, int D>
+__global__ void __launch_bounds__(3 * WARPGROUP, 1)
+flash_backward_wgmma_kernel(const __grid_constant__ CUtensorMap q_map,
+                            const __grid_constant__ CUtensorMap k_map,
+                            const __grid_constant__ CUtensorMap v_map,
+                            const __grid_constant__ CUtensorMap dout_map, T* dk, T* dv,
+                            float4* dq_sums, const float2* stats, Call call,
+                            int tiles) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    using C = BackwardCut<D>;
+    __shared__ FlashBarrier keys, full[C::STAGES], empty[C::STAGES];
+    extern __shared__ __align__(1024) unsigned char tiles_memory[];
+    unsigned begin = shared_at(tiles_memory), memory = (begin + 1023) / 1024 * 1024;
+    if (threadIdx.x == 0) {
+        keys.init(1);
+        for (int s = 0; s < C::STAGES; s++) full[s].init(1), empty[s].init(2);
+        show_barriers();
+    }
+    __syncthreads();  // all barriers are there before one is used
+    KeysWork work(call, C::QUERIES);
+    if (threadIdx.x >= 2 * WARPGROUP) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+        if (threadIdx.x == 2 * WARPGROUP && work.turns > 0)
+            bring_tiles<D>(memory, keys, full, empty, q_map, k_map, v_map, dout_map,
+                           stats, work, call, tiles);
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+        go_through_tiles<T, D>(dk, dv, dq_sums, memory, tiles_memory + (memory - begin),
+                               keys, full, empty, work, call, tiles);
+    }
+#else
+    __trap();  // the launcher sees that it was not built
+#endif
+}
+
+// dq: (heads of q, S_q, D) from its sums, (heads of q, tiles, 2, 8, WARPGROUP) fours:
+// those of the threads of the two warpgroups, as wgmma left them, scaled on the way. A
+// block takes a tile, through shared memory to write whole rows.
+template <typename T, int D>
+__global__ void __launch_bounds__(2 * WARPGROUP)
+flash_dq_kernel(T* dq, const float4* sums, Call call, int tiles) {
+    constexpr int QUERIES = BackwardCut<D>::QUERIES, PIECES = D / 8;  // of 16 bytes
+    __shared__ __align__(16) T rows[QUERIES][D + 8];
+    int group = threadIdx.x / WARPGROUP, lane = threadIdx.x % 32;
+    int row = (D == 64 ? group * 64 : 0) + threadIdx.x / 32 % 4 * 16 + lane / 4;
+    int column = (D == 64 ? 0 : group * 64) + lane % 4 * 2;
+    sums += (int64_t(blockIdx.x) * 2 + group) * 8 * WARPGROUP +
+            threadIdx.x % WARPGROUP;
+    float scale = rsqrtf(call.D);
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        float4 four = sums[j * WARPGROUP];
+        *reinterpret_cast<unsigned*>(&rows[row][column + j * 8]) =
+            pack<T>(four.x * scale, four.y * scale);
+        *reinterpret_cast<unsigned*>(&rows[row + 8][column + j * 8]) =
+            pack<T>(four.z * scale, four.w * scale);
+    }
+    __syncthreads();  // the rows are complete
+    int first = blockIdx.x % tiles * QUERIES;
+    dq += (int64_t(blockIdx.x / tiles) * call.S_q + first) * call.D;
+#pragma unroll
+    for (int i = threadIdx.x; i < QUERIES * PIECES; i += 2 * WARPGROUP) {
+        int r = i / PIECES, c = i % PIECES * 8;
+        if (first + r < call.S_q && c < call.D)
+            *reinterpret_cast<uint4*>(dq + r * call.D + c) =
+                *reinterpret_cast<const uint4*>(&rows[r][c]);
+    }
+}
+#endif
+
+
 // ------------------------------------------------------------------ launchers
 
 constexpr int64_t LONGEST = 1 << 29;  // so that sums of three places are ints
@@ -988,14 +1596,31 @@ std::tuple<Tensor, Tensor> flash_attention_forward(
     return {out, lse};
 }
 
+// what backward needs of each query: (heads of q, pitch, 2), see flash_stats_kernel
+template <typename T, int WIDTH>
+static Tensor stats_of(Tensor dout, Tensor out, Tensor lse, int64_t pitch) {
+    constexpr int PER_BLOCK = PLAIN_THREADS / (WIDTH == 1 ? 32 : 16);
+    int64_t heads = lse.size(0) * lse.size(1), rows = heads * pitch;
+    Tensor stats = torch::empty({heads, pitch, 2}, lse.options());
+    flash_stats_kernel<T, WIDTH><<<grid_of(1, rows, PER_BLOCK), PLAIN_THREADS, 0,
+                                   getCurrentCUDAStream()>>>(
+        reinterpret_cast<float2*>(stats.data_ptr<float>()), dout.data_ptr<T>(),
+        out.data_ptr<T>(), lse.data_ptr<float>(), rows, lse.size(2), pitch,
+        out.size(3));
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    return stats;
+}
+
 template <typename T, int D>
 static void backward_mma(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
-                         Tensor k, Tensor v, const float2* stats, Call call) {
+                         Tensor k, Tensor v, Tensor out, Tensor lse, Call call) {
     int64_t heads = k.size(0) * k.size(1), rows = call.group * call.S_q;
     constexpr int OF_KEYS = 64 * KEY_TILES<D>, OF_QUERIES = 64 * QUERY_TILES;
     constexpr int TILES = 4 * BACKWARD_TILE * D * 2;  // two buffers of two
     constexpr int KEY_BYTES = 2 * OF_KEYS * D * 2 + TILES + 2 * BACKWARD_TILE * 8;
     constexpr int QUERY_BYTES = 2 * OF_QUERIES * D * 2 + TILES;
+    Tensor scratch = stats_of<T, 8>(dout, out, lse, call.S_q);
+    auto stats = reinterpret_cast<const float2*>(scratch.data_ptr<float>());
     auto of_keys = flash_backward_keys_mma_kernel<T, D>;
     auto of_queries = flash_backward_queries_mma_kernel<T, D>;
     allow_bytes(of_keys, KEY_BYTES);
@@ -1011,14 +1636,47 @@ static void backward_mma(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
         dout.data_ptr<T>(), stats, call);
 }
 
+#ifdef __CUDACC_VER_MAJOR__
+template <typename T, int D>
+static void backward_wgmma(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
+                           Tensor k, Tensor v, Tensor out, Tensor lse, Call call) {
+    using C = BackwardCut<D>;
+    int64_t heads = k.size(0) * k.size(1), q_heads = q.size(0) * q.size(1);
+    int tiles = (call.S_q - 1) / C::QUERIES + 1;
+    Tensor stats = stats_of<T, 8>(dout, out, lse, int64_t(tiles) * C::QUERIES);
+    Tensor dq_sums = torch::zeros({q_heads * tiles, C::QUERIES, D}, lse.options());
+    float4* sums = reinterpret_cast<float4*>(dq_sums.data_ptr<float>());
+    auto kernel = flash_backward_wgmma_kernel<T, D>;
+    allow_bytes(kernel, C::SHARED);
+    kernel<<<grid_of(heads, call.S_kv, WG_KEYS), 3 * WARPGROUP, C::SHARED,
+             getCurrentCUDAStream()>>>(
+        map_of<T>(q, q_heads, call.S_q, call.D, C::QUERIES),
+        map_of<T>(k, heads, call.S_kv, call.D, WG_KEYS),
+        map_of<T>(v, heads, call.S_kv, call.D, WG_KEYS),
+        map_of<T>(dout, q_heads, call.S_q, call.D, C::QUERIES), dk.data_ptr<T>(),
+        dv.data_ptr<T>(), sums,
+        reinterpret_cast<const float2*>(stats.data_ptr<float>()), call, tiles);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    flash_dq_kernel<T, D><<<grid_of(q_heads, call.S_q, C::QUERIES), 2 * WARPGROUP, 0,
+                            getCurrentCUDAStream()>>>(dq.data_ptr<T>(), sums, call,
+                                                      tiles);
+}
+#endif
+
 template <typename T>
 static void backward(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q, Tensor k,
-                     Tensor v, const float2* stats, Call call) {
+                     Tensor v, Tensor out, Tensor lse, Call call) {
     if constexpr (sizeof(T) == 2)
-        if (takes_mma<T>(call, {q, k, v, dout})) {
+        if (takes_mma<T>(call, {q, k, v, dout, out})) {
             auto run = call.D <= 64 ? backward_mma<T, 64> : backward_mma<T, 128>;
-            return run(dq, dk, dv, dout, q, k, v, stats, call);
+#ifdef __CUDACC_VER_MAJOR__
+            if (has_wgmma(flash_backward_wgmma_kernel<T, 64>, q))
+                run = call.D <= 64 ? backward_wgmma<T, 64> : backward_wgmma<T, 128>;
+#endif
+            return run(dq, dk, dv, dout, q, k, v, out, lse, call);
         }
+    Tensor scratch = stats_of<T, 1>(dout, out, lse, call.S_q);
+    auto stats = reinterpret_cast<const float2*>(scratch.data_ptr<float>());
     with_columns(call.D, [&](auto columns) {
         constexpr int D_MAX = columns, ROWS = PLAIN_ROWS<D_MAX>;
         int64_t heads = k.size(0) * k.size(1), rows = call.group * call.S_q;
@@ -1054,17 +1712,8 @@ std::tuple<Tensor, Tensor, Tensor> flash_attention_backward(
         dq.zero_(), dk.zero_(), dv.zero_();
         return {dq, dk, dv};
     }
-    int64_t rows = lse.numel();
-    Tensor scratch = torch::empty({rows, 2}, lse.options());
-    float2* stats = reinterpret_cast<float2*>(scratch.data_ptr<float>());
-    with_type(q, [&](auto zero) { using T = decltype(zero);
-        flash_stats_kernel<T>
-            <<<grid_of(1, rows, PLAIN_THREADS / 32), PLAIN_THREADS, 0,
-               getCurrentCUDAStream()>>>(
-                stats, dout.data_ptr<T>(), out.data_ptr<T>(), lse.data_ptr<float>(),
-                rows, q.size(3));
-        C10_CUDA_KERNEL_LAUNCH_CHECK();
-        backward<T>(dq, dk, dv, dout, q, k, v, stats, call);
+    with_type(q, [&](auto zero) {
+        backward<decltype(zero)>(dq, dk, dv, dout, q, k, v, out, lse, call);
     });
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return {dq, dk, dv};

@@ -514,7 +514,7 @@ def _flash_attention():
                 candidates[name] = _sdpa_gradients(backend, dout, q, k, v, causal)
             word = "causal, " if causal else ""
             name = f"backward, {word}8 × {heads} heads × 4096 × {D}"
-            # of the five products that it takes; ours does seven
+            # of the five products that it takes; without wgmma ours does seven
             flops = 10 * 8 * heads * 4096**2 * D // (2 if causal else 1)
             yield _computing(name, flops, torch.bfloat16, candidates, agree=agree)
 

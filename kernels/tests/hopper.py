@@ -1,3 +1,4 @@
+<<<<<<< HEAD
 """Stand-ins for TMA, wgmma and clusters, so that the CPU backend runs a kernel made of them.
 
 The backend knows none of the three. A kernel file that keeps each of their instructions in a
@@ -5,10 +6,18 @@ function of its own runs there with other bodies for these functions: what is ar
 boxes begin, which stage and phase come next, who waits for whom, what a register holds, is the
 file's own, and is checked access by access. A cluster is one block, of the threads of all of its
 blocks; a block's memory lies behind that of the block before.
+=======
+"""A kernel file's text with wgmma and TMA written out in C++, for the CPU backend.
+
+The backend refuses both. hopper.cu stands for what a file keeps between these two lines, functions
+of a few lines of PTX each; the kernels behind them, with their rings, barriers and turns, are run
+as they are.
+>>>>>>> attnb
 """
 
 import re
 
+<<<<<<< HEAD
 from helpers.cuda_on_cpu.scanner import Source
 
 _BEFORE = r"""
@@ -162,3 +171,17 @@ def on_cpu(text: str) -> str:
     for word, instead in _WORDS.items():
         after = re.sub(rf"\b{word}\b", instead, after)
     return before + _BEFORE + after
+=======
+from helpers.base.machine import ROOT
+
+BEGIN, END = "// ---- sm_90: wgmma and TMA", "// ---- sm_90: kernels"
+
+
+def for_cpu(text: str) -> str:
+    """Return a kernel file's text as the CPU backend can run it, always by the sm_90 way."""
+    before, rest = text.split(BEGIN)
+    _, kernels = rest.split(END)
+    text = before + "#if 1\n" + (ROOT / "kernels/tests/hopper.cu").read_text() + kernels
+    text = re.sub(r"#ifdef __CUDA(CC_VER_MAJOR__|_ARCH_FEAT_SM90_ALL)", "#if 1", text)
+    return re.sub(r"\bwgmma\b", "products", text).replace("CUtensorMap", "BoxMap")
+>>>>>>> attnb

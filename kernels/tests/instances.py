@@ -43,6 +43,9 @@ ELSEWHERE = {
         "test_conv2d_half.py: test_wgmma_at_awkward_sizes"
     ),
     r"fft fft_(last_rows|long_columns)_kernel": "test_fft.py: test_large_images",
+    r"flash_attention flash_(backward_wgmma|dq)_kernel": (
+        "test_flash_attention.py: test_backward_by_wgmma"
+    ),
     r"linear linear_plain_kernel": "test_linear.py: test_as_built_for_sm_75",
     r"linear linear_wgmma_kernel": "test_linear.py: test_wgmma",
     r"matmul_fp8 (matmul_fp8_wgmma|fp8_pad)_kernel": "test_matmul_fp8.py: test_wgmma",
