@@ -13,7 +13,7 @@ from helpers.compiler import compile_cuda
 from helpers.device import BACKEND, DEVICE
 from helpers.trace.from_cpu_backend import record
 from kernels.tests.contract import Case, equal_bits, floats
-from kernels.tests.hopper import on_cpu, replaced, with_bodies
+from kernels.tests.hopper_clusters import on_cpu, replaced, with_bodies
 
 FILE = ROOT / "kernels" / "linear.cu"
 HALF_TYPES = (torch.float16, torch.bfloat16)
