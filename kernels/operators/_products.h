@@ -49,24 +49,23 @@ inline Tensor run_matmul(const Tensor& A, const Tensor& B) {
                               : floats(in_lines(A), in_lines(B))[0].toTensor();
 }
 
-constexpr int64_t MOST_ROWS = 512;  // of a layer in linear.cu; longer ones are products of matrices
-
 // Whether the layer is one for linear.cu, which takes rows of weights in order.
-inline bool is_short(const Tensor& inp, const Tensor& weight) {
-  return uses_tensor_cores(inp) && inp.dim() == 2 && inp.size(0) <= MOST_ROWS &&
-         weight.is_contiguous();
+inline bool is_layer(const Tensor& inp, const Tensor& weight) {
+  return uses_tensor_cores(inp) && inp.dim() == 2 && weight.is_contiguous();
 }
 
+constexpr int64_t MOST_ROWS = 512;  // with more, and no bias, a layer is a product of matrices
+
 inline Tensor run_linear(const Tensor& inp, const Tensor& weight, const Tensor& bias) {
-  static auto& short_layer = *new Function("linear", "linear");
+  static auto& layer = *new Function("linear", "linear");
   static auto& add_product = *new Function("matmul", "matmul_into");
   const bool has_bias = bias.numel() || bias.dim() != 1;
   TORCH_CHECK(bias.scalar_type() == inp.scalar_type() &&
                   (!has_bias || bias.sizes() == weight.sizes().slice(0, 1)),
               "bias: expected ", inp.scalar_type(), ", shape ", weight.sizes().slice(0, 1),
               ", got ", bias.scalar_type(), ", shape ", bias.sizes());
-  if (is_short(inp, weight))
-    return short_layer(inp.contiguous(), weight, bias.contiguous())[0].toTensor();
+  if (is_layer(inp, weight) && (has_bias || inp.size(0) <= MOST_ROWS))
+    return layer(inp.contiguous(), weight, bias.contiguous())[0].toTensor();
   if (!has_bias) return run_matmul(inp, weight.t());
   if (uses_tensor_cores(inp)) return run_matmul(inp, weight.t()).add_(bias);
   Tensor out = inp.new_empty({inp.size(0), bias.size(0)}).copy_(bias);  // in each row
@@ -78,7 +77,7 @@ inline Tensor run_linear_gelu(const Tensor& inp, const Tensor& weight, const Ten
                               bool by_tanh) {
   static auto& layer = *new Function("linear", "linear_gelu");
   static auto& gelu = *new Function("gelu", "gelu_forward");
-  if (is_short(inp, weight))
+  if (is_layer(inp, weight))
     return layer(inp.contiguous(), weight, bias.contiguous(), by_tanh)[0].toTensor();
   Tensor y = run_linear(inp, weight, bias);
   return by_tanh ? at::gelu(y, "tanh") : gelu(y)[0].toTensor();
@@ -87,14 +86,14 @@ inline Tensor run_linear_gelu(const Tensor& inp, const Tensor& weight, const Ten
 inline Tensor run_linear_residual(const Tensor& inp, const Tensor& weight, const Tensor& bias,
                                   const Tensor& residual) {
   static auto& layer = *new Function("linear", "linear_residual");
-  if (is_short(inp, weight))
+  if (is_layer(inp, weight))
     return layer(inp.contiguous(), weight, bias.contiguous(), residual.contiguous())[0].toTensor();
   return run_linear(inp, weight, bias).add_(residual);
 }
 
 inline Tensor run_linear_silu_gate(const Tensor& inp, const Tensor& weight, const Tensor& bias) {
   static auto& layer = *new Function("linear", "linear_silu_gate");
-  if (is_short(inp, weight))
+  if (is_layer(inp, weight))
     return layer(inp.contiguous(), weight, bias.contiguous())[0].toTensor();
   auto halves = run_linear(inp, weight, bias).chunk(2, -1);
   return at::silu(halves[0]).mul_(halves[1]);
