@@ -95,7 +95,8 @@ def attention(
     which end at its place. A query that sees no key gives 0.
 
     Gradients take memory linear in S_q and S_kv; those of second order compute the weights by
-    PyTorch's operations and hold all S_q × S_kv of them. ValueError for a window below 1.
+    PyTorch's operations and hold all S_q × S_kv of them. On sm_90 q's gradient in half types is
+    added up by atomics: its last bits may differ each time. ValueError for a window below 1.
     """
     if window is not None and window < 1:
         raise ValueError(f"window: expected at least one key, got {window}")
