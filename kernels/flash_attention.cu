@@ -812,6 +812,447 @@ flash_backward_queries_mma_kernel(T* dq, const T* q, const T* k, const T* v,
 #endif
 }
 
+// ---- sm_90: wgmma and TMA, as in matmul_tensor_core.cu
+#ifdef __CUDACC_VER_MAJOR__  // nvcc; other compilers do not know them
+#include <cuda.h>
+
+constexpr int WARPGROUP = 128;  // threads: four warps
+constexpr int LINE = 128;       // bytes of a row of a box: 64 numbers of a half type
+
+static __device__ unsigned shared_at(const void* p) {
+    return __cvta_generic_to_shared(p);
+}
+
+// An mbarrier: a phase ends when all that were told of have arrived, threads and bytes.
+// Who waits for phase ^ 1 at first passes.
+struct FlashBarrier {
+    uint64_t state;
+    __device__ void init(int threads) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+                     :: "r"(shared_at(this)), "r"(threads));
+    }
+    __device__ void arrive() {
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
+                     :: "r"(shared_at(this)) : "memory");
+    }
+    __device__ void arrive_and_expect(int bytes) {
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                     :: "r"(shared_at(this)), "r"(bytes) : "memory");
+    }
+    __device__ void wait(int phase) {  // until it has ended
+        asm volatile("{ .reg .pred done;\nAGAIN:\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                     "@!done bra AGAIN; }"
+                     :: "r"(shared_at(this)), "r"(phase) : "memory");
+    }
+};
+
+static __device__ void show_barriers() {  // to TMA, after init
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+// Where the next stage of a ring is; phase: of its barriers.
+struct FlashTurn {
+    int stage = 0, phase = 0;
+    __device__ void next(int stages) {
+        if (++stage == stages) stage = 0, phase ^= 1;
+    }
+};
+
+// the box at (column, row) of a head to shared memory, swizzled: zeros where it is not
+// inside, behind the head's rows too
+static __device__ void load_box(unsigned to, const CUtensorMap& map, FlashBarrier& full,
+                                int column, int row, int head) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier"
+                 "::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
+                 :: "r"(to), "l"(&map), "r"(shared_at(&full)), "r"(column), "r"(row),
+                 "r"(head) : "memory");
+}
+
+// What wgmma is told of an operand: where it begins, and that 8 rows of a box are 1,024
+// bytes. ALONG: its rows run along k. Else they run across, 64 numbers a box, the next
+// box ROWS rows away.
+template <bool ALONG, int ROWS> __device__ uint64_t describe(unsigned at) {
+    return (at & 0x3ffff) >> 4 | uint64_t(ALONG ? 1 : ROWS * LINE >> 4) << 16 |
+           uint64_t(1024 >> 4) << 32 | uint64_t(1) << 62;
+}
+
+// Around products that are started: before the first of them, behind the last, and until
+// all but COUNT groups of them are complete.
+static __device__ void begin_products() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+static __device__ void end_products() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int COUNT> __device__ void wait_for_all_but() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(COUNT) : "memory");
+}
+
+// the compiler must neither read nor write these registers elsewhere than it is told to
+template <int COUNT> __device__ void hold(float (&x)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(x[i]) :: "memory");
+}
+template <int COUNT> __device__ void hold(unsigned (&x)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) asm volatile("" : "+r"(x[i]) :: "memory");
+}
+
+// wgmma<T, ...>(d, a, b, add): d = add ? d + a b : a b, 16 of k. d: a warpgroup's 64
+// rows and 2 COUNT columns; element 4 j + 2 h + e is row lane / 4 + 8 h of the warp's
+// 16, column 8 j + lane % 4 * 2 + e. a: described, or four registers, as mma has them.
+#define TEN(t) "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, " \
+    "%" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t "9, "
+#define SUMS_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
+    "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define SUMS_16(i) SUMS_8(i), SUMS_8(i + 8)
+#define SUMS_32(i) SUMS_16(i), SUMS_16(i + 16)
+#define SUMS_64(i) SUMS_32(i), SUMS_32(i + 32)
+#define WGMMA_TEXT(TYPE, COLS, REGISTERS, FACTORS, ADD, ACROSS) \
+    "{ .reg .pred p;\n setp.ne.b32 p, %" #ADD ", 0;\n" \
+    "wgmma.mma_async.sync.aligned.m64n" #COLS "k16.f32." TYPE " {" REGISTERS "}, " \
+    FACTORS ", p, 1, 1, " ACROSS "; }"
+#define WGMMA_BOTH(COLS, REGISTERS, FACTORS, ADD, ACROSS, ...) \
+    if constexpr (std::is_same_v<T, at::Half>) \
+        asm volatile(WGMMA_TEXT("f16.f16", COLS, REGISTERS, FACTORS, ADD, ACROSS) \
+                     : __VA_ARGS__); \
+    else \
+        asm volatile(WGMMA_TEXT("bf16.bf16", COLS, REGISTERS, FACTORS, ADD, ACROSS) \
+                     : __VA_ARGS__)
+#define WGMMA(COLS, REGISTERS, SUMS, COUNT, R1, R2, R3, R4, R5, R6) \
+    template <typename T, bool A_ALONG, bool B_ALONG> \
+    __device__ void wgmma(float (&d)[COUNT], uint64_t a, uint64_t b, bool add) { \
+        WGMMA_BOTH(COLS, REGISTERS, "%" #COUNT ", %" #R1, R2, \
+                   "%" #R3 ", %" #R4, SUMS : "l"(a), "l"(b), "r"(int(add)), \
+                   "n"(!A_ALONG), "n"(!B_ALONG)); \
+    } \
+    template <typename T, bool B_ALONG> \
+    __device__ void wgmma(float (&d)[COUNT], const unsigned* a, uint64_t b, \
+                          bool add) { \
+        WGMMA_BOTH(COLS, REGISTERS, \
+                   "{%" #COUNT ", %" #R1 ", %" #R2 ", %" #R3 "}, %" #R4, R5, \
+                   "%" #R6, SUMS : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), \
+                   "l"(b), "r"(int(add)), "n"(!B_ALONG)); \
+    }
+#define SUMS_40() SUMS_32(0), SUMS_8(32)
+#define SUMS_88() SUMS_64(0), SUMS_16(64), SUMS_8(80)
+#define SUMS_96() SUMS_64(0), SUMS_32(64)
+#define SUMS_128() SUMS_64(0), SUMS_64(64)
+WGMMA(64, TEN() TEN(1) TEN(2) "%30, %31", SUMS_32(0), 32, 33, 34, 35, 36, 37, 38)
+WGMMA(80, TEN() TEN(1) TEN(2) "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39",
+      SUMS_40(), 40, 41, 42, 43, 44, 45, 46)
+WGMMA(128, TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) "%60, %61, %62, %63", SUMS_64(0),
+      64, 65, 66, 67, 68, 69, 70)
+WGMMA(176, TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7)
+      "%80, %81, %82, %83, %84, %85, %86, %87", SUMS_88(), 88, 89, 90, 91, 92, 93, 94)
+WGMMA(192, TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7) TEN(8)
+      "%90, %91, %92, %93, %94, %95", SUMS_96(), 96, 97, 98, 99, 100, 101, 102)
+WGMMA(256, TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7) TEN(8) TEN(9) TEN(10)
+      TEN(11) "%120, %121, %122, %123, %124, %125, %126, %127", SUMS_128(), 128, 129,
+      130, 131, 132, 133, 134)
+
+// ptxas moves a wait up, past arithmetic that does not need what is waited for, but not
+// past a branch: here one that weights above 0 never take
+static __device__ void stay_above(float sum) {
+    asm volatile("{ .reg .pred p;\n setp.lt.f32 p, %0, 0f00000000;\n@p nanosleep.u32 1; }"
+                 :: "f"(sum) : "memory");
+}
+
+// How forward is cut: CONSUMERS warpgroups of 64 rows each; tiles of KEYS keys go round
+// in a ring of SLOTS, of K and of V in turn.
+template <int D> struct Cut {
+    static constexpr int CONSUMERS = 2, ROWS = 64 * CONSUMERS;
+    static constexpr int KEYS = D == 64 ? 128 : D == 128 ? 128 : 80;
+    static constexpr int Q_BYTES = 64 * D * 2, SLOT = KEYS * D * 2;
+    static constexpr int MOST = (225 * 1024 - CONSUMERS * Q_BYTES) / SLOT;
+    static constexpr int SLOTS = MOST < 8 ? MOST : 8;
+    static constexpr int SHARED = 1024 + CONSUMERS * Q_BYTES + SLOTS * SLOT;
+    static constexpr int REGISTERS = CONSUMERS == 2 ? 232 : 160;
+    static constexpr int OTHERS = CONSUMERS == 2 ? 40 : 32;  // of the producer
+};
+
+// What a block works at in one of its turns: rows of a head from first_row on, which see
+// the keys from keys.x to keys.y - 1, `tiles` tiles.
+struct Work {
+    int turn = 0, head, first_row, tiles;
+    int2 keys;
+};
+
+// The next of a block's works; false: there is none. All are dealt out before, so that
+// blocks that run at about a time read the same heads, and every block does as much: of
+// causal heads rows that see many keys go together with rows that see few. Where works
+// are few those with most keys come first, every second round backwards.
+template <int D> __device__ bool find_work(Work& work, const Call& call, int heads) {
+    using C = Cut<D>;
+    int rows = call.group * call.S_q, blocks = (rows - 1) / C::ROWS + 1, block;
+    int count = heads * blocks, grid = gridDim.x, place = blockIdx.x;
+    if (call.causal && count >= 4 * grid) {
+        int pairs = (blocks + 1) / 2, pair = place + work.turn / 2 * grid;
+        if (work.turn % 2 && pair % pairs * 2 == blocks - 1)  // the middle one, alone
+            pair += grid, work.turn++;
+        if (pair >= heads * pairs) return false;
+        work.head = pair / pairs;
+        block = work.turn % 2 ? pair % pairs : blocks - 1 - pair % pairs;
+    } else {
+        if (work.turn % 2) place = grid - 1 - place;
+        int i = place + work.turn * grid;
+        if (i >= count) return false;
+        work.head = call.causal ? i % heads : i / blocks;
+        block = call.causal ? blocks - 1 - i / heads : i % blocks;
+    }
+    work.turn++;
+    work.first_row = block * C::ROWS;
+    Sight sight(call, work.head);
+    int last_row = min(work.first_row + C::ROWS, rows) - 1;
+    work.keys = sight.keys_of(work.first_row, last_row);
+    work.tiles = tiles_of(work.keys.y - work.keys.x, C::KEYS);
+    return true;
+}
+
+// One thread of the block: brings tile after tile, the last keys of some rows first, as
+// soon as a slot is empty.
+template <int D>
+__device__ void bring(unsigned memory, FlashBarrier* q_full, FlashBarrier* q_empty,
+                      FlashBarrier* full, FlashBarrier* empty, const CUtensorMap& q_map,
+                      const CUtensorMap& k_map, const CUtensorMap& v_map,
+                      const Call& call, int heads) {
+    using C = Cut<D>;
+    FlashTurn turn;
+    int q_phase = 0;
+    auto load = [&](const CUtensorMap& map, int key, int head) {
+        empty[turn.stage].wait(turn.phase ^ 1);
+        full[turn.stage].arrive_and_expect(C::SLOT);
+        unsigned to = memory + C::CONSUMERS * C::Q_BYTES + turn.stage * C::SLOT;
+        for (int d = 0; d < D; d += 64, to += C::KEYS * LINE)
+            load_box(to, map, full[turn.stage], d, key, head);
+        turn.next(C::SLOTS);
+    };
+    for (Work work; find_work<D>(work, call, heads);) {
+        if (work.tiles == 0) continue;
+        int key = work.keys.x + (work.tiles - 1) * C::KEYS;
+        load(k_map, key, work.head);
+#pragma unroll 1
+        for (int c = 0; c < C::CONSUMERS; c++) {
+            q_empty[c].wait(q_phase ^ 1);
+            q_full[c].arrive_and_expect(C::Q_BYTES);
+            for (int d = 0; d < D; d += 64)
+                load_box(memory + c * C::Q_BYTES + d * LINE, q_map, q_full[c], d,
+                         work.first_row + c * 64, work.head);
+        }
+        q_phase ^= 1;
+#pragma unroll 1  // registers are few here
+        for (; key > work.keys.x; key -= C::KEYS) {
+            load(k_map, key - C::KEYS, work.head);
+            load(v_map, key, work.head);
+        }
+        load(v_map, key, work.head);
+    }
+}
+
+// A warpgroup: 64 rows of each tile. While the weights of some keys are multiplied by V,
+// the scores of the next ones become weights; and of the consumers one after the other
+// starts its products, so that the others' softmax goes on meanwhile.
+template <typename T, int D>
+__device__ void consume(T* out, float* lse, unsigned memory, FlashBarrier* q_full,
+                        FlashBarrier* q_empty, FlashBarrier* full, FlashBarrier* empty,
+                        const Call& call, int heads) {
+    using C = Cut<D>;
+    constexpr int KEYS = C::KEYS;
+    int group = threadIdx.x / WARPGROUP, lane = threadIdx.x % 32;
+    unsigned q_at = memory + group * C::Q_BYTES;
+    unsigned slots = memory + C::CONSUMERS * C::Q_BYTES;
+    float scale = LOG2_E * rsqrtf(call.D);
+    FlashTurn turn;
+    int q_phase = 0;
+    float o[D / 2], s[KEYS / 2], row_max[2], row_sum[2], shrink[2];
+    unsigned p[KEYS / 4];
+    bool shrinks;
+    auto give = [&](FlashBarrier& barrier) {  // each warp tells the producer
+        if (lane == 0) barrier.arrive();
+    };
+    auto multiply_keys = [&](int slot) {
+        unsigned k_at = slots + slot * C::SLOT;
+        begin_products();
+#pragma unroll
+        for (int k = 0; k < D / 16; k++)
+            wgmma<T, true, true>(s, describe<true, 64>(q_at + k / 4 * 64 * LINE + k % 4 * 32),
+                                 describe<true, KEYS>(k_at + k / 4 * KEYS * LINE + k % 4 * 32),
+                                 k > 0);
+        end_products();
+    };
+    auto multiply_values = [&](int slot) {
+        unsigned v_at = slots + slot * C::SLOT;
+        begin_products();
+#pragma unroll
+        for (int k = 0; k < KEYS / 16; k++)
+            wgmma<T, false>(o, p + 4 * k, describe<false, KEYS>(v_at + k * 16 * LINE), true);
+        end_products();
+    };
+    // behind a length V may hold anything, which a weight of 0 does not make 0
+    auto clear_behind = [&](int slot, int left) {
+        unsigned v_at = slots + slot * C::SLOT + left * LINE;
+        int pieces = (KEYS - left) * (LINE / 16);
+        for (int i = threadIdx.x % WARPGROUP; i < pieces * (D / 64); i += WARPGROUP)
+            asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};"
+                         :: "r"(v_at + i / pieces * KEYS * LINE + i % pieces * 16),
+                            "r"(0) : "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        asm volatile("bar.sync %0, 128;" :: "r"(1 + C::CONSUMERS + group) : "memory");
+    };
+    auto take = [&] {
+        int slot = turn.stage;
+        full[slot].wait(turn.phase);
+        turn.next(C::SLOTS);
+        return slot;
+    };
+    for (Work work; find_work<D>(work, call, heads);) {
+        Sight sight(call, work.head);
+        int rows = call.group * call.S_q, row = work.first_row + group * 64;
+        int2 of_all = sight.keys_of_all(min(row, rows - 1), min(row + 63, rows - 1));
+        int first_row = row + threadIdx.x % WARPGROUP / 32 * 16 + lane / 4;
+        int key = work.keys.x + (work.tiles - 1) * KEYS;
+        int left = sight.length < call.S_kv ? sight.length - key : KEYS;
+        auto weigh_keys = [&] {
+            if (key < of_all.x || key + KEYS > of_all.y) {
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    int query = (first_row + 8 * r) % sight.S_q;
+                    int first = sight.first(query) - key - lane % 4 * 2;
+                    int end = sight.end(query) - key - lane % 4 * 2;
+#pragma unroll
+                    for (int i = 0; i < KEYS / 4; i++) {
+                        int col = i / 2 * 8 + i % 2;
+                        if (col < first || col >= end) s[i / 2 * 4 + 2 * r + i % 2] = -INFINITY;
+                    }
+                }
+            }
+            shrinks = false;
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                float high = row_max[r];
+#pragma unroll
+                for (int i = 0; i < KEYS / 4; i++)
+                    high = fmaxf(high, s[i / 2 * 4 + 2 * r + i % 2]);
+                high = fmaxf(high, __shfl_xor_sync(ALL_LANES, high, 1));
+                high = fmaxf(high, __shfl_xor_sync(ALL_LANES, high, 2));
+                bool grows = (high - row_max[r]) * scale > 8.0f;
+                if (!grows) high = row_max[r];
+                shrinks |= grows;
+                float shift = high == -INFINITY ? 0.0f : high * scale;  // not inf - inf
+                shrink[r] = power_of_2(fmaf(row_max[r], scale, -shift));
+                row_max[r] = high;
+                row_sum[r] *= shrink[r];
+#pragma unroll
+                for (int i = 0; i < KEYS / 4; i++) {
+                    float& x = s[i / 2 * 4 + 2 * r + i % 2];
+                    x = power_of_2(fmaf(x, scale, -shift));
+                    row_sum[r] += x;
+                }
+            }
+        };
+        for (int r = 0; r < 2; r++) row_max[r] = -INFINITY, row_sum[r] = 0.0f;
+#pragma unroll
+        for (int i = 0; i < D / 2; i++) o[i] = 0.0f;
+        if (work.tiles > 0) {
+            int slot = take();
+            q_full[group].wait(q_phase);
+            q_phase ^= 1;
+            multiply_keys(slot);
+            wait_for_all_but<0>();
+            hold(s);
+            give(empty[slot]);
+            weigh_keys();
+#pragma unroll
+            for (int i = 0; i < KEYS / 4; i++) p[i] = pack<T>(s[2 * i], s[2 * i + 1]);
+        }
+        for (int tile = 1; tile < work.tiles; tile++) {
+            int k_slot = take();
+            key -= KEYS;
+            asm volatile("bar.sync %0, 256;" :: "r"(1 + group) : "memory");
+            multiply_keys(k_slot);
+            int v_slot = take();
+            if (tile == 1 && left < KEYS) clear_behind(v_slot, left);
+            multiply_values(v_slot);
+            asm volatile("bar.arrive %0, 256;" :: "r"(1 + (group + 1) % C::CONSUMERS) : "memory");
+            wait_for_all_but<1>();
+            hold(s);
+            give(empty[k_slot]);
+            weigh_keys();
+            stay_above(row_sum[0] + row_sum[1]);
+            wait_for_all_but<0>();
+            hold(o);
+            hold(s);
+            give(empty[v_slot]);
+            if (__any_sync(ALL_LANES, shrinks)) {
+#pragma unroll
+                for (int i = 0; i < D / 2; i++) o[i] *= shrink[i / 2 % 2];
+            }
+#pragma unroll
+            for (int i = 0; i < KEYS / 4; i++) p[i] = pack<T>(s[2 * i], s[2 * i + 1]);
+        }
+        if (work.tiles > 0) {
+            give(q_empty[group]);
+            int slot = take();
+            if (work.tiles == 1 && left < KEYS) clear_behind(slot, left);
+            multiply_values(slot);
+            wait_for_all_but<0>();
+            hold(o);
+            give(empty[slot]);
+        }
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            float sum = row_sum[r];
+            sum += __shfl_xor_sync(ALL_LANES, sum, 1);
+            sum += __shfl_xor_sync(ALL_LANES, sum, 2);
+            float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;  // 0: saw nothing
+            int at_row = first_row + 8 * r;
+            if (at_row >= rows) continue;
+            int64_t at = int64_t(work.head) * rows + at_row;
+            if (lane % 4 == 0) lse[at] = row_max[r] * rsqrtf(call.D) + logf(sum);
+            T* to = out + at * call.D + lane % 4 * 2;
+#pragma unroll
+            for (int n = 0; n < D / 8; n++)
+                if (n * 8 < call.D)
+                    *reinterpret_cast<unsigned*>(to + n * 8) = pack<T>(
+                        o[4 * n + 2 * r] * inverse, o[4 * n + 2 * r + 1] * inverse);
+        }
+    }
+}
+
+template <typename T, int D>
+__global__ void __launch_bounds__((Cut<D>::CONSUMERS + 1) * WARPGROUP, 1)
+flash_forward_wgmma_kernel(T* out, float* lse, const __grid_constant__ CUtensorMap q_map,
+                           const __grid_constant__ CUtensorMap k_map,
+                           const __grid_constant__ CUtensorMap v_map, Call call, int heads) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    using C = Cut<D>;
+    __shared__ FlashBarrier full[C::SLOTS], empty[C::SLOTS];
+    __shared__ FlashBarrier q_full[C::CONSUMERS], q_empty[C::CONSUMERS];
+    extern __shared__ __align__(1024) unsigned char tiles[];
+    unsigned memory = (shared_at(tiles) + 1023) / 1024 * 1024;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < C::SLOTS; i++) full[i].init(1), empty[i].init(4 * C::CONSUMERS);
+        for (int i = 0; i < C::CONSUMERS; i++) q_full[i].init(1), q_empty[i].init(4);
+        show_barriers();
+    }
+    __syncthreads();  // all barriers are there before one is used
+    if (threadIdx.x / WARPGROUP == C::CONSUMERS) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(C::OTHERS));
+        if (threadIdx.x % WARPGROUP == 0)
+            bring<D>(memory, q_full, q_empty, full, empty, q_map, k_map, v_map, call, heads);
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(C::REGISTERS));
+        if (threadIdx.x / WARPGROUP == C::CONSUMERS - 1)  // the first one's turn
+            asm volatile("bar.arrive 1, 256;" ::: "memory");
+        consume<T, D>(out, lse, memory, q_full, q_empty, full, empty, call, heads);
+    }
+#else
+    __trap();  // the launcher sees that it was not built
+#endif
+}
+#endif
+
 // ------------------------------------------------------------------ launchers
 
 constexpr int64_t LONGEST = 1 << 29;  // so that sums of three places are ints
@@ -869,6 +1310,14 @@ template <typename F> static void with_columns(int D, F f) {  // f(D_MAX)
     if (D <= 64) f(std::integral_constant<int, 64>());
     else if (D <= 128) f(std::integral_constant<int, 128>());
     else f(std::integral_constant<int, 256>());
+}
+
+template <typename T>
+static bool takes_wgmma(const Call& call, std::initializer_list<Tensor> copied) {
+    bool aligned = call.D % 8 == 0;
+    for (const Tensor& x : copied)
+        aligned = aligned && reinterpret_cast<uintptr_t>(x.data_ptr<T>()) % 16 == 0;
+    return aligned;
 }
 
 // Whether what was built has mma, and rows can be copied by 16 bytes.
@@ -941,11 +1390,90 @@ static void forward_mma(Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v, Ca
     });
 }
 
+#ifdef __CUDACC_VER_MAJOR__
+// TMA's view of heads of rows of `columns` numbers, in boxes of `rows` rows
+template <typename T>
+static CUtensorMap map_of(const Tensor& x, int64_t heads, int64_t rows, int64_t columns,
+                          int box_rows) {
+    static auto encode = [] {
+        void* found = nullptr;
+        cudaDriverEntryPointQueryResult state;
+#if CUDART_VERSION >= 12050
+        C10_CUDA_CHECK(cudaGetDriverEntryPointByVersion(
+            "cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &state));
+#else
+        C10_CUDA_CHECK(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found,
+                                               cudaEnableDefault, &state));
+#endif
+        TORCH_CHECK(found && state == cudaDriverEntryPointSuccess,
+                    "flash_attention: expected NVIDIA's driver for CUDA 12 or later, "
+                    "got one without cuTensorMapEncodeTiled");
+        return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
+    }();
+    CUtensorMap map;
+    cuuint64_t pitch = columns * sizeof(T);
+    cuuint64_t sizes[] = {cuuint64_t(columns), cuuint64_t(rows), cuuint64_t(heads)};
+    cuuint64_t strides[] = {pitch, pitch * rows};
+    cuuint32_t box[] = {LINE / sizeof(T), cuuint32_t(box_rows), 1}, steps[] = {1, 1, 1};
+    auto result = encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 3, x.data_ptr(), sizes,
+                         strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                         CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    TORCH_CHECK(result == CUDA_SUCCESS, "cuTensorMapEncodeTiled: error ", int(result));
+    return map;
+}
+
+static int attribute(cudaDeviceAttr which, const Tensor& x) {
+    int value = 0;
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&value, which, x.get_device()));
+    return value;
+}
+
+// Whether the kernel, which has barriers in shared memory then, was built for sm_90a
+template <typename Kernel> static bool has_wgmma(Kernel kernel, const Tensor& x) {
+    cudaFuncAttributes built;
+    C10_CUDA_CHECK(cudaFuncGetAttributes(&built, kernel));
+    if (built.sharedSizeBytes > 0) return true;
+    if (attribute(cudaDevAttrComputeCapabilityMajor, x) == 9)
+        TORCH_WARN_ONCE("flash_attention: built without sm_90a, so without wgmma; pass "
+                        "nvcc -gencode=arch=compute_90a,code=sm_90a");
+    return false;
+}
+
+// Whether it did: in a build with wgmma
+template <typename T, int D>
+static bool forward_wgmma(Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
+                          Call call) {
+    using C = Cut<D>;
+    auto kernel = flash_forward_wgmma_kernel<T, D>;
+    if (!has_wgmma(kernel, q)) return false;
+    int64_t heads = k.size(0) * k.size(1), rows = call.group * call.S_q;
+    int blocks = std::min(grid_of(heads, rows, C::ROWS),
+                          attribute(cudaDevAttrMultiProcessorCount, q));
+    allow_bytes(kernel, C::SHARED);
+    kernel<<<blocks, (C::CONSUMERS + 1) * WARPGROUP, C::SHARED,
+             getCurrentCUDAStream()>>>(
+        out.data_ptr<T>(), lse.data_ptr<float>(),
+        map_of<T>(q, heads, rows, call.D, 64),
+        map_of<T>(k, heads, call.S_kv, call.D, C::KEYS),
+        map_of<T>(v, heads, call.S_kv, call.D, C::KEYS), call, heads);
+    return true;
+}
+#endif
+
 template <typename T>
 static void forward(Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v, Call call) {
     int sms = 0;
     C10_CUDA_CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount,
                                           q.get_device()));
+#ifdef __CUDACC_VER_MAJOR__
+    if constexpr (sizeof(T) == 2)
+        if (call.S_q > 16 && takes_wgmma<T>(call, {q, k, v})) {
+            auto run = call.D <= 64 ? forward_wgmma<T, 64>
+                     : call.D <= 128 ? forward_wgmma<T, 128> : forward_wgmma<T, 256>;
+            if (run(out, lse, q, k, v, call)) return;
+        }
+#endif
     if constexpr (sizeof(T) == 2)
         if (takes_mma<T>(call, {q, k, v})) {
             bool few = call.S_q <= 16 && call.group * call.S_q <= 32;
