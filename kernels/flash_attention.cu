@@ -9,26 +9,31 @@
 // Query i stands at key i (upper left, PyTorch's rule), with lower_right at key i +
 // length - S_q: the queries are then the last of the keys, as with a cache. causal: it
 // sees no key behind its place. window w (0: none): it sees the w keys that end at its
-// place. lengths: a batch entry's keys from there on are not seen, and not read. Who
-// sees no key gets 0, lse -inf, and gradients 0.
+// place. lengths: a batch entry's keys from there on are not seen, whatever they hold.
+// Who sees no key gets 0, lse -inf, and gradients 0.
 // FLOPs: forward 4 B H S_q S_kv D, backward 14 (half if causal): dk and dv come from
-// one kernel, dq from another, and both multiply q k^T and dout v^T. One kernel for all
-// three does with 10, but has to add dq up by float32 atomics, in an order that is
-// never the same: 4 bytes for each number of q and block of keys. That is, for a head
-// of S 4,096 and D 128, 67 MB with 128 keys a block against 8.6 GFLOP saved, 27 us at
-// 2.5 TB/s against 25 at 350 TFLOP/s. So: the same bits each time, and no worse.
+// one kernel, dq from another, and both multiply q k^T and dout v^T; the same bits each
+// time. On sm_90 half types up to D 128 have one kernel for all three, with 10, by
+// wgmma and TMA: it adds dq up by float32 atomics, in an order that is never the same,
+// so the last bits of dq may differ each time (not those of dk and dv). That comes in a
+// build for sm_90a only: by the flag below, or "9.0a" in TORCH_CUDA_ARCH_LIST.
 // Bytes: each tensor once, keys and values once per block of queries (and the reverse).
-// Scratch memory: backward 8 bytes a query; split keys 4 (D + 1) a query and part.
+// Scratch memory: backward 8 bytes a query, with atomics also 4 D (D as padded); split
+// keys 4 (D + 1) a query and part.
 // Half types with D a multiple of 8 up to 128 on sm_80 and later use tensor cores
 // (mma.sync; D padded to 64 or 128), all else does not. Weights are rounded to the type
 // before they are multiplied, and so is what lse adds up there. With up to 16 queries a
 // head the keys are split among blocks where those would leave multiprocessors idle.
 // NaN and infinity of q and k as in PyTorch; those of v may show where they are masked.
 // Notebook: 08b_flash_attention. Own code; algorithm: Dao, FlashAttention-2 (2023),
-// BSD 3-Clause; split keys: Dao et al., Flash-Decoding (2023).
+// BSD 3-Clause; on sm_90: Shah et al., FlashAttention-3 (2024), BSD 3-Clause; split
+// keys: Dao et al., Flash-Decoding (2023).
 //
 // from pathlib import Path
+// import torch
 // from torch.utils.cpp_extension import load_inline
+// major, minor = torch.cuda.get_device_capability()
+// arch = f"{major}{minor}" + "a" * (major >= 9)
 // flash_attention = load_inline(
 //     "flash_attention", cuda_sources=Path("flash_attention.cu").read_text(),
 //     cpp_sources="""using torch::Tensor;
@@ -39,7 +44,8 @@
 //             Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse,
 //             std::optional<Tensor> lengths, bool causal, bool lower_right,
 //             int64_t window);""",
-//     functions=["flash_attention_forward", "flash_attention_backward"])
+//     functions=["flash_attention_forward", "flash_attention_backward"],
+//     extra_cuda_cflags=[f"-gencode=arch=compute_{arch},code=sm_{arch}"])
 #include <c10/cuda/CUDAGuard.h>  // and with it streams, and checks of launches
 #include <torch/types.h>
 #include <optional>
@@ -257,20 +263,29 @@ __global__ void flash_combine_kernel(T* out, float* lse, const float* parts,
 
 // What backward needs of each query: lse for powers of 2, and delta, the sum of dout *
 // out, which is that of p * dp over the keys. A query that saw nothing gets lse inf:
-// its weights are then 2^-inf. stats: (rows), dout, out: (rows, D). A warp per row.
-template <typename T>
+// its weights are then 2^-inf, as are those of the rows behind a head's last in stats.
+// stats: (heads, pitch), dout, out: (heads, S_q, D), read by WIDTH numbers. A row of
+// stats has 32 lanes, or 16 with WIDTH 8.
+template <typename T, int WIDTH>
 __global__ void flash_stats_kernel(float2* stats, const T* dout, const T* out,
-                                   const float* lse, int64_t rows, int D) {
-    int64_t row = blockIdx.x * int64_t(PLAIN_THREADS / 32) + threadIdx.x / 32;
-    if (row >= rows) return;
-    float delta = 0.0f;
-    for (int d = threadIdx.x % 32; d < D; d += 32)
-        delta += float(dout[row * D + d]) * float(out[row * D + d]);
-    for (int step = 16; step > 0; step /= 2)
+                                   const float* lse, int64_t rows, int S_q, int pitch,
+                                   int D) {
+    constexpr int PER_ROW = WIDTH == 1 ? 32 : 16;
+    struct alignas(WIDTH * sizeof(T)) Some { T at[WIDTH]; };
+    int64_t to = blockIdx.x * int64_t(PLAIN_THREADS / PER_ROW) + threadIdx.x / PER_ROW;
+    int64_t row = to / pitch * S_q + to % pitch;
+    bool inside = to < rows && to % pitch < S_q;
+    int lane = threadIdx.x % PER_ROW;
+    float delta = 0.0f, sum = inside ? lse[row] : -INFINITY;
+    for (int d = lane * WIDTH; inside && d < D; d += PER_ROW * WIDTH) {
+        Some x = *reinterpret_cast<const Some*>(dout + row * D + d);
+        Some y = *reinterpret_cast<const Some*>(out + row * D + d);
+        for (int i = 0; i < WIDTH; i++) delta += float(x.at[i]) * float(y.at[i]);
+    }
+    for (int step = PER_ROW / 2; step > 0; step /= 2)
         delta += __shfl_xor_sync(ALL_LANES, delta, step);
-    float sum = lse[row];
-    if (threadIdx.x % 32 == 0)
-        stats[row] = make_float2(sum == -INFINITY ? INFINITY : sum * LOG2_E, delta);
+    if (to < rows && lane == 0)
+        stats[to] = make_float2(sum == -INFINITY ? INFINITY : sum * LOG2_E, delta);
 }
 
 // Gradients, of keys or of queries. With p = exp(q k - lse) and dp = dout v, which are
@@ -835,6 +850,11 @@ struct FlashBarrier {
         asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
                      :: "r"(shared_at(this)) : "memory");
     }
+    __device__ void arrive_by_warp() {  // once, without a branch: it would part a block
+        asm volatile("{ .reg .pred first;\n setp.eq.u32 first, %1, 0;\n"
+                     "@first mbarrier.arrive.shared::cta.b64 _, [%0]; }"
+                     :: "r"(shared_at(this)), "r"(threadIdx.x % 32) : "memory");
+    }
     __device__ void arrive_and_expect(int bytes) {
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                      :: "r"(shared_at(this)), "r"(bytes) : "memory");
@@ -869,6 +889,20 @@ static __device__ void load_box(unsigned to, const CUtensorMap& map, FlashBarrie
                  "r"(head) : "memory");
 }
 
+// multiples of 16 bytes
+static __device__ void load_bytes(unsigned to, const void* from, FlashBarrier& full,
+                                  int bytes) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1], %2, [%3];"
+                 :: "r"(to), "l"(from), "r"(bytes), "r"(shared_at(&full)) : "memory");
+}
+
+// to += four numbers, at once
+static __device__ void add_four(float4* to, const float* x) {
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
+                 :: "l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
+}
+
 // What wgmma is told of an operand: where it begins, and that 8 rows of a box are 1,024
 // bytes. ALONG: its rows run along k. Else they run across, 64 numbers a box, the next
 // box ROWS rows away.
@@ -877,8 +911,8 @@ template <bool ALONG, int ROWS> __device__ uint64_t describe(unsigned at) {
            uint64_t(1024 >> 4) << 32 | uint64_t(1) << 62;
 }
 
-// Around products that are started: before the first of them, behind the last, and until
-// all but COUNT groups of them are complete.
+// Around products that are started: before the first of them and behind the last, then
+// until all but COUNT groups of them are complete.
 static __device__ void begin_products() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -952,18 +986,62 @@ WGMMA(256, TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7) TEN(8) TEN(9) 
       TEN(11) "%120, %121, %122, %123, %124, %125, %126, %127", SUMS_128(), 128, 129,
       130, 131, 132, 133, 134)
 
-// ptxas moves a wait up, past arithmetic that does not need what is waited for, but not
-// past a branch: here one that weights above 0 never take
-static __device__ void stay_above(float sum) {
-    asm volatile("{ .reg .pred p;\n setp.lt.f32 p, %0, 0f00000000;\n@p nanosleep.u32 1; }"
-                 :: "f"(sum) : "memory");
+// TMA's view of heads of rows of `columns` numbers, in boxes of `rows` rows
+template <typename T>
+static CUtensorMap map_of(const Tensor& x, int64_t heads, int64_t rows, int64_t columns,
+                          int box_rows) {
+    static auto encode = [] {
+        void* found = nullptr;
+        cudaDriverEntryPointQueryResult state;
+#if CUDART_VERSION >= 12050
+        C10_CUDA_CHECK(cudaGetDriverEntryPointByVersion(
+            "cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &state));
+#else
+        C10_CUDA_CHECK(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found,
+                                               cudaEnableDefault, &state));
+#endif
+        TORCH_CHECK(found && state == cudaDriverEntryPointSuccess,
+                    "flash_attention: expected NVIDIA's driver for CUDA 12 or later, "
+                    "got one without cuTensorMapEncodeTiled");
+        return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
+    }();
+    CUtensorMap map;
+    cuuint64_t pitch = columns * sizeof(T);
+    cuuint64_t sizes[] = {cuuint64_t(columns), cuuint64_t(rows), cuuint64_t(heads)};
+    cuuint64_t strides[] = {pitch, pitch * rows};
+    cuuint32_t box[] = {LINE / sizeof(T), cuuint32_t(box_rows), 1}, steps[] = {1, 1, 1};
+    auto result = encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 3, x.data_ptr(), sizes,
+                         strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                         CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    TORCH_CHECK(result == CUDA_SUCCESS, "cuTensorMapEncodeTiled: error ", int(result));
+    return map;
 }
 
+static int attribute(cudaDeviceAttr which, const Tensor& x) {
+    int value = 0;
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&value, which, x.get_device()));
+    return value;
+}
+
+// Whether the kernel, which has barriers in shared memory then, was built for sm_90a
+template <typename Kernel> static bool has_wgmma(Kernel kernel, const Tensor& x) {
+    cudaFuncAttributes built;
+    C10_CUDA_CHECK(cudaFuncGetAttributes(&built, kernel));
+    if (built.sharedSizeBytes > 0) return true;
+    if (attribute(cudaDevAttrComputeCapabilityMajor, x) == 9)
+        TORCH_WARN_ONCE("flash_attention: built without sm_90a, so without wgmma; pass "
+                        "nvcc -gencode=arch=compute_90a,code=sm_90a");
+    return false;
+}
+
+// ---- sm_90: kernels
+
 // How forward is cut: CONSUMERS warpgroups of 64 rows each; tiles of KEYS keys go round
-// in a ring of SLOTS, of K and of V in turn.
-template <int D> struct Cut {
-    static constexpr int CONSUMERS = 2, ROWS = 64 * CONSUMERS;
-    static constexpr int KEYS = D == 64 ? 128 : D == 128 ? 128 : 80;
+// in a ring of SLOTS, of K and of V in turn. Registers are what setmaxnreg deals out.
+template <int D, int CONSUMERS> struct ForwardCut {
+    static constexpr int ROWS = 64 * CONSUMERS, THREADS = (CONSUMERS + 1) * WARPGROUP;
+    static constexpr int KEYS = D == 256 ? 80 : 128;
     static constexpr int Q_BYTES = 64 * D * 2, SLOT = KEYS * D * 2;
     static constexpr int MOST = (225 * 1024 - CONSUMERS * Q_BYTES) / SLOT;
     static constexpr int SLOTS = MOST < 8 ? MOST : 8;
@@ -973,18 +1051,24 @@ template <int D> struct Cut {
 };
 
 // What a block works at in one of its turns: rows of a head from first_row on, which see
-// the keys from keys.x to keys.y - 1, `tiles` tiles.
+// keys in `tiles` tiles from first_key on.
 struct Work {
-    int turn = 0, head, first_row, tiles;
-    int2 keys;
+    int turn = 0, head, first_row, first_key, tiles;
+};
+
+// What the warps of a block tell each other by: the state of slots, and of what each of
+// the consumers has of q.
+template <typename C, int CONSUMERS> struct Shared {
+    FlashBarrier full[C::SLOTS], empty[C::SLOTS];
+    FlashBarrier q_full[CONSUMERS], q_empty[CONSUMERS];
 };
 
 // The next of a block's works; false: there is none. All are dealt out before, so that
 // blocks that run at about a time read the same heads, and every block does as much: of
 // causal heads rows that see many keys go together with rows that see few. Where works
 // are few those with most keys come first, every second round backwards.
-template <int D> __device__ bool find_work(Work& work, const Call& call, int heads) {
-    using C = Cut<D>;
+template <typename C>
+__device__ bool find_work(Work& work, const Call& call, int heads) {
     int rows = call.group * call.S_q, blocks = (rows - 1) / C::ROWS + 1, block;
     int count = heads * blocks, grid = gridDim.x, place = blockIdx.x;
     if (call.causal && count >= 4 * grid) {
@@ -1003,151 +1087,160 @@ template <int D> __device__ bool find_work(Work& work, const Call& call, int hea
     }
     work.turn++;
     work.first_row = block * C::ROWS;
-    Sight sight(call, work.head);
     int last_row = min(work.first_row + C::ROWS, rows) - 1;
-    work.keys = sight.keys_of(work.first_row, last_row);
-    work.tiles = tiles_of(work.keys.y - work.keys.x, C::KEYS);
+    int2 keys = Sight(call, work.head).keys_of(work.first_row, last_row);
+    work.first_key = keys.x;
+    work.tiles = tiles_of(keys.y - keys.x, C::KEYS);
     return true;
 }
 
-// One thread of the block: brings tile after tile, the last keys of some rows first, as
-// soon as a slot is empty.
-template <int D>
-__device__ void bring(unsigned memory, FlashBarrier* q_full, FlashBarrier* q_empty,
-                      FlashBarrier* full, FlashBarrier* empty, const CUtensorMap& q_map,
+// One thread of the block: brings tile after tile, as soon as a slot is empty. Blocks
+// of a head go through its keys from the first on at about the same time: L2 has them.
+template <int D, int CONSUMERS, typename Shared>
+__device__ void bring(unsigned memory, Shared& shared, const CUtensorMap& q_map,
                       const CUtensorMap& k_map, const CUtensorMap& v_map,
                       const Call& call, int heads) {
-    using C = Cut<D>;
+    using C = ForwardCut<D, CONSUMERS>;
     FlashTurn turn;
     int q_phase = 0;
     auto load = [&](const CUtensorMap& map, int key, int head) {
-        empty[turn.stage].wait(turn.phase ^ 1);
-        full[turn.stage].arrive_and_expect(C::SLOT);
-        unsigned to = memory + C::CONSUMERS * C::Q_BYTES + turn.stage * C::SLOT;
+        FlashBarrier& full = shared.full[turn.stage];
+        shared.empty[turn.stage].wait(turn.phase ^ 1);
+        full.arrive_and_expect(C::SLOT);
+        unsigned to = memory + CONSUMERS * C::Q_BYTES + turn.stage * C::SLOT;
         for (int d = 0; d < D; d += 64, to += C::KEYS * LINE)
-            load_box(to, map, full[turn.stage], d, key, head);
+            load_box(to, map, full, d, key, head);
         turn.next(C::SLOTS);
     };
-    for (Work work; find_work<D>(work, call, heads);) {
+    for (Work work; find_work<C>(work, call, heads);) {
         if (work.tiles == 0) continue;
-        int key = work.keys.x + (work.tiles - 1) * C::KEYS;
-        load(k_map, key, work.head);
-#pragma unroll 1
-        for (int c = 0; c < C::CONSUMERS; c++) {
-            q_empty[c].wait(q_phase ^ 1);
-            q_full[c].arrive_and_expect(C::Q_BYTES);
-            for (int d = 0; d < D; d += 64)
-                load_box(memory + c * C::Q_BYTES + d * LINE, q_map, q_full[c], d,
-                         work.first_row + c * 64, work.head);
-        }
-        q_phase ^= 1;
 #pragma unroll 1  // registers are few here
-        for (; key > work.keys.x; key -= C::KEYS) {
-            load(k_map, key - C::KEYS, work.head);
-            load(v_map, key, work.head);
+        for (int tile = 0; tile <= work.tiles; tile++) {
+            int key = work.first_key + tile * C::KEYS;
+            if (tile < work.tiles) load(k_map, key, work.head);
+            if (tile > 0) {
+                load(v_map, key - C::KEYS, work.head);
+                continue;
+            }
+#pragma unroll 1
+            for (int c = 0; c < CONSUMERS; c++) {
+                shared.q_empty[c].wait(q_phase ^ 1);
+                shared.q_full[c].arrive_and_expect(C::Q_BYTES);
+                for (int d = 0; d < D; d += 64)
+                    load_box(memory + c * C::Q_BYTES + d * LINE, q_map,
+                             shared.q_full[c], d, work.first_row + c * 64, work.head);
+            }
+            q_phase ^= 1;
         }
-        load(v_map, key, work.head);
     }
 }
 
-// A warpgroup: 64 rows of each tile. While the weights of some keys are multiplied by V,
-// the scores of the next ones become weights; and of the consumers one after the other
-// starts its products, so that the others' softmax goes on meanwhile.
-template <typename T, int D>
-__device__ void consume(T* out, float* lse, unsigned memory, FlashBarrier* q_full,
-                        FlashBarrier* q_empty, FlashBarrier* full, FlashBarrier* empty,
+// A warpgroup: 64 rows of each work. The products of the weights of some keys with V and
+// of the scores of the next keys are started together; and of the consumers one after
+// the other starts its products, so that the others' softmax goes on meanwhile.
+template <int D, int CONSUMERS, typename T, typename Shared>
+__device__ void consume(T* out, float* lse, unsigned memory, Shared& shared,
                         const Call& call, int heads) {
-    using C = Cut<D>;
+    using C = ForwardCut<D, CONSUMERS>;
     constexpr int KEYS = C::KEYS;
     int group = threadIdx.x / WARPGROUP, lane = threadIdx.x % 32;
-    unsigned q_at = memory + group * C::Q_BYTES;
-    unsigned slots = memory + C::CONSUMERS * C::Q_BYTES;
+    int rows = call.group * call.S_q;
+    unsigned slots = memory + CONSUMERS * C::Q_BYTES;
+    uint64_t q_at = describe<true, 64>(memory + group * C::Q_BYTES);
+    uint64_t k_at = describe<true, KEYS>(slots), v_at = describe<false, KEYS>(slots);
     float scale = LOG2_E * rsqrtf(call.D);
     FlashTurn turn;
     int q_phase = 0;
-    float o[D / 2], s[KEYS / 2], row_max[2], row_sum[2], shrink[2];
+    float o[D / 2], s[KEYS / 2], row_max[2] = {}, row_sum[2] = {};
+    float shift[2], shrink[2];
     unsigned p[KEYS / 4];
-    bool shrinks;
-    auto give = [&](FlashBarrier& barrier) {  // each warp tells the producer
-        if (lane == 0) barrier.arrive();
-    };
-    auto multiply_keys = [&](int slot) {
-        unsigned k_at = slots + slot * C::SLOT;
-        begin_products();
-#pragma unroll
-        for (int k = 0; k < D / 16; k++)
-            wgmma<T, true, true>(s, describe<true, 64>(q_at + k / 4 * 64 * LINE + k % 4 * 32),
-                                 describe<true, KEYS>(k_at + k / 4 * KEYS * LINE + k % 4 * 32),
-                                 k > 0);
-        end_products();
-    };
-    auto multiply_values = [&](int slot) {
-        unsigned v_at = slots + slot * C::SLOT;
-        begin_products();
-#pragma unroll
-        for (int k = 0; k < KEYS / 16; k++)
-            wgmma<T, false>(o, p + 4 * k, describe<false, KEYS>(v_at + k * 16 * LINE), true);
-        end_products();
-    };
-    // behind a length V may hold anything, which a weight of 0 does not make 0
-    auto clear_behind = [&](int slot, int left) {
-        unsigned v_at = slots + slot * C::SLOT + left * LINE;
-        int pieces = (KEYS - left) * (LINE / 16);
-        for (int i = threadIdx.x % WARPGROUP; i < pieces * (D / 64); i += WARPGROUP)
-            asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};"
-                         :: "r"(v_at + i / pieces * KEYS * LINE + i % pieces * 16),
-                            "r"(0) : "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        asm volatile("bar.sync %0, 128;" :: "r"(1 + C::CONSUMERS + group) : "memory");
-    };
-    auto take = [&] {
+    auto take = [&] {  // the next slot, as soon as it is full
         int slot = turn.stage;
-        full[slot].wait(turn.phase);
+        shared.full[slot].wait(turn.phase);
         turn.next(C::SLOTS);
         return slot;
     };
-    for (Work work; find_work<D>(work, call, heads);) {
+    auto multiply_keys = [&](int slot) {
+        uint64_t at = k_at + slot * (C::SLOT / 16);
+        begin_products();
+#pragma unroll
+        for (int k = 0; k < D / 16; k++)
+            wgmma<T, true, true>(s, q_at + (k / 4 * 64 * LINE + k % 4 * 32) / 16,
+                                 at + (k / 4 * KEYS * LINE + k % 4 * 32) / 16, k > 0);
+        end_products();
+    };
+    auto multiply_values = [&](int slot) {
+        uint64_t at = v_at + slot * (C::SLOT / 16);
+        begin_products();
+#pragma unroll
+        for (int k = 0; k < KEYS / 16; k++)
+            wgmma<T, false>(o, p + 4 * k, at + k * LINE, true);
+        end_products();
+    };
+    // behind a length V may hold anything, which a weight of 0 does not make 0: all
+    // consumers clear what is left of the next slot
+    auto clear_behind = [&](int left) {
+        if (left >= KEYS) return;
+        shared.full[turn.stage].wait(turn.phase);
+        unsigned to = slots + turn.stage * C::SLOT + left * LINE;
+        int pieces = (KEYS - left) * (LINE / 16);
+        for (int i = threadIdx.x; i < pieces * (D / 64); i += CONSUMERS * WARPGROUP)
+            asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};"
+                         :: "r"(to + i / pieces * KEYS * LINE + i % pieces * 16),
+                            "r"(0) : "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        asm volatile("bar.sync %0, %1;"
+                     :: "n"(1 + CONSUMERS), "n"(CONSUMERS * WARPGROUP) : "memory");
+    };
+    // Online softmax, as above. But row_max stays behind the largest score as long as
+    // weights stay below 2^8: then o need not shrink, which it seldom has to.
+    auto raise_max = [&](int r) {
+        float high = row_max[r], other = s[2 * r + 1];  // two chains: they wait less
+#pragma unroll
+        for (int i = 0; i < KEYS / 4; i += 2) {
+            high = fmaxf(high, s[2 * i + 2 * r]);
+            other = fmaxf(other, s[2 * i + 2 * r + 1]);
+        }
+        high = fmaxf(high, other);
+        high = fmaxf(high, __shfl_xor_sync(ALL_LANES, high, 1));
+        high = fmaxf(high, __shfl_xor_sync(ALL_LANES, high, 2));
+        bool grows = (high - row_max[r]) * scale > 8.0f;
+        if (!grows) high = row_max[r];
+        shift[r] = high == -INFINITY ? 0.0f : high * scale;  // not inf - inf
+        shrink[r] = power_of_2(fmaf(row_max[r], scale, -shift[r]));
+        row_max[r] = high;
+        row_sum[r] *= shrink[r];
+        return grows;
+    };
+    auto weigh_keys = [&](int r) {
+#pragma unroll
+        for (int i = 0; i < KEYS / 4; i++) {
+            float& x = s[i / 2 * 4 + 2 * r + i % 2];
+            x = power_of_2(fmaf(x, scale, -shift[r]));
+            row_sum[r] += x;
+        }
+    };
+    auto pack_weights = [&] {
+#pragma unroll
+        for (int i = 0; i < KEYS / 4; i++) p[i] = pack<T>(s[2 * i], s[2 * i + 1]);
+    };
+    for (Work work; find_work<C>(work, call, heads);) {
         Sight sight(call, work.head);
-        int rows = call.group * call.S_q, row = work.first_row + group * 64;
+        int row = work.first_row + group * 64, key = work.first_key;
         int2 of_all = sight.keys_of_all(min(row, rows - 1), min(row + 63, rows - 1));
-        int first_row = row + threadIdx.x % WARPGROUP / 32 * 16 + lane / 4;
-        int key = work.keys.x + (work.tiles - 1) * KEYS;
-        int left = sight.length < call.S_kv ? sight.length - key : KEYS;
-        auto weigh_keys = [&] {
-            if (key < of_all.x || key + KEYS > of_all.y) {
-#pragma unroll
-                for (int r = 0; r < 2; r++) {
-                    int query = (first_row + 8 * r) % sight.S_q;
-                    int first = sight.first(query) - key - lane % 4 * 2;
-                    int end = sight.end(query) - key - lane % 4 * 2;
-#pragma unroll
-                    for (int i = 0; i < KEYS / 4; i++) {
-                        int col = i / 2 * 8 + i % 2;
-                        if (col < first || col >= end) s[i / 2 * 4 + 2 * r + i % 2] = -INFINITY;
-                    }
-                }
-            }
-            shrinks = false;
+        row += threadIdx.x % WARPGROUP / 32 * 16 + lane / 4;  // the thread's, and + 8
+        auto mask_keys = [&] {  // takes out what the rows must not see
+            if (key >= of_all.x && key + KEYS <= of_all.y) return;
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                float high = row_max[r];
-#pragma unroll
-                for (int i = 0; i < KEYS / 4; i++)
-                    high = fmaxf(high, s[i / 2 * 4 + 2 * r + i % 2]);
-                high = fmaxf(high, __shfl_xor_sync(ALL_LANES, high, 1));
-                high = fmaxf(high, __shfl_xor_sync(ALL_LANES, high, 2));
-                bool grows = (high - row_max[r]) * scale > 8.0f;
-                if (!grows) high = row_max[r];
-                shrinks |= grows;
-                float shift = high == -INFINITY ? 0.0f : high * scale;  // not inf - inf
-                shrink[r] = power_of_2(fmaf(row_max[r], scale, -shift));
-                row_max[r] = high;
-                row_sum[r] *= shrink[r];
+                int query = (row + 8 * r) % sight.S_q;
+                int first = sight.first(query) - key - lane % 4 * 2;
+                int end = sight.end(query) - key - lane % 4 * 2;
 #pragma unroll
                 for (int i = 0; i < KEYS / 4; i++) {
-                    float& x = s[i / 2 * 4 + 2 * r + i % 2];
-                    x = power_of_2(fmaf(x, scale, -shift));
-                    row_sum[r] += x;
+                    int col = i / 2 * 8 + i % 2;
+                    if (col < first || col >= end)
+                        s[i / 2 * 4 + 2 * r + i % 2] = -INFINITY;
                 }
             }
         };
@@ -1156,49 +1249,49 @@ __device__ void consume(T* out, float* lse, unsigned memory, FlashBarrier* q_ful
         for (int i = 0; i < D / 2; i++) o[i] = 0.0f;
         if (work.tiles > 0) {
             int slot = take();
-            q_full[group].wait(q_phase);
+            shared.q_full[group].wait(q_phase);
             q_phase ^= 1;
             multiply_keys(slot);
             wait_for_all_but<0>();
             hold(s);
-            give(empty[slot]);
-            weigh_keys();
-#pragma unroll
-            for (int i = 0; i < KEYS / 4; i++) p[i] = pack<T>(s[2 * i], s[2 * i + 1]);
+            shared.empty[slot].arrive_by_warp();
+            mask_keys();
+            for (int r = 0; r < 2; r++) raise_max(r), weigh_keys(r);
+            pack_weights();
         }
         for (int tile = 1; tile < work.tiles; tile++) {
             int k_slot = take();
-            key -= KEYS;
+            key += KEYS;
             asm volatile("bar.sync %0, 256;" :: "r"(1 + group) : "memory");
             multiply_keys(k_slot);
             int v_slot = take();
-            if (tile == 1 && left < KEYS) clear_behind(v_slot, left);
             multiply_values(v_slot);
-            asm volatile("bar.arrive %0, 256;" :: "r"(1 + (group + 1) % C::CONSUMERS) : "memory");
+            asm volatile("bar.arrive %0, 256;"
+                         :: "r"(1 + (group + 1) % CONSUMERS) : "memory");
             wait_for_all_but<1>();
             hold(s);
-            give(empty[k_slot]);
-            weigh_keys();
-            stay_above(row_sum[0] + row_sum[1]);
+            shared.empty[k_slot].arrive_by_warp();
+            mask_keys();
+            bool shrinks = raise_max(0) | raise_max(1);
             wait_for_all_but<0>();
             hold(o);
             hold(s);
-            give(empty[v_slot]);
+            shared.empty[v_slot].arrive_by_warp();
+            weigh_keys(0), weigh_keys(1);
+            pack_weights();
             if (__any_sync(ALL_LANES, shrinks)) {
 #pragma unroll
                 for (int i = 0; i < D / 2; i++) o[i] *= shrink[i / 2 % 2];
             }
-#pragma unroll
-            for (int i = 0; i < KEYS / 4; i++) p[i] = pack<T>(s[2 * i], s[2 * i + 1]);
         }
         if (work.tiles > 0) {
-            give(q_empty[group]);
+            shared.q_empty[group].arrive_by_warp();
+            if (sight.length < call.S_kv) clear_behind(sight.length - key);
             int slot = take();
-            if (work.tiles == 1 && left < KEYS) clear_behind(slot, left);
             multiply_values(slot);
             wait_for_all_but<0>();
             hold(o);
-            give(empty[slot]);
+            shared.empty[slot].arrive_by_warp();
         }
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -1206,9 +1299,8 @@ __device__ void consume(T* out, float* lse, unsigned memory, FlashBarrier* q_ful
             sum += __shfl_xor_sync(ALL_LANES, sum, 1);
             sum += __shfl_xor_sync(ALL_LANES, sum, 2);
             float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;  // 0: saw nothing
-            int at_row = first_row + 8 * r;
-            if (at_row >= rows) continue;
-            int64_t at = int64_t(work.head) * rows + at_row;
+            if (row + 8 * r >= rows) continue;
+            int64_t at = int64_t(work.head) * rows + row + 8 * r;
             if (lane % 4 == 0) lse[at] = row_max[r] * rsqrtf(call.D) + logf(sum);
             T* to = out + at * call.D + lane % 4 * 2;
 #pragma unroll
@@ -1220,38 +1312,433 @@ __device__ void consume(T* out, float* lse, unsigned memory, FlashBarrier* q_ful
     }
 }
 
-template <typename T, int D>
-__global__ void __launch_bounds__((Cut<D>::CONSUMERS + 1) * WARPGROUP, 1)
+// out, q: (heads of k, rows, D), k, v: (heads, S_kv, D), lse: (heads, rows). As many
+// blocks as there are multiprocessors: one producer, then the consumers
+template <typename T, int D, int CONSUMERS>
+__global__ void __launch_bounds__(ForwardCut<D, CONSUMERS>::THREADS, 1)
 flash_forward_wgmma_kernel(T* out, float* lse, const __grid_constant__ CUtensorMap q_map,
                            const __grid_constant__ CUtensorMap k_map,
-                           const __grid_constant__ CUtensorMap v_map, Call call, int heads) {
+                           const __grid_constant__ CUtensorMap v_map, Call call,
+                           int heads) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    using C = Cut<D>;
-    __shared__ FlashBarrier full[C::SLOTS], empty[C::SLOTS];
-    __shared__ FlashBarrier q_full[C::CONSUMERS], q_empty[C::CONSUMERS];
+    using C = ForwardCut<D, CONSUMERS>;
+    __shared__ Shared<C, CONSUMERS> shared;
     extern __shared__ __align__(1024) unsigned char tiles[];
     unsigned memory = (shared_at(tiles) + 1023) / 1024 * 1024;
     if (threadIdx.x == 0) {
-        for (int i = 0; i < C::SLOTS; i++) full[i].init(1), empty[i].init(4 * C::CONSUMERS);
-        for (int i = 0; i < C::CONSUMERS; i++) q_full[i].init(1), q_empty[i].init(4);
+        for (int i = 0; i < C::SLOTS; i++) {
+            shared.full[i].init(1);
+            shared.empty[i].init(4 * CONSUMERS);
+        }
+        for (int i = 0; i < CONSUMERS; i++) {
+            shared.q_full[i].init(1);
+            shared.q_empty[i].init(4);
+        }
         show_barriers();
     }
     __syncthreads();  // all barriers are there before one is used
-    if (threadIdx.x / WARPGROUP == C::CONSUMERS) {
+    if (threadIdx.x / WARPGROUP == CONSUMERS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(C::OTHERS));
         if (threadIdx.x % WARPGROUP == 0)
-            bring<D>(memory, q_full, q_empty, full, empty, q_map, k_map, v_map, call, heads);
+            bring<D, CONSUMERS>(memory, shared, q_map, k_map, v_map, call, heads);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(C::REGISTERS));
-        if (threadIdx.x / WARPGROUP == C::CONSUMERS - 1)  // the first one's turn
+        if (threadIdx.x / WARPGROUP == CONSUMERS - 1)  // the first one's turn
             asm volatile("bar.arrive 1, 256;" ::: "memory");
-        consume<T, D>(out, lse, memory, q_full, q_empty, full, empty, call, heads);
+        consume<D, CONSUMERS>(out, lse, memory, shared, call, heads);
     }
 #else
     __trap();  // the launcher sees that it was not built
 #endif
 }
+
+// backward, in one kernel
+
+constexpr int WG_KEYS = 128;  // keys of a block: 64 of each consumer warpgroup
+
+// How backward is cut for D. A stage holds a tile of q, one of dout, and their stats.
+template <int D> struct BackwardCut {
+    static constexpr int QUERIES = 8192 / D, STAGES = 2;  // queries: 64 or 128
+    static constexpr int KEY_BOX = WG_KEYS * LINE, KEY_TILE = WG_KEYS * D * 2;
+    static constexpr int BOX = QUERIES * LINE, TILE = QUERIES * D * 2;
+    static constexpr int DS = WG_KEYS * QUERIES * 2, STATS = QUERIES * 8;
+    static constexpr int SHARED =
+        1024 + 2 * KEY_TILE + 2 * DS + STAGES * (2 * TILE + STATS);
+};
+
+// What a block does: tiles first_tile to first_tile + turns - 1 of queries, of each
+// head that shares its keys.
+struct KeysWork {
+    int64_t head;
+    int first_key, first_tile, turns;
+
+    __device__ KeysWork(const Call& call, int queries) {
+        int blocks = (call.S_kv - 1) / WG_KEYS + 1;
+        head = blockIdx.x / blocks;
+        first_key = blockIdx.x % blocks * WG_KEYS;
+        Sight sight(call, head);
+        int last = min(first_key + WG_KEYS, sight.length) - 1;
+        first_tile = sight.first_query(first_key) / queries;
+        turns = last < first_key
+            ? 0 : max(0, tiles_of(sight.end_query(last), queries) - first_tile);
+    }
+};
+
+// One thread: brings keys, and tile by tile of queries as soon as a stage is empty.
+template <int D>
+__device__ void bring_tiles(unsigned memory, FlashBarrier& keys, FlashBarrier* full,
+                            FlashBarrier* empty, const CUtensorMap& q_map,
+                            const CUtensorMap& k_map, const CUtensorMap& v_map,
+                            const CUtensorMap& dout_map, const float2* stats,
+                            const KeysWork& work, const Call& call, int tiles) {
+    using C = BackwardCut<D>;
+    keys.arrive_and_expect(2 * C::KEY_TILE);
+    for (int i = 0; i < D / 64; i++) {
+        load_box(memory + i * C::KEY_BOX, k_map, keys, i * 64, work.first_key,
+                 work.head);
+        load_box(memory + C::KEY_TILE + i * C::KEY_BOX, v_map, keys, i * 64,
+                 work.first_key, work.head);
+    }
+    unsigned stages = memory + 2 * C::KEY_TILE + 2 * C::DS;
+    unsigned all_stats = stages + C::STAGES * 2 * C::TILE;
+    FlashTurn ring;
+    for (int g = 0; g < call.group; g++)
+#pragma unroll 1
+        for (int t = 0; t < work.turns; t++, ring.next(C::STAGES)) {
+            int head = work.head * call.group + g, tile = work.first_tile + t;
+            FlashBarrier& ready = full[ring.stage];
+            empty[ring.stage].wait(ring.phase ^ 1);
+            ready.arrive_and_expect(2 * C::TILE + C::STATS);
+            unsigned to = stages + ring.stage * 2 * C::TILE;
+            for (int i = 0; i < D / 64; i++)
+                load_box(to + i * C::BOX, q_map, ready, i * 64, tile * C::QUERIES,
+                         head);
+            load_bytes(all_stats + ring.stage * C::STATS,
+                       stats + (int64_t(head) * tiles + tile) * C::QUERIES, ready,
+                       C::STATS);
+            for (int i = 0; i < D / 64; i++)
+                load_box(to + C::TILE + i * C::BOX, dout_map, ready, i * 64,
+                         tile * C::QUERIES, head);
+        }
+}
+
+// 64 keys by 2 COUNT queries: element 4 j + 2 h + e of a lane is key lane / 4 + 8 h of
+// the warp's 16, query 8 j + lane % 4 * 2 + e. Zeros where a query does not see a key;
+// seen: the queries that see the lane's two keys, from x to y - 1.
+template <int COUNT>
+__device__ void clear_unseen(float (&x)[COUNT], const int2 (&seen)[2], int first) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int begin = seen[h].x - first - int(threadIdx.x % 4 * 2);
+        int end = seen[h].y - first - int(threadIdx.x % 4 * 2);
+#pragma unroll
+        for (int i = 0; i < COUNT / 2; i++) {
+            int query = i / 2 * 8 + i % 2;
+            if (query < begin || query >= end) x[i / 2 * 4 + 2 * h + i % 2] = 0.0f;
+        }
+    }
+}
+
+// lse and delta of two queries, from shared memory
+static __device__ float4 load_stats(unsigned at) {
+    float4 x;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(at));
+    return x;
+}
+
+// scores become p; stats: those of the lane's first query
+template <int COUNT>
+__device__ void weights(float (&s)[COUNT], unsigned stats, float scale) {
+#pragma unroll
+    for (int j = 0; j < COUNT / 4; j++) {
+        float4 two = load_stats(stats + 64 * j);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            s[4 * j + i] = power_of_2(fmaf(s[4 * j + i], scale,
+                                           i % 2 ? -two.z : -two.x));
+    }
+}
+
+// a number of a half type, the lower or upper half of a register
+template <typename T> __device__ float unpack(unsigned both, int upper) {
+    if constexpr (std::is_same_v<T, at::BFloat16>)
+        return __uint_as_float(upper ? both & 0xffff0000 : both << 16);
+    float x;
+    asm("{ .reg .b16 low, high;\n mov.b32 {low, high}, %1;\n"
+        "cvt.f32.f16 %0, low; }" : "=f"(x) : "r"(upper ? both >> 16 : both));
+    return x;
+}
+
+// dp becomes ds
+template <typename T, int COUNT>
+__device__ void differences(float (&dp)[COUNT], const unsigned (&p)[COUNT / 2],
+                            unsigned stats) {
+#pragma unroll
+    for (int j = 0; j < COUNT / 4; j++) {
+        float4 two = load_stats(stats + 64 * j);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            dp[4 * j + i] = unpack<T>(p[2 * j + i / 2], i % 2) *
+                            (dp[4 * j + i] - (i % 2 ? two.w : two.y));
+    }
+}
+
+// sums as a left factor: four registers for each 16 columns
+template <typename T, int COUNT>
+__device__ void pack_sums(unsigned (&a)[COUNT / 2], const float (&sums)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT / 2; i++) a[i] = pack<T>(sums[2 * i], sums[2 * i + 1]);
+}
+
+// keys by queries, to rows of keys: boxes of 64 queries, swizzled
+template <int COUNT>
+__device__ void store_packed(unsigned to, const unsigned (&a)[COUNT]) {
+    int row = threadIdx.x / 32 * 16 + threadIdx.x % 16;
+#pragma unroll
+    for (int i = 0; i < COUNT / 4; i++) {
+        int piece = 2 * i + threadIdx.x % 32 / 16;
+        unsigned at = to + piece / 8 * (WG_KEYS * LINE) + row * LINE +
+                      ((piece % 8) ^ row % 8) * 16;
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+                     :: "r"(at), "r"(a[4 * i]), "r"(a[4 * i + 1]), "r"(a[4 * i + 2]),
+                        "r"(a[4 * i + 3]) : "memory");
+    }
+}
+
+// where wgmma finds what is so many bytes further
+static __device__ uint64_t moved(uint64_t described, int bytes) {
+    return described + (bytes >> 4);
+}
+
+// d = 64 rows of a times rows of b, over D columns: tiles of A_ROWS and B_ROWS rows
+template <typename T, int D, int A_ROWS, int B_ROWS, int COUNT>
+__device__ void multiply_rows(float (&d)[COUNT], uint64_t a, uint64_t b) {
+#pragma unroll
+    for (int k = 0; k < D / 16; k++)
+        wgmma<T, true, true>(d, moved(a, k / 4 * A_ROWS * LINE + k % 4 * 32),
+                             moved(b, k / 4 * B_ROWS * LINE + k % 4 * 32), k > 0);
+}
+
+// d += a, in registers, times ROWS rows of a tile
+template <typename T, int ROWS, int COUNT>
+__device__ void add_products(float (&d)[COUNT], const unsigned (&a)[ROWS / 4],
+                             uint64_t b) {
+#pragma unroll
+    for (int k = 0; k < ROWS / 16; k++)
+        wgmma<T, false>(d, a + 4 * k, moved(b, k * 16 * LINE), true);
+}
+
+// 64 rows of sums to rows of `columns` numbers, of which `rows` are left
+template <typename T, int COUNT>
+__device__ void store_rows(T* out, const float (&sums)[COUNT], float factor, int rows,
+                           int columns) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x % WARPGROUP / 32;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int row = warp * 16 + lane / 4 + h * 8;
+        T* to = out + int64_t(row) * columns + lane % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < COUNT / 4; j++)
+            if (row < rows && j * 8 < columns)
+                *reinterpret_cast<unsigned*>(to + j * 8) =
+                    pack<T>(sums[4 * j + 2 * h] * factor,
+                            sums[4 * j + 2 * h + 1] * factor);
+    }
+}
+
+// what all consumers have written to shared memory, to wgmma
+static __device__ void show_to_tensor_cores() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("bar.sync 1, 256;" ::: "memory");
+}
+
+// Zeros in the tile of k behind the first `left` keys: what lies there may be anything,
+// and 0 times that, in dq, need not be 0.
+template <int D> __device__ void clear_keys(unsigned char* k_tile, int left) {
+    if (left >= WG_KEYS) return;
+    for (int i = threadIdx.x; i < BackwardCut<D>::KEY_TILE / 16; i += 2 * WARPGROUP)
+        if (i * 16 / LINE % WG_KEYS >= left)
+            reinterpret_cast<uint4*>(k_tile)[i] = make_uint4(0, 0, 0, 0);
+    show_to_tensor_cores();
+}
+
+// A consumer warpgroup: 64 keys of the block. Each tile: s = k q^T, dp = v dout^T, both
+// keys by queries, so that p and ds are left factors of dv and dk as they are. ds goes
+// through shared memory, for dq = ds k, of which a warpgroup has 64 rows or 64 columns.
+// While it computes, products that were started before go on: dp during p, dv during
+// ds, dk while dq is added.
+template <typename T, int D>
+__device__ void go_through_tiles(T* dk, T* dv, float4* dq_sums, unsigned memory,
+                                 unsigned char* k_memory, FlashBarrier& keys,
+                                 FlashBarrier* full, FlashBarrier* empty,
+                                 const KeysWork& work, const Call& call, int tiles) {
+    using C = BackwardCut<D>;
+    constexpr int COUNT = C::QUERIES / 2;
+    int group = __shfl_sync(ALL_LANES, threadIdx.x / WARPGROUP, 0);  // one of the warp
+    int lane = threadIdx.x % 32, key = work.first_key + group * 64;
+    Sight sight(call, work.head);
+    unsigned k_tile = memory, v_tile = k_tile + C::KEY_TILE;
+    unsigned ds_tiles = v_tile + C::KEY_TILE, stages = ds_tiles + 2 * C::DS;
+    unsigned all_stats = stages + C::STAGES * 2 * C::TILE + threadIdx.x % 4 * 16;
+    auto k_rows = describe<true, WG_KEYS>(k_tile + group * 64 * LINE);
+    auto v_rows = describe<true, WG_KEYS>(v_tile + group * 64 * LINE);
+    float scale = rsqrtf(call.D);
+    int2 seen[2];  // queries that see the lane's keys
+    for (int h = 0; h < 2; h++) {
+        int own = key + threadIdx.x / 32 % 4 * 16 + lane / 4 + h * 8;
+        seen[h] = make_int2(sight.first_query(own),
+                            own < sight.length ? sight.end_query(own) : 0);
+    }
+    float dk_sums[D / 2] = {}, dv_sums[D / 2] = {};
+    int total = work.turns * call.group, tile = work.first_tile;
+    int64_t row = work.head * call.group * tiles;  // of tiles, of the head of q
+    if (total > 0) {
+        keys.wait(0);
+        clear_keys<D>(k_memory, sight.length - work.first_key);
+    }
+    FlashTurn ring;
+#pragma unroll 1
+    for (int i = 0; i < total; i++) {
+        unsigned q_tile = stages + ring.stage * 2 * C::TILE;
+        unsigned dout_tile = q_tile + C::TILE;
+        unsigned stats = all_stats + ring.stage * C::STATS;
+        int first = tile * C::QUERIES;
+        bool all_seen = key + 64 <= sight.end(first) &&
+                        key >= sight.first(first + C::QUERIES - 1);
+        float s[COUNT], dp[COUNT], dq[32];
+        unsigned p[COUNT / 2], ds[COUNT / 2];
+        full[ring.stage].wait(ring.phase);
+        begin_products();
+        multiply_rows<T, D, WG_KEYS, C::QUERIES>(s, k_rows,
+                                                 describe<true, C::QUERIES>(q_tile));
+        end_products();
+        begin_products();
+        multiply_rows<T, D, WG_KEYS, C::QUERIES>(dp, v_rows,
+                                                 describe<true, C::QUERIES>(dout_tile));
+        end_products();
+        wait_for_all_but<1>();
+        hold(s);
+        weights(s, stats, scale * LOG2_E);
+        if (!all_seen) clear_unseen(s, seen, first);
+        pack_sums<T>(p, s);
+        begin_products();
+        add_products<T, C::QUERIES>(dv_sums, p, describe<false, C::QUERIES>(dout_tile));
+        end_products();
+        wait_for_all_but<1>();
+        hold(dp);
+        differences<T>(dp, p, stats);
+        if (!all_seen) clear_unseen(dp, seen, first);
+        pack_sums<T>(ds, dp);
+        unsigned ds_tile = ds_tiles + i % 2 * C::DS;
+        store_packed(ds_tile, ds);
+        show_to_tensor_cores();  // ds of both warpgroups
+        begin_products();
+        auto left = describe<false, WG_KEYS>(ds_tile +
+                                             (D == 64 ? group * WG_KEYS * LINE : 0));
+        auto right = describe<false, WG_KEYS>(k_tile +
+                                              (D == 64 ? 0 : group * C::KEY_BOX));
+#pragma unroll
+        for (int k = 0; k < WG_KEYS / 16; k++)
+            wgmma<T, false, false>(dq, moved(left, k * 16 * LINE),
+                                   moved(right, k * 16 * LINE), k > 0);
+        end_products();
+        begin_products();
+        add_products<T, C::QUERIES>(dk_sums, ds, describe<false, C::QUERIES>(q_tile));
+        end_products();
+        wait_for_all_but<1>();
+        hold(p);
+        hold(dq);
+        float4* to = dq_sums + ((row + tile) * 2 + group) * 8 * WARPGROUP +
+                     threadIdx.x % WARPGROUP;
+#pragma unroll
+        for (int j = 0; j < 8; j++) add_four(to + j * WARPGROUP, dq + 4 * j);
+        wait_for_all_but<0>();
+        hold(ds);
+        if (threadIdx.x % WARPGROUP == 0) empty[ring.stage].arrive();
+        ring.next(C::STAGES);
+        if (++tile == work.first_tile + work.turns)
+            tile = work.first_tile, row += tiles;
+    }
+    hold(dk_sums);
+    hold(dv_sums);
+    int64_t at = (work.head * call.S_kv + key) * call.D;
+    store_rows<T>(dk + at, dk_sums, scale, call.S_kv - key, call.D);
+    store_rows<T>(dv + at, dv_sums, 1.0f, call.S_kv - key, call.D);
+}
+
+// dk, dv: (heads, S_kv, D), dq_sums: zeros, see flash_dq_kernel, stats: (heads of q,
+// tiles, QUERIES). Two consumer warpgroups and a producer.
+template <typename T, int D>
+__global__ void __launch_bounds__(3 * WARPGROUP, 1)
+flash_backward_wgmma_kernel(const __grid_constant__ CUtensorMap q_map,
+                            const __grid_constant__ CUtensorMap k_map,
+                            const __grid_constant__ CUtensorMap v_map,
+                            const __grid_constant__ CUtensorMap dout_map, T* dk, T* dv,
+                            float4* dq_sums, const float2* stats, Call call,
+                            int tiles) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    using C = BackwardCut<D>;
+    __shared__ FlashBarrier keys, full[C::STAGES], empty[C::STAGES];
+    extern __shared__ __align__(1024) unsigned char tiles_memory[];
+    unsigned begin = shared_at(tiles_memory), memory = (begin + 1023) / 1024 * 1024;
+    if (threadIdx.x == 0) {
+        keys.init(1);
+        for (int s = 0; s < C::STAGES; s++) full[s].init(1), empty[s].init(2);
+        show_barriers();
+    }
+    __syncthreads();  // all barriers are there before one is used
+    KeysWork work(call, C::QUERIES);
+    if (threadIdx.x >= 2 * WARPGROUP) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+        if (threadIdx.x == 2 * WARPGROUP && work.turns > 0)
+            bring_tiles<D>(memory, keys, full, empty, q_map, k_map, v_map, dout_map,
+                           stats, work, call, tiles);
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+        go_through_tiles<T, D>(dk, dv, dq_sums, memory, tiles_memory + (memory - begin),
+                               keys, full, empty, work, call, tiles);
+    }
+#else
+    __trap();  // the launcher sees that it was not built
 #endif
+}
+
+// dq: (heads of q, S_q, D) from its sums, (heads of q, tiles, 2, 8, WARPGROUP) fours:
+// those of the threads of the two warpgroups, as wgmma left them, scaled on the way. A
+// block takes a tile, through shared memory to write whole rows.
+template <typename T, int D>
+__global__ void __launch_bounds__(2 * WARPGROUP)
+flash_dq_kernel(T* dq, const float4* sums, Call call, int tiles) {
+    constexpr int QUERIES = BackwardCut<D>::QUERIES, PIECES = D / 8;  // of 16 bytes
+    __shared__ __align__(16) T rows[QUERIES][D + 8];
+    int group = threadIdx.x / WARPGROUP, lane = threadIdx.x % 32;
+    int row = (D == 64 ? group * 64 : 0) + threadIdx.x / 32 % 4 * 16 + lane / 4;
+    int column = (D == 64 ? 0 : group * 64) + lane % 4 * 2;
+    sums += (int64_t(blockIdx.x) * 2 + group) * 8 * WARPGROUP +
+            threadIdx.x % WARPGROUP;
+    float scale = rsqrtf(call.D);
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        float4 four = sums[j * WARPGROUP];
+        *reinterpret_cast<unsigned*>(&rows[row][column + j * 8]) =
+            pack<T>(four.x * scale, four.y * scale);
+        *reinterpret_cast<unsigned*>(&rows[row + 8][column + j * 8]) =
+            pack<T>(four.z * scale, four.w * scale);
+    }
+    __syncthreads();  // the rows are complete
+    int first = blockIdx.x % tiles * QUERIES;
+    dq += (int64_t(blockIdx.x / tiles) * call.S_q + first) * call.D;
+#pragma unroll
+    for (int i = threadIdx.x; i < QUERIES * PIECES; i += 2 * WARPGROUP) {
+        int r = i / PIECES, c = i % PIECES * 8;
+        if (first + r < call.S_q && c < call.D)
+            *reinterpret_cast<uint4*>(dq + r * call.D + c) =
+                *reinterpret_cast<const uint4*>(&rows[r][c]);
+    }
+}
+#endif
+
 
 // ------------------------------------------------------------------ launchers
 
@@ -1312,11 +1799,11 @@ template <typename F> static void with_columns(int D, F f) {  // f(D_MAX)
     else f(std::integral_constant<int, 256>());
 }
 
-template <typename T>
-static bool takes_wgmma(const Call& call, std::initializer_list<Tensor> copied) {
+// Whether rows can be copied by 16 bytes, which are 8 numbers of a half type.
+static bool fit_pieces(const Call& call, std::initializer_list<Tensor> copied) {
     bool aligned = call.D % 8 == 0;
     for (const Tensor& x : copied)
-        aligned = aligned && reinterpret_cast<uintptr_t>(x.data_ptr<T>()) % 16 == 0;
+        aligned = aligned && reinterpret_cast<uintptr_t>(x.data_ptr()) % 16 == 0;
     return aligned;
 }
 
@@ -1327,10 +1814,7 @@ static bool takes_mma(const Call& call, std::initializer_list<Tensor> copied) {
         cudaFuncAttributes built;  // what for, which may be less than what the GPU can
         C10_CUDA_CHECK(cudaFuncGetAttributes(
             &built, flash_backward_queries_mma_kernel<T, 64>));
-        bool aligned = call.D % 8 == 0;
-        for (const Tensor& x : copied)
-            aligned = aligned && reinterpret_cast<uintptr_t>(x.data_ptr<T>()) % 16 == 0;
-        return built.ptxVersion >= 80 && aligned && call.D <= 128;
+        return built.ptxVersion >= 80 && call.D <= 128 && fit_pieces(call, copied);
     }
     return false;
 }
@@ -1391,68 +1875,18 @@ static void forward_mma(Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v, Ca
 }
 
 #ifdef __CUDACC_VER_MAJOR__
-// TMA's view of heads of rows of `columns` numbers, in boxes of `rows` rows
-template <typename T>
-static CUtensorMap map_of(const Tensor& x, int64_t heads, int64_t rows, int64_t columns,
-                          int box_rows) {
-    static auto encode = [] {
-        void* found = nullptr;
-        cudaDriverEntryPointQueryResult state;
-#if CUDART_VERSION >= 12050
-        C10_CUDA_CHECK(cudaGetDriverEntryPointByVersion(
-            "cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &state));
-#else
-        C10_CUDA_CHECK(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found,
-                                               cudaEnableDefault, &state));
-#endif
-        TORCH_CHECK(found && state == cudaDriverEntryPointSuccess,
-                    "flash_attention: expected NVIDIA's driver for CUDA 12 or later, "
-                    "got one without cuTensorMapEncodeTiled");
-        return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
-    }();
-    CUtensorMap map;
-    cuuint64_t pitch = columns * sizeof(T);
-    cuuint64_t sizes[] = {cuuint64_t(columns), cuuint64_t(rows), cuuint64_t(heads)};
-    cuuint64_t strides[] = {pitch, pitch * rows};
-    cuuint32_t box[] = {LINE / sizeof(T), cuuint32_t(box_rows), 1}, steps[] = {1, 1, 1};
-    auto result = encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 3, x.data_ptr(), sizes,
-                         strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                         CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    TORCH_CHECK(result == CUDA_SUCCESS, "cuTensorMapEncodeTiled: error ", int(result));
-    return map;
-}
-
-static int attribute(cudaDeviceAttr which, const Tensor& x) {
-    int value = 0;
-    C10_CUDA_CHECK(cudaDeviceGetAttribute(&value, which, x.get_device()));
-    return value;
-}
-
-// Whether the kernel, which has barriers in shared memory then, was built for sm_90a
-template <typename Kernel> static bool has_wgmma(Kernel kernel, const Tensor& x) {
-    cudaFuncAttributes built;
-    C10_CUDA_CHECK(cudaFuncGetAttributes(&built, kernel));
-    if (built.sharedSizeBytes > 0) return true;
-    if (attribute(cudaDevAttrComputeCapabilityMajor, x) == 9)
-        TORCH_WARN_ONCE("flash_attention: built without sm_90a, so without wgmma; pass "
-                        "nvcc -gencode=arch=compute_90a,code=sm_90a");
-    return false;
-}
-
 // Whether it did: in a build with wgmma
-template <typename T, int D>
+template <typename T, int D, int CONSUMERS>
 static bool forward_wgmma(Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
                           Call call) {
-    using C = Cut<D>;
-    auto kernel = flash_forward_wgmma_kernel<T, D>;
+    using C = ForwardCut<D, CONSUMERS>;
+    auto kernel = flash_forward_wgmma_kernel<T, D, CONSUMERS>;
     if (!has_wgmma(kernel, q)) return false;
     int64_t heads = k.size(0) * k.size(1), rows = call.group * call.S_q;
     int blocks = std::min(grid_of(heads, rows, C::ROWS),
                           attribute(cudaDevAttrMultiProcessorCount, q));
     allow_bytes(kernel, C::SHARED);
-    kernel<<<blocks, (C::CONSUMERS + 1) * WARPGROUP, C::SHARED,
-             getCurrentCUDAStream()>>>(
+    kernel<<<blocks, C::THREADS, C::SHARED, getCurrentCUDAStream()>>>(
         out.data_ptr<T>(), lse.data_ptr<float>(),
         map_of<T>(q, heads, rows, call.D, 64),
         map_of<T>(k, heads, call.S_kv, call.D, C::KEYS),
@@ -1468,9 +1902,11 @@ static void forward(Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v, Call c
                                           q.get_device()));
 #ifdef __CUDACC_VER_MAJOR__
     if constexpr (sizeof(T) == 2)
-        if (call.S_q > 16 && takes_wgmma<T>(call, {q, k, v})) {
-            auto run = call.D <= 64 ? forward_wgmma<T, 64>
-                     : call.D <= 128 ? forward_wgmma<T, 128> : forward_wgmma<T, 256>;
+        if (call.S_q > 16 && fit_pieces(call, {q, k, v})) {
+            auto run = call.D > 128  ? forward_wgmma<T, 256, 2>
+                     : call.D > 64   ? forward_wgmma<T, 128, 2>
+                     : call.causal   ? forward_wgmma<T, 64, 2>
+                                     : forward_wgmma<T, 64, 3>;
             if (run(out, lse, q, k, v, call)) return;
         }
 #endif
@@ -1516,14 +1952,31 @@ std::tuple<Tensor, Tensor> flash_attention_forward(
     return {out, lse};
 }
 
+// what backward needs of each query: (heads of q, pitch, 2), see flash_stats_kernel
+template <typename T, int WIDTH>
+static Tensor stats_of(Tensor dout, Tensor out, Tensor lse, int64_t pitch) {
+    constexpr int PER_BLOCK = PLAIN_THREADS / (WIDTH == 1 ? 32 : 16);
+    int64_t heads = lse.size(0) * lse.size(1), rows = heads * pitch;
+    Tensor stats = torch::empty({heads, pitch, 2}, lse.options());
+    flash_stats_kernel<T, WIDTH><<<grid_of(1, rows, PER_BLOCK), PLAIN_THREADS, 0,
+                                   getCurrentCUDAStream()>>>(
+        reinterpret_cast<float2*>(stats.data_ptr<float>()), dout.data_ptr<T>(),
+        out.data_ptr<T>(), lse.data_ptr<float>(), rows, lse.size(2), pitch,
+        out.size(3));
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    return stats;
+}
+
 template <typename T, int D>
 static void backward_mma(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
-                         Tensor k, Tensor v, const float2* stats, Call call) {
+                         Tensor k, Tensor v, Tensor out, Tensor lse, Call call) {
     int64_t heads = k.size(0) * k.size(1), rows = call.group * call.S_q;
     constexpr int OF_KEYS = 64 * KEY_TILES<D>, OF_QUERIES = 64 * QUERY_TILES;
     constexpr int TILES = 4 * BACKWARD_TILE * D * 2;  // two buffers of two
     constexpr int KEY_BYTES = 2 * OF_KEYS * D * 2 + TILES + 2 * BACKWARD_TILE * 8;
     constexpr int QUERY_BYTES = 2 * OF_QUERIES * D * 2 + TILES;
+    Tensor scratch = stats_of<T, 8>(dout, out, lse, call.S_q);
+    auto stats = reinterpret_cast<const float2*>(scratch.data_ptr<float>());
     auto of_keys = flash_backward_keys_mma_kernel<T, D>;
     auto of_queries = flash_backward_queries_mma_kernel<T, D>;
     allow_bytes(of_keys, KEY_BYTES);
@@ -1539,14 +1992,47 @@ static void backward_mma(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
         dout.data_ptr<T>(), stats, call);
 }
 
+#ifdef __CUDACC_VER_MAJOR__
+template <typename T, int D>
+static void backward_wgmma(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
+                           Tensor k, Tensor v, Tensor out, Tensor lse, Call call) {
+    using C = BackwardCut<D>;
+    int64_t heads = k.size(0) * k.size(1), q_heads = q.size(0) * q.size(1);
+    int tiles = (call.S_q - 1) / C::QUERIES + 1;
+    Tensor stats = stats_of<T, 8>(dout, out, lse, int64_t(tiles) * C::QUERIES);
+    Tensor dq_sums = torch::zeros({q_heads * tiles, C::QUERIES, D}, lse.options());
+    float4* sums = reinterpret_cast<float4*>(dq_sums.data_ptr<float>());
+    auto kernel = flash_backward_wgmma_kernel<T, D>;
+    allow_bytes(kernel, C::SHARED);
+    kernel<<<grid_of(heads, call.S_kv, WG_KEYS), 3 * WARPGROUP, C::SHARED,
+             getCurrentCUDAStream()>>>(
+        map_of<T>(q, q_heads, call.S_q, call.D, C::QUERIES),
+        map_of<T>(k, heads, call.S_kv, call.D, WG_KEYS),
+        map_of<T>(v, heads, call.S_kv, call.D, WG_KEYS),
+        map_of<T>(dout, q_heads, call.S_q, call.D, C::QUERIES), dk.data_ptr<T>(),
+        dv.data_ptr<T>(), sums,
+        reinterpret_cast<const float2*>(stats.data_ptr<float>()), call, tiles);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    flash_dq_kernel<T, D><<<grid_of(q_heads, call.S_q, C::QUERIES), 2 * WARPGROUP, 0,
+                            getCurrentCUDAStream()>>>(dq.data_ptr<T>(), sums, call,
+                                                      tiles);
+}
+#endif
+
 template <typename T>
 static void backward(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q, Tensor k,
-                     Tensor v, const float2* stats, Call call) {
+                     Tensor v, Tensor out, Tensor lse, Call call) {
     if constexpr (sizeof(T) == 2)
-        if (takes_mma<T>(call, {q, k, v, dout})) {
+        if (takes_mma<T>(call, {q, k, v, dout, out})) {
             auto run = call.D <= 64 ? backward_mma<T, 64> : backward_mma<T, 128>;
-            return run(dq, dk, dv, dout, q, k, v, stats, call);
+#ifdef __CUDACC_VER_MAJOR__
+            if (has_wgmma(flash_backward_wgmma_kernel<T, 64>, q))
+                run = call.D <= 64 ? backward_wgmma<T, 64> : backward_wgmma<T, 128>;
+#endif
+            return run(dq, dk, dv, dout, q, k, v, out, lse, call);
         }
+    Tensor scratch = stats_of<T, 1>(dout, out, lse, call.S_q);
+    auto stats = reinterpret_cast<const float2*>(scratch.data_ptr<float>());
     with_columns(call.D, [&](auto columns) {
         constexpr int D_MAX = columns, ROWS = PLAIN_ROWS<D_MAX>;
         int64_t heads = k.size(0) * k.size(1), rows = call.group * call.S_q;
@@ -1582,17 +2068,8 @@ std::tuple<Tensor, Tensor, Tensor> flash_attention_backward(
         dq.zero_(), dk.zero_(), dv.zero_();
         return {dq, dk, dv};
     }
-    int64_t rows = lse.numel();
-    Tensor scratch = torch::empty({rows, 2}, lse.options());
-    float2* stats = reinterpret_cast<float2*>(scratch.data_ptr<float>());
-    with_type(q, [&](auto zero) { using T = decltype(zero);
-        flash_stats_kernel<T>
-            <<<grid_of(1, rows, PLAIN_THREADS / 32), PLAIN_THREADS, 0,
-               getCurrentCUDAStream()>>>(
-                stats, dout.data_ptr<T>(), out.data_ptr<T>(), lse.data_ptr<float>(),
-                rows, q.size(3));
-        C10_CUDA_KERNEL_LAUNCH_CHECK();
-        backward<T>(dq, dk, dv, dout, q, k, v, stats, call);
+    with_type(q, [&](auto zero) {
+        backward<decltype(zero)>(dq, dk, dv, dout, q, k, v, out, lse, call);
     });
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return {dq, dk, dv};

@@ -116,8 +116,8 @@ def check_right(
         return {}  # integers, which are right
     unit = unit or unit_of(arguments)
     got += [in_double(arguments[n]) - in_double(before[n]) for n in written(case, before)]
-    last = [unit_of_type(value.dtype) for value in result if is_float(value)]
-    last += [unit_of_type(before[n].dtype) for n in written(case, before)]
+    last = [value.dtype for value in result if is_float(value)]
+    last += [before[n].dtype for n in written(case, before)]
     want = changes(case, before, exact, expected)
     # where halves decide which pixel is the largest, the gradients of some go elsewhere
     slope = slope and arguments.get("exact") is not False
@@ -134,7 +134,7 @@ def roundings(
     case: Case,
     before: Arguments,
     got: Sequence[torch.Tensor],
-    last: Sequence[float],
+    last: Sequence[torch.dtype],
     want: Sequence[torch.Tensor],
     unit: float,
     slope: bool,
@@ -143,12 +143,12 @@ def roundings(
 
     The most among those of one type, by the unit of its last rounding: see `unit_of_type`.
 
-    The error's norm, in units of the norm that one rounding has: of the result itself, by `last`,
-    and of all inputs at once, each by up to `unit` of its size, which is what a sum that cancels
-    loses. Of an argument that is written in place the change is judged, by its last bit, too. So a
-    result that is off everywhere by little, or at one place by much, shows where each element's
-    tolerance has to be wide. With `slope`, raises AssertionError where a result is 1 + STEEP times
-    too large or too small.
+    The error's norm, in units of the norm that one rounding has: of the result itself, to the type
+    in `last`, whose smallest numbers stand as far apart as larger ones, and of all inputs at once,
+    each by up to `unit` of its size, which is what a sum that cancels loses. Of an argument that is
+    written in place the change is judged, by its last bit, too. So a result that is off everywhere
+    by little, or at one place by much, shows where each element's tolerance has to be wide. With
+    `slope`, raises AssertionError where a result is 1 + STEEP times too large or too small.
     """
     moves = [torch.zeros((), dtype=torch.float64)] * len(got)
     times = 8 if max(map(torch.numel, want)) < FEW else 1
@@ -164,11 +164,13 @@ def roundings(
     kept += [in_double(before[name]) for name in written(case, before)]
     largest = max((in_double(v).norm() for v in before.values() if is_float(v)), default=0)
     most: dict[float, float] = {}
-    for value, size, wanted, move, stays in zip(got, last, want, moves, kept, strict=True):
+    for value, dtype, wanted, move, stays in zip(got, last, want, moves, kept, strict=True):
         error = (value - wanted).norm()
         if not error or wanted.norm() < 1e-14 * largest:  # float64's own errors: zero
             continue
-        one = size * (wanted.norm() + stays.to(value.device).norm()) + move.sqrt()
+        size, limits = unit_of_type(dtype), torch.finfo(dtype)
+        smallest = limits.smallest_normal * limits.eps / 2 * value.numel() ** 0.5
+        one = size * (wanted.norm() + stays.to(value.device).norm()) + smallest + move.sqrt()
         assert error.isfinite() and one.isfinite()
         most[size] = max(most.get(size, 0.0), (error / one).item())
         if slope:

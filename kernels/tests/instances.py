@@ -36,8 +36,18 @@ ELSEWHERE = {
     r"conv2d conv2d_(wgmma_kernel|copy_kernel|reorder_kernel<.*true>)": (
         "test_conv2d.py: test_wgmma_at_awkward_sizes"
     ),
+    r"conv2d_half conv2d_half_(turn_kernel|wgmma_kernel<.*Way<8,)": (
+        "test_conv2d_half.py: test_wgmma_of_few_channels"
+    ),
+    r"conv2d_half conv2d_half_(weight_)?wgmma_kernel": (
+        "test_conv2d_half.py: test_wgmma_at_awkward_sizes"
+    ),
     r"fft fft_(last_rows|long_columns)_kernel": "test_fft.py: test_large_images",
+    r"flash_attention flash_(backward_wgmma|dq)_kernel": (
+        "test_flash_attention.py: test_backward_by_wgmma"
+    ),
     r"linear linear_plain_kernel": "test_linear.py: test_as_built_for_sm_75",
+    r"linear linear_wgmma_kernel": "test_linear.py: test_wgmma",
     r"matmul_fp8 (matmul_fp8_wgmma|fp8_pad)_kernel": "test_matmul_fp8.py: test_wgmma",
     r"matmul_tensor_core (matmul_wgmma|rows)_kernel": (
         "test_matmul_tensor_core.py: test_wgmma_in_any_layout"

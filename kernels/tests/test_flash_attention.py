@@ -9,8 +9,12 @@ from helpers.compiler import compile_cuda
 from helpers.device import BACKEND, DEVICE
 from helpers.trace.from_cpu_backend import record
 from kernels.tests.contract import Case, floats, wrong
+from kernels.tests.hopper import for_cpu
 
-TYPES = (torch.float32, torch.float16, torch.bfloat16)
+SOURCE = ROOT / "kernels" / "flash_attention.cu"
+HALVES = (torch.float16, torch.bfloat16)
+TYPES = (torch.float32, *HALVES)
+SM_90 = BACKEND == "cuda" and torch.cuda.get_device_capability() == (9, 0)
 NO_GPU = pytest.mark.skipif(BACKEND == "cuda", reason="the CPU backend counts and checks")
 
 
@@ -146,6 +150,12 @@ def module(kernel):
 def halves(dtype, B, H, H_kv, S_q, S_kv, D):
     shapes = ((B, H, S_q, D), (B, H_kv, S_kv, D), (B, H_kv, S_kv, D), (B, H, S_q, D))
     return [torch.randn(shape, device=DEVICE).to(dtype) for shape in shapes]
+
+
+def in_order(given):
+    """Return dout, q, k, v of what halves() gives."""
+    q, k, v, dout = given
+    return dout, q, k, v
 
 
 def all_of(module, dout, q, k, v, *how):
@@ -295,9 +305,62 @@ def test_types_are_not_mixed(module):
         module.flash_attention_backward(dout.float(), q, k, v, out, lse, *how)
 
 
+# size, how: ends within tiles and boxes, heads that share keys, tiles that no query sees
+ON_SM_90 = [
+    ((1, 2, 1, 200, 300, 64), (True, False, 0)),
+    ((1, 2, 1, 130, 300, 128), (True, True, 0)),
+    ((1, 4, 2, 70, 150, 128), (True, True, 40)),
+    ((2, 2, 2, 150, 140, 64), (True, False, 33)),
+    ((2, 2, 1, 33, 90, 80), (False, False, 0)),
+    ((1, 1, 1, 300, 129, 8), (False, True, 0)),
+    ((1, 2, 2, 100, 20, 128), (True, True, 0)),
+    ((1, 1, 1, 2, 260, 64), (False, False, 5)),
+]
+
+
+@pytest.fixture(scope="module")
+def hopper():
+    """The file as sm_90a runs it, on the CPU backend: see hopper.py."""
+    return compile_cuda(for_cpu(SOURCE.read_text()))
+
+
+@NO_GPU
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("size, how", ON_SM_90, ids=str)
+def test_the_way_of_sm_90(hopper, dtype, size, how):
+    check_all(hopper, *in_order(halves(dtype, *size)), None, *how)
+
+
+@NO_GPU
+@pytest.mark.parametrize("dtype", HALVES)
+def test_the_way_of_sm_90_keeps_promises(hopper, dtype):
+    test_lengths_of_all_kinds(hopper, dtype, 40, True, 0)
+    test_lengths_of_all_kinds(hopper, dtype, 40, False, 9)
+    test_what_lies_behind_the_length_is_not_read(hopper, dtype, 40, 64)
+    test_large_scores_do_not_overflow(hopper, dtype, 128)
+    test_nan_and_infinity_pass_as_in_pytorch(hopper, dtype, 100)
+
+
+@pytest.mark.skipif(not SM_90, reason="what this tests is sm_90's")
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(
+    "size, how", [*ON_SM_90, ((2, 8, 2, 2000, 3000, 128), (True, True, 700))], ids=str
+)
+def test_backward_by_wgmma(module, dtype, size, how):
+    """Three times, as blocks come in another order each time; dk and dv are the same."""
+    given = in_order(halves(dtype, *size))
+    with torch.profiler.profile() as profiled:
+        check_all(module, *given, None, *how)
+    assert any("flash_backward_wgmma_kernel" in event.key for event in profiled.key_averages())
+    first = all_of(module, *given, None, *how)
+    for _ in range(2):
+        check_all(module, *given, None, *how)
+        assert all(map(torch.equal, first[3:], all_of(module, *given, None, *how)[3:]))
+
+
 @pytest.fixture(scope="module")
 def checked():
-    return compile_cuda(ROOT / "kernels" / "flash_attention.cu", check=True)
+    return compile_cuda(SOURCE, check=True)
 
 
 @NO_GPU

@@ -64,8 +64,8 @@ class Way:
 
 
 def long_product(A: torch.Tensor, B: torch.Tensor, allow_tf32: bool) -> torch.Tensor:
-    """Return the product of bytes, whose sums stay below 2^31 here."""
-    return A.long() @ B.long()
+    """Return the product of bytes, whose sums stay below 2^31 here: exact in float64."""
+    return (A.double() @ B.double()).long()  # on a GPU PyTorch has no product of int64
 
 
 # Weights are rounded to the type before they are multiplied: by how many roundings an element may
@@ -314,6 +314,7 @@ HALVES = {
     "all_reduce": ["inp"],
     "argmax": ["inp"],
     "attention": ["q", "k", "v"],
+    "cross_entropy": ["logits"],
     "flash_attention": ["dout", "q", "k", "v", "out"],
     "gelu": ["inp", "dout"],
     "layer_norm": ["inp", "dout", "weight", "bias"],
