@@ -15,15 +15,19 @@
 // one kernel, dq from another, and both multiply q k^T and dout v^T; the same bits each
 // time. On sm_90 half types up to D 128 have one kernel for all three, with 10, by
 // wgmma and TMA: it adds dq up by float32 atomics, in an order that is never the same,
-// so the last bits of dq may differ each time (not those of dk and dv). That comes in a
-// build for sm_90a only: by the flag below, or "9.0a" in TORCH_CUDA_ARCH_LIST.
+// so the last bits of dq may differ each time (not those of dk and dv).
 // Bytes: each tensor once, keys and values once per block of queries (and the reverse).
 // Scratch memory: backward 8 bytes a query, with atomics also 4 D (D as padded); split
 // keys 4 (D + 1) a query and part.
-// Half types with D a multiple of 8 up to 128 on sm_80 and later use tensor cores
-// (mma.sync; D padded to 64 or 128), all else does not. Weights are rounded to the type
-// before they are multiplied, and so is what lse adds up there. With up to 16 queries a
-// head the keys are split among blocks where those would leave multiprocessors idle.
+// Half types with D a multiple of 8 use tensor cores: on sm_80 and later those up to D
+// 128 by mma.sync (D padded to 64 or 128), all else does not. On sm_90 forward of more
+// than 16 queries a head does by wgmma, up to D 256 (padded to 64, 128 or 256): its
+// kernel is persistent and its warps specialised, a producer brings tiles by TMA, and
+// two or three consumer warpgroups take turns at the tensor cores. All of wgmma comes
+// in a build for sm_90a only: by the flag below, or "9.0a" in TORCH_CUDA_ARCH_LIST.
+// Weights are rounded to the type before they are multiplied, and by mma.sync so is
+// what lse adds up there. With up to 16 queries a head the keys are split among blocks
+// where those would leave multiprocessors idle.
 // NaN and infinity of q and k as in PyTorch; those of v may show where they are masked.
 // Notebook: 08b_flash_attention. Own code; algorithm: Dao, FlashAttention-2 (2023),
 // BSD 3-Clause; on sm_90: Shah et al., FlashAttention-3 (2024), BSD 3-Clause; split
@@ -850,6 +854,11 @@ struct FlashBarrier {
         asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
                      :: "r"(shared_at(this)) : "memory");
     }
+    __device__ void arrive_by_warp() {  // once, without a branch: it would part a block
+        asm volatile("{ .reg .pred first;\n setp.eq.u32 first, %1, 0;\n"
+                     "@first mbarrier.arrive.shared::cta.b64 _, [%0]; }"
+                     :: "r"(shared_at(this)), "r"(threadIdx.x % 32) : "memory");
+    }
     __device__ void arrive_and_expect(int bytes) {
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                      :: "r"(shared_at(this)), "r"(bytes) : "memory");
@@ -1031,6 +1040,323 @@ template <typename Kernel> static bool has_wgmma(Kernel kernel, const Tensor& x)
 }
 
 // ---- sm_90: kernels
+
+// How forward is cut: CONSUMERS warpgroups of 64 rows each; tiles of KEYS keys go round
+// in a ring of SLOTS, of K and of V in turn. Registers are what setmaxnreg deals out.
+template <int D, int CONSUMERS> struct ForwardCut {
+    static constexpr int ROWS = 64 * CONSUMERS, THREADS = (CONSUMERS + 1) * WARPGROUP;
+    static constexpr int KEYS = D == 256 ? 80 : 128;
+    static constexpr int Q_BYTES = 64 * D * 2, SLOT = KEYS * D * 2;
+    static constexpr int MOST = (225 * 1024 - CONSUMERS * Q_BYTES) / SLOT;
+    static constexpr int SLOTS = MOST < 8 ? MOST : 8;
+    static constexpr int SHARED = 1024 + CONSUMERS * Q_BYTES + SLOTS * SLOT;
+    static constexpr int REGISTERS = CONSUMERS == 2 ? 232 : 160;
+    static constexpr int OTHERS = CONSUMERS == 2 ? 40 : 32;  // of the producer
+};
+
+// What a block works at in one of its turns: rows of a head from first_row on, which
+// see keys in `tiles` tiles from first_key on.
+struct Work {
+    int turn = 0, head, first_row, first_key, tiles;
+};
+
+// What the warps of a block tell each other by: the state of slots, and of what each of
+// the consumers has of q.
+template <typename C, int CONSUMERS> struct Shared {
+    FlashBarrier full[C::SLOTS], empty[C::SLOTS];
+    FlashBarrier q_full[CONSUMERS], q_empty[CONSUMERS];
+};
+
+// The next of a block's works; false: there is none. All are dealt out before, so that
+// blocks that run at about a time read the same heads, and every block does as much: of
+// causal heads rows that see many keys go together with rows that see few. Where works
+// are few those with most keys come first, every second round backwards.
+template <typename C>
+__device__ bool find_work(Work& work, const Call& call, int heads) {
+    int rows = call.group * call.S_q, blocks = (rows - 1) / C::ROWS + 1, block;
+    int count = heads * blocks, grid = gridDim.x, place = blockIdx.x;
+    if (call.causal && count >= 4 * grid) {
+        int pairs = (blocks + 1) / 2, pair = place + work.turn / 2 * grid;
+        if (work.turn % 2 && pair % pairs * 2 == blocks - 1)  // the middle one, alone
+            pair += grid, work.turn++;
+        if (pair >= heads * pairs) return false;
+        work.head = pair / pairs;
+        block = work.turn % 2 ? pair % pairs : blocks - 1 - pair % pairs;
+    } else {
+        if (work.turn % 2) place = grid - 1 - place;
+        int i = place + work.turn * grid;
+        if (i >= count) return false;
+        work.head = call.causal ? i % heads : i / blocks;
+        block = call.causal ? blocks - 1 - i / heads : i % blocks;
+    }
+    work.turn++;
+    work.first_row = block * C::ROWS;
+    int last_row = min(work.first_row + C::ROWS, rows) - 1;
+    int2 keys = Sight(call, work.head).keys_of(work.first_row, last_row);
+    work.first_key = keys.x;
+    work.tiles = tiles_of(keys.y - keys.x, C::KEYS);
+    return true;
+}
+
+// One thread of the block: brings tile after tile, as soon as a slot is empty. Blocks
+// of a head go through its keys from the first on at about the same time: L2 has them.
+template <int D, int CONSUMERS, typename Shared>
+__device__ void bring(unsigned memory, Shared& shared, const CUtensorMap& q_map,
+                      const CUtensorMap& k_map, const CUtensorMap& v_map,
+                      const Call& call, int heads) {
+    using C = ForwardCut<D, CONSUMERS>;
+    FlashTurn turn;
+    int q_phase = 0;
+    auto load = [&](const CUtensorMap& map, int key, int head) {
+        FlashBarrier& full = shared.full[turn.stage];
+        shared.empty[turn.stage].wait(turn.phase ^ 1);
+        full.arrive_and_expect(C::SLOT);
+        unsigned to = memory + CONSUMERS * C::Q_BYTES + turn.stage * C::SLOT;
+        for (int d = 0; d < D; d += 64, to += C::KEYS * LINE)
+            load_box(to, map, full, d, key, head);
+        turn.next(C::SLOTS);
+    };
+    for (Work work; find_work<C>(work, call, heads);) {
+        if (work.tiles == 0) continue;
+#pragma unroll 1  // registers are few here
+        for (int tile = 0; tile <= work.tiles; tile++) {
+            int key = work.first_key + tile * C::KEYS;
+            if (tile < work.tiles) load(k_map, key, work.head);
+            if (tile > 0) {
+                load(v_map, key - C::KEYS, work.head);
+                continue;
+            }
+#pragma unroll 1
+            for (int c = 0; c < CONSUMERS; c++) {
+                shared.q_empty[c].wait(q_phase ^ 1);
+                shared.q_full[c].arrive_and_expect(C::Q_BYTES);
+                for (int d = 0; d < D; d += 64)
+                    load_box(memory + c * C::Q_BYTES + d * LINE, q_map,
+                             shared.q_full[c], d, work.first_row + c * 64, work.head);
+            }
+            q_phase ^= 1;
+        }
+    }
+}
+
+// A warpgroup: 64 rows of each work. The products of the weights of some keys with V
+// and those that give the scores of the next keys are started together; and of the
+// consumers one after the other starts its products, so that the others' softmax goes
+// on meanwhile.
+template <int D, int CONSUMERS, typename T, typename Shared>
+__device__ void consume(T* out, float* lse, unsigned memory, Shared& shared,
+                        const Call& call, int heads) {
+    using C = ForwardCut<D, CONSUMERS>;
+    constexpr int KEYS = C::KEYS;
+    int group = threadIdx.x / WARPGROUP, lane = threadIdx.x % 32;
+    int rows = call.group * call.S_q;
+    unsigned slots = memory + CONSUMERS * C::Q_BYTES;
+    uint64_t q_at = describe<true, 64>(memory + group * C::Q_BYTES);
+    uint64_t k_at = describe<true, KEYS>(slots), v_at = describe<false, KEYS>(slots);
+    float scale = LOG2_E * rsqrtf(call.D);
+    FlashTurn turn;
+    int q_phase = 0;
+    float o[D / 2], s[KEYS / 2], row_max[2] = {}, row_sum[2] = {};
+    float shift[2], shrink[2];
+    unsigned p[KEYS / 4];
+    auto take = [&] {  // the next slot, as soon as it is full
+        int slot = turn.stage;
+        shared.full[slot].wait(turn.phase);
+        turn.next(C::SLOTS);
+        return slot;
+    };
+    auto multiply_keys = [&](int slot) {
+        uint64_t at = k_at + slot * (C::SLOT / 16);
+        begin_products();
+#pragma unroll
+        for (int k = 0; k < D / 16; k++)
+            wgmma<T, true, true>(s, q_at + (k / 4 * 64 * LINE + k % 4 * 32) / 16,
+                                 at + (k / 4 * KEYS * LINE + k % 4 * 32) / 16, k > 0);
+        end_products();
+    };
+    auto multiply_values = [&](int slot) {
+        uint64_t at = v_at + slot * (C::SLOT / 16);
+        begin_products();
+#pragma unroll
+        for (int k = 0; k < KEYS / 16; k++)
+            wgmma<T, false>(o, p + 4 * k, at + k * LINE, true);
+        end_products();
+    };
+    // behind a length V may hold anything, which a weight of 0 does not make 0: all
+    // consumers clear what is left of the next slot
+    auto clear_behind = [&](int left) {
+        if (left >= KEYS) return;
+        shared.full[turn.stage].wait(turn.phase);
+        unsigned to = slots + turn.stage * C::SLOT + left * LINE;
+        int pieces = (KEYS - left) * (LINE / 16);
+        for (int i = threadIdx.x; i < pieces * (D / 64); i += CONSUMERS * WARPGROUP)
+            asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};"
+                         :: "r"(to + i / pieces * KEYS * LINE + i % pieces * 16),
+                            "r"(0) : "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        asm volatile("bar.sync %0, %1;"
+                     :: "n"(1 + CONSUMERS), "n"(CONSUMERS * WARPGROUP) : "memory");
+    };
+    // Online softmax, as above. But row_max stays behind the largest score as long as
+    // weights stay below 2^8: then o need not shrink, which it seldom has to.
+    auto raise_max = [&](int r) {
+        float high = row_max[r], other = s[2 * r + 1];  // two chains: they wait less
+#pragma unroll
+        for (int i = 0; i < KEYS / 4; i += 2) {
+            high = fmaxf(high, s[2 * i + 2 * r]);
+            other = fmaxf(other, s[2 * i + 2 * r + 1]);
+        }
+        high = fmaxf(high, other);
+        high = fmaxf(high, __shfl_xor_sync(ALL_LANES, high, 1));
+        high = fmaxf(high, __shfl_xor_sync(ALL_LANES, high, 2));
+        bool grows = (high - row_max[r]) * scale > 8.0f;
+        if (!grows) high = row_max[r];
+        shift[r] = high == -INFINITY ? 0.0f : high * scale;  // not inf - inf
+        shrink[r] = power_of_2(fmaf(row_max[r], scale, -shift[r]));
+        row_max[r] = high;
+        row_sum[r] *= shrink[r];
+        return grows;
+    };
+    auto weigh_keys = [&](int r) {
+#pragma unroll
+        for (int i = 0; i < KEYS / 4; i++) {
+            float& x = s[i / 2 * 4 + 2 * r + i % 2];
+            x = power_of_2(fmaf(x, scale, -shift[r]));
+            row_sum[r] += x;
+        }
+    };
+    auto pack_weights = [&] {
+#pragma unroll
+        for (int i = 0; i < KEYS / 4; i++) p[i] = pack<T>(s[2 * i], s[2 * i + 1]);
+    };
+    for (Work work; find_work<C>(work, call, heads);) {
+        Sight sight(call, work.head);
+        int row = work.first_row + group * 64, key = work.first_key;
+        int2 of_all = sight.keys_of_all(min(row, rows - 1), min(row + 63, rows - 1));
+        row += threadIdx.x % WARPGROUP / 32 * 16 + lane / 4;  // the thread's, and + 8
+        auto mask_keys = [&] {  // takes out what the rows must not see
+            if (key >= of_all.x && key + KEYS <= of_all.y) return;
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                int query = (row + 8 * r) % sight.S_q;
+                int first = sight.first(query) - key - lane % 4 * 2;
+                int end = sight.end(query) - key - lane % 4 * 2;
+#pragma unroll
+                for (int i = 0; i < KEYS / 4; i++) {
+                    int col = i / 2 * 8 + i % 2;
+                    if (col < first || col >= end)
+                        s[i / 2 * 4 + 2 * r + i % 2] = -INFINITY;
+                }
+            }
+        };
+        for (int r = 0; r < 2; r++) row_max[r] = -INFINITY, row_sum[r] = 0.0f;
+#pragma unroll
+        for (int i = 0; i < D / 2; i++) o[i] = 0.0f;
+        if (work.tiles > 0) {
+            int slot = take();
+            shared.q_full[group].wait(q_phase);
+            q_phase ^= 1;
+            multiply_keys(slot);
+            wait_for_all_but<0>();
+            hold(s);
+            shared.empty[slot].arrive_by_warp();
+            mask_keys();
+            for (int r = 0; r < 2; r++) raise_max(r), weigh_keys(r);
+            pack_weights();
+        }
+        for (int tile = 1; tile < work.tiles; tile++) {
+            int k_slot = take();
+            key += KEYS;
+            asm volatile("bar.sync %0, 256;" :: "r"(1 + group) : "memory");
+            multiply_keys(k_slot);
+            int v_slot = take();
+            multiply_values(v_slot);
+            asm volatile("bar.arrive %0, 256;"
+                         :: "r"(1 + (group + 1) % CONSUMERS) : "memory");
+            wait_for_all_but<1>();
+            hold(s);
+            shared.empty[k_slot].arrive_by_warp();
+            mask_keys();
+            bool shrinks = raise_max(0) | raise_max(1);
+            wait_for_all_but<0>();
+            hold(o);
+            hold(s);
+            shared.empty[v_slot].arrive_by_warp();
+            weigh_keys(0), weigh_keys(1);
+            pack_weights();
+            if (__any_sync(ALL_LANES, shrinks)) {
+#pragma unroll
+                for (int i = 0; i < D / 2; i++) o[i] *= shrink[i / 2 % 2];
+            }
+        }
+        if (work.tiles > 0) {
+            shared.q_empty[group].arrive_by_warp();
+            if (sight.length < call.S_kv) clear_behind(sight.length - key);
+            int slot = take();
+            multiply_values(slot);
+            wait_for_all_but<0>();
+            hold(o);
+            shared.empty[slot].arrive_by_warp();
+        }
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            float sum = row_sum[r];
+            sum += __shfl_xor_sync(ALL_LANES, sum, 1);
+            sum += __shfl_xor_sync(ALL_LANES, sum, 2);
+            float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;  // 0: saw nothing
+            if (row + 8 * r >= rows) continue;
+            int64_t at = int64_t(work.head) * rows + row + 8 * r;
+            if (lane % 4 == 0) lse[at] = row_max[r] * rsqrtf(call.D) + logf(sum);
+            T* to = out + at * call.D + lane % 4 * 2;
+#pragma unroll
+            for (int n = 0; n < D / 8; n++)
+                if (n * 8 < call.D)
+                    *reinterpret_cast<unsigned*>(to + n * 8) = pack<T>(
+                        o[4 * n + 2 * r] * inverse, o[4 * n + 2 * r + 1] * inverse);
+        }
+    }
+}
+
+// out, q: (heads of k, rows, D), k, v: (heads, S_kv, D), lse: (heads, rows). At most as
+// many blocks as multiprocessors, of the consumers and, behind them, the producer.
+template <typename T, int D, int CONSUMERS>
+__global__ void __launch_bounds__(ForwardCut<D, CONSUMERS>::THREADS, 1)
+flash_forward_wgmma_kernel(T* out, float* lse,
+                           const __grid_constant__ CUtensorMap q_map,
+                           const __grid_constant__ CUtensorMap k_map,
+                           const __grid_constant__ CUtensorMap v_map, Call call,
+                           int heads) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    using C = ForwardCut<D, CONSUMERS>;
+    __shared__ Shared<C, CONSUMERS> shared;
+    extern __shared__ __align__(1024) unsigned char tiles[];
+    unsigned memory = (shared_at(tiles) + 1023) / 1024 * 1024;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < C::SLOTS; i++) {
+            shared.full[i].init(1);
+            shared.empty[i].init(4 * CONSUMERS);
+        }
+        for (int i = 0; i < CONSUMERS; i++) {
+            shared.q_full[i].init(1);
+            shared.q_empty[i].init(4);
+        }
+        show_barriers();
+    }
+    __syncthreads();  // all barriers are there before one is used
+    if (threadIdx.x / WARPGROUP == CONSUMERS) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(C::OTHERS));
+        if (threadIdx.x % WARPGROUP == 0)
+            bring<D, CONSUMERS>(memory, shared, q_map, k_map, v_map, call, heads);
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(C::REGISTERS));
+        if (threadIdx.x / WARPGROUP == CONSUMERS - 1)  // the first one's turn
+            asm volatile("bar.arrive 1, 256;" ::: "memory");
+        consume<D, CONSUMERS>(out, lse, memory, shared, call, heads);
+    }
+#else
+    __trap();  // the launcher sees that it was not built
+#endif
+}
 
 // backward, in one kernel
 
@@ -1482,6 +1808,14 @@ template <typename F> static void with_columns(int D, F f) {  // f(D_MAX)
     else f(std::integral_constant<int, 256>());
 }
 
+// Whether rows can be copied by 16 bytes, which are 8 numbers of a half type.
+static bool fit_pieces(const Call& call, std::initializer_list<Tensor> copied) {
+    bool aligned = call.D % 8 == 0;
+    for (const Tensor& x : copied)
+        aligned = aligned && reinterpret_cast<uintptr_t>(x.data_ptr()) % 16 == 0;
+    return aligned;
+}
+
 // Whether what was built has mma, and rows can be copied by 16 bytes.
 template <typename T>
 static bool takes_mma(const Call& call, std::initializer_list<Tensor> copied) {
@@ -1489,10 +1823,7 @@ static bool takes_mma(const Call& call, std::initializer_list<Tensor> copied) {
         cudaFuncAttributes built;  // what for, which may be less than what the GPU can
         C10_CUDA_CHECK(cudaFuncGetAttributes(
             &built, flash_backward_queries_mma_kernel<T, 64>));
-        bool aligned = call.D % 8 == 0;
-        for (const Tensor& x : copied)
-            aligned = aligned && reinterpret_cast<uintptr_t>(x.data_ptr<T>()) % 16 == 0;
-        return built.ptxVersion >= 80 && aligned && call.D <= 128;
+        return built.ptxVersion >= 80 && call.D <= 128 && fit_pieces(call, copied);
     }
     return false;
 }
@@ -1552,11 +1883,43 @@ static void forward_mma(Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v, Ca
     });
 }
 
+#ifdef __CUDACC_VER_MAJOR__
+// Whether it did: in a build with wgmma. Three consumers are faster where all rows see
+// as many keys; where they do not, the 64 of two leave less undone.
+template <typename T, int D, int CONSUMERS>
+static bool forward_wgmma(Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
+                          Call call) {
+    using C = ForwardCut<D, CONSUMERS>;
+    auto kernel = flash_forward_wgmma_kernel<T, D, CONSUMERS>;
+    if (!has_wgmma(kernel, q)) return false;
+    int64_t heads = k.size(0) * k.size(1), rows = call.group * call.S_q;
+    int blocks = std::min(grid_of(heads, rows, C::ROWS),
+                          attribute(cudaDevAttrMultiProcessorCount, q));
+    allow_bytes(kernel, C::SHARED);
+    kernel<<<blocks, C::THREADS, C::SHARED, getCurrentCUDAStream()>>>(
+        out.data_ptr<T>(), lse.data_ptr<float>(),
+        map_of<T>(q, heads, rows, call.D, 64),
+        map_of<T>(k, heads, call.S_kv, call.D, C::KEYS),
+        map_of<T>(v, heads, call.S_kv, call.D, C::KEYS), call, heads);
+    return true;
+}
+#endif
+
 template <typename T>
 static void forward(Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v, Call call) {
     int sms = 0;
     C10_CUDA_CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount,
                                           q.get_device()));
+#ifdef __CUDACC_VER_MAJOR__
+    if constexpr (sizeof(T) == 2)
+        if (call.S_q > 16 && fit_pieces(call, {q, k, v})) {
+            auto run = call.D > 128  ? forward_wgmma<T, 256, 2>
+                     : call.D > 64   ? forward_wgmma<T, 128, 2>
+                     : call.causal   ? forward_wgmma<T, 64, 2>
+                                     : forward_wgmma<T, 64, 3>;
+            if (run(out, lse, q, k, v, call)) return;
+        }
+#endif
     if constexpr (sizeof(T) == 2)
         if (takes_mma<T>(call, {q, k, v})) {
             bool few = call.S_q <= 16 && call.group * call.S_q <= 32;

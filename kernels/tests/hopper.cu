@@ -27,6 +27,9 @@ struct FlashBarrier {
         asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
                      :: "r"(shared_at(this)) : "memory");
     }
+    __device__ void arrive_by_warp() {
+        if (threadIdx.x % 32 == 0) arrive();
+    }
     __device__ void arrive_and_expect(int bytes) { expected = bytes; }
     __device__ void wait(int phase) {
         asm volatile("{ .reg .pred done;\nAGAIN:\n"
