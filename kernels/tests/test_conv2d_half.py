@@ -261,13 +261,13 @@ BY_WGMMA = [
     (4, 64, 15, 16, 32, 3, 3, (2, 2), (1, 1), (1, 1), 1),  # four images and four classes
     (2, 64, 11, 12, 40, 5, 4, (1, 2), (2, 1), (1, 1), 1),  # more taps than a block has
     (5, 200, 9, 9, 32, 1, 1, (2, 1), (0, 0), (1, 1), 1),  # one tap, rows that no tap reads
-    (4, 64, 10, 10, 72, 1, 1, *POINT),  # forward by tiles twice as high
+    (4, 128, 10, 10, 72, 1, 1, *POINT),  # forward by tiles twice as high
 ]
 FEW = [
     (1, 3, 53, 52, 40, 7, 7, (2, 2), (3, 3), (1, 1), 1),
     (1, 8, 47, 45, 72, 5, 6, (4, 3), (2, 2), (1, 1), 1),
 ]
-SMALL = (2, 32, 9, 9, 32, 2, 2, *PLAIN)
+SMALL = (2, 64, 9, 9, 32, 2, 2, *PLAIN)
 
 
 def by_loops() -> str:
