@@ -1529,7 +1529,8 @@ template <typename Of> static bool fit(Line& l, const Tensor& x, int64_t& bytes)
     }
     int each = cdiv(taps, windows);  // taps of a window
     for (int blocks = Of::BLOCKS; blocks > 0; blocks--) {
-        int64_t most = all / blocks - 1024 - 2048 - 1024;
+        // less the system's, what comes before the stages, barriers, pixels
+        int64_t most = all / blocks - 1024 - 1024 - 256 - 4 * Of::ROWS;
         l.windows = std::min(windows, 2), l.weights = std::min(taps, 3);
         auto size = [&] { return l.windows * window + l.weights * Of::WEIGHT; };
         if (size() > most) continue;
@@ -1681,6 +1682,9 @@ static bool sum_pixels_wgmma(const Tensor& dweight, const Tensor& dout,
         return false;
     Steps of = {};
     of.channels = s.C, of.filters = s.C_out, of.taps = s.kH * s.kW;
+    int64_t slab = of.taps == 1 ? 4 * SLAB : SLAB, taps = of.taps == 1 ? 1 : 9;
+    int64_t columns = cdiv(s.C, slab) * slab * cdiv(of.taps, taps) * taps;
+    if (columns > 3 * int64_t(s.C) * of.taps) return false;  // mostly zeros: slow
     if (of.taps == 1)
         return launch_weight_wgmma<T, Pile<4, true>>(dweight, dout, inp, s, l, of);
     bool together = of.taps % 3 == 0 && s.stride_h * s.stride_w == 1;

@@ -135,29 +135,43 @@ BODIES = {
 }
 
 
+# Words, in this order. wgmma ends for all of a warpgroup at once, of which one thread tells; loops
+# do not, so that all threads tell.
+WORDS = {
+    "#ifdef __CUDACC_VER_MAJOR__": "#if 1",
+    "#ifdef __CUDA_ARCH_FEAT_SM90_ALL": "#if 1",
+    "#include <cuda.h>": "#include <cstring>" + DRIVER,
+    "uint64_t state;": """uint64_t state;
+    int left;
+    __device__ void came(int bytes) { if (!(left -= bytes)) arrive(); }
+""",
+    "built.sharedSizeBytes == 0": "false",
+    "bool tells = threadIdx.x % WARPGROUP == 0;": "bool tells = true;",
+    "CONSUMERS : 1)": "CONSUMERS * 128 : 1)",
+    "init(Of::CONSUMERS)": "init(Of::CONSUMERS * 128)",
+    "CUtensorMap": "TensorMap",
+    "cuTensorMap": "TensorMap",
+    "decltype(&TensorMapEncodeIm2col)": "decltype(&encode_im2col)",
+    "decltype(&TensorMapEncodeTiled)": "decltype(&encode_tiled)",
+}
+WAITS = r'asm volatile\("wgmma\.\w+\.sync[^;]*;"[^;]*\);'  # for products
+
+
 def with_loops(op: str) -> str:
-    """Return the text of kernels/<op>.cu for the CPU backend, as a build for sm_90a."""
-    text = (ROOT / "kernels" / f"{op}.cu").read_text()
-    text = re.sub(r'asm volatile\("wgmma\.\w+\.sync[^;]*;"[^;]*\);', "", text)
-    # wgmma ends for all of a warpgroup at once, of which one thread tells; loops do not
-    text = text.replace("bool tells = threadIdx.x % WARPGROUP == 0;", "bool tells = true;")
-    text = text.replace("CONSUMERS : 1)", "CONSUMERS * 128 : 1)")
-    text = text.replace("init(Of::CONSUMERS)", "init(Of::CONSUMERS * 128)")
+    """Return the text of kernels/<op>.cu for the CPU backend, as a build for sm_90a.
+
+    It has to have what is replaced: the functions of BODIES, and WORDS.
+    """
+    text = re.sub(WAITS, "", (ROOT / "kernels" / f"{op}.cu").read_text())
     text = text.replace(" wgmma(", " multiply_tiles(").replace(" wgmma<", " multiply_tiles<")
+    left = set(BODIES)
     for function in reversed(Source(text).functions):
         if function.body and function.name in BODIES:
             begin, end = function.body
             text = f"{text[: begin + 1]}{BODIES[function.name]}{text[end - 1 :]}"
-    arrived = "int left;\n    __device__ void came(int n) { if (!(left -= n)) arrive(); }\n"
-    return (
-        text.replace("#ifdef __CUDACC_VER_MAJOR__", "#if 1")
-        .replace("#ifdef __CUDA_ARCH_FEAT_SM90_ALL", "#if 1")
-        .replace("#include <cuda.h>", "#include <cstring>" + DRIVER)
-        .replace("uint64_t state;", "uint64_t state;" + arrived)
-        .replace("built.sharedSizeBytes == 0", "false")
-        .replace("CUtensorMap", "TensorMap")
-        .replace("cuTensorMapEncodeIm2col", "TensorMapEncodeIm2col")
-        .replace("cuTensorMapEncodeTiled", "TensorMapEncodeTiled")
-        .replace("decltype(&TensorMapEncodeIm2col)", "decltype(&encode_im2col)")
-        .replace("decltype(&TensorMapEncodeTiled)", "decltype(&encode_tiled)")
-    )
+            left.discard(function.name)
+    assert not left, f"{op} lacks {left}"
+    for word, other in WORDS.items():
+        assert word in text, f"{op} lacks {word}"
+        text = text.replace(word, other)
+    return text

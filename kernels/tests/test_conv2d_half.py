@@ -261,22 +261,28 @@ BY_WGMMA = [
     (4, 64, 15, 16, 32, 3, 3, (2, 2), (1, 1), (1, 1), 1),  # four images and four classes
     (2, 64, 11, 12, 40, 5, 4, (1, 2), (2, 1), (1, 1), 1),  # more taps than a block has
     (5, 200, 9, 9, 32, 1, 1, (2, 1), (0, 0), (1, 1), 1),  # one tap, rows that no tap reads
-    (4, 64, 10, 10, 72, 1, 1, *POINT),  # forward by tiles twice as high
+    (4, 128, 10, 10, 72, 1, 1, *POINT),  # forward by tiles twice as high
 ]
 FEW = [
     (1, 3, 53, 52, 40, 7, 7, (2, 2), (3, 3), (1, 1), 1),
     (1, 8, 47, 45, 72, 5, 6, (4, 3), (2, 2), (1, 1), 1),
 ]
-SMALL = (2, 32, 9, 9, 32, 1, 2, (1, 1), (0, 1), (1, 1), 1)
+SMALL = (2, 64, 9, 9, 32, 2, 2, *PLAIN)
 
 
-def by_loops(check: bool):
-    """Return the way of sm_90a; a size that does not take it fails."""
+def by_loops() -> str:
+    """Return the text of the way of sm_90a; a size that does not take it fails."""
     other = "static Cut find_cut(const Product& of, const Tensor& x) {"
     text = with_loops("conv2d_half")
     assert other in text
-    text = text.replace(other, f'{other} TORCH_CHECK(false, "another way");')
-    return compile_cuda(text, check=check)
+    return text.replace(other, f'{other} TORCH_CHECK(false, "another way");')
+
+
+def by_few_stages() -> str:
+    """Return it with rings that are filled again."""
+    stages = "MOST_STAGES = 8"
+    assert stages in by_loops()
+    return by_loops().replace(stages, "MOST_STAGES = 3")
 
 
 def check_size(conv2d, case: Case, size: tuple, dtype: torch.dtype) -> None:
@@ -292,20 +298,32 @@ def check_size(conv2d, case: Case, size: tuple, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("size", BY_WGMMA, ids=str)
 def test_the_way_of_sm_90a_by_loops(size):
     for case in CASES:
-        check_size(by_loops(check=False), case, size, HALVES[size[0] % 2])
+        check_size(compile_cuda(by_loops()), case, size, HALVES[size[0] % 2])
 
 
 @pytest.mark.skipif(BACKEND == "cuda", reason="a GPU has wgmma itself")
 @pytest.mark.parametrize("size", FEW, ids=str)
 def test_the_gradient_of_few_channels_by_loops(size):
-    check_size(by_loops(check=False), CASES[1], size, torch.float16)
+    check_size(compile_cuda(by_loops()), CASES[1], size, torch.float16)
 
 
 @pytest.mark.skipif(BACKEND == "cuda", reason="a GPU has wgmma itself")
 def test_no_fault_is_found_by_loops():
     """With every access checked: no stage is filled before all of it has been read."""
+    checked = compile_cuda(by_few_stages(), check=True)
     for case in CASES:
-        check_size(by_loops(check=True), case, SMALL, torch.float16)
+        check_size(checked, case, SMALL, torch.float16)
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="a GPU has wgmma itself")
+def test_a_stage_that_is_given_back_too_early_is_found():
+    text, ready = by_few_stages(), "from.weight_full[weight.stage].wait(weight.phase);"
+    late = "if (tells && read_weight >= 0) from.weight_empty[read_weight].arrive();"
+    assert ready in text and late in text
+    early = f"{ready} from.weight_empty[weight.stage].arrive();"
+    checked = compile_cuda(text.replace(late, "").replace(ready, early), check=True)
+    with pytest.raises(RuntimeError, match="with no barrier between"):
+        check_size(checked, CASES[0], SMALL, torch.float16)
 
 
 SM_90 = BACKEND == "cuda" and torch.cuda.get_device_capability() == (9, 0)
