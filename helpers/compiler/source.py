@@ -199,7 +199,8 @@ def _is_for_python(function):
 
 def _host_function(function, source, line):
     first, last = function.parameters
-    returns = " ".join(re.sub(r"\b(?:__host__|extern)\b", "", function.returns).split())
+    returns = re.sub(r"\b(?:__host__|extern|static|inline)\b", "", function.returns)
+    returns = " ".join(returns.split())
     behind = source.bare[last + 1 : function.start + len(function.header)]
     if returns == "auto" and (trailing := re.fullmatch(r"\s*->\s*(.*?)\s*", behind, re.DOTALL)):
         returns = trailing[1]

@@ -342,7 +342,8 @@ def test_a_build_for_many_gpus(tmp_path, monkeypatch, name, tensor_cores):
     assert extension.sources == [f"{name}.cu", f"{name}_bind.cpp"]
     assert len({Path(source).stem for source in extension.sources}) == 2  # objects of their own
     made = tmp_path / "made.fatbin"
-    command = [tools.cuda_home() / "bin" / "nvcc", "-fatbin", *arch_flags, "-Xptxas=-O1"]
+    command = [tools.cuda_home() / "bin" / "nvcc", "-fatbin", *arch_flags]
+    command += ["-Xcicc=-O1", "-Xptxas=-O1"]
     command += [*cpp_extension.COMMON_NVCC_FLAGS, "-std=c++17", "-DTORCH_LIGHT_CUDA"]
     command += [f"-I{folder}" for folder in torch_light.FOR_NVCC]
     command += [f"-isystem={folder}" for folder in cpp_extension.include_paths()]
