@@ -664,7 +664,8 @@ static __device__ void load_inp(char* to, const CUtensorMap& map, Barrier& full,
                  "r"(row), "h"(uint16_t(mask)) : "memory");
 }
 
-// TILE_W rows of the weights, from an eight of columns of out on; see map_of_weight
+// TILE_W rows of the weights, in eights; with SiLU's gate one of gate and one of up in
+// turn; from the eight of columns of out on
 static __device__ void load_weight(char* to, const CUtensorMap& map, Barrier& full,
                                    int k, int eight, uint64_t policy) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier"
@@ -715,6 +716,7 @@ static __device__ float4 load_of_block(const float4* from, int block) {
                  : "r"(shared_at(from)), "r"(block) : "memory");
     return x;
 }
+
 // What wgmma is told of an operand: where it begins, rows of 128 bytes, swizzled; 8 of
 // them are 1,024 bytes.
 static __device__ uint64_t describe(unsigned at) {
@@ -816,8 +818,8 @@ __device__ void produce(char* stages, Barrier* full, Barrier* empty,
 
 // A warpgroup's registers: element 4 j + 2 h + e is row lane / 4 + 8 h of the warp's 16
 // of the weights and row 8 j + lane % 4 * 2 + e of inp. GATED: h 0 is gate, 1 is up.
-// A thread's part of a box: pairs of neighbouring rows of out, from its two or four
-// 8 x 8 matrices.
+// What a thread has of a box: pairs of neighbouring rows of out, of two or four 8 x 8
+// matrices.
 template <class E> struct Part { unsigned pairs[E::GATED ? 2 : 4]; };
 
 template <typename T, class E>
@@ -856,6 +858,7 @@ template <class E> __device__ int in_box(int row, int piece) {
                     : row * 128 + (piece ^ row % 8) * 16;
 }
 
+// the thread's part to a box
 template <class E> __device__ void write_part(char* box, const Part<E>& part) {
     int lane = threadIdx.x % 32, warp = threadIdx.x % WARPGROUP / 32;
     auto &p = part.pairs;
@@ -1027,7 +1030,8 @@ linear_wgmma_kernel(const __grid_constant__ CUtensorMap inp_map,
 #endif
 }
 
-// TMA's view of a matrix: sizes and box, fastest first; strides in elements
+// TMA's view of a matrix: sizes and box, fastest first; strides of all but the first,
+// in elements
 static CUtensorMap map_of(const Tensor& x, std::vector<cuuint64_t> sizes,
                           std::vector<cuuint64_t> strides,
                           std::vector<cuuint32_t> box) {
@@ -1065,7 +1069,7 @@ static void launch_wgmma(Tensor out, Tensor inp, Tensor weight, Tensor bias, E e
     uint64_t M = inp.size(0), K = inp.size(1), N = out.size(1);
     constexpr unsigned PER = E::GATED ? 2 : 1;  // rows of the weights, of a column
     auto inp_map = map_of(inp, {K, M}, {K}, {DEPTH, unsigned(COLS / pair)});
-    // eights of rows: with SiLU's gate one of gate, one of up, in turn
+    // fastest first: along k, rows of an eight, gate and up, eights
     auto weight_map = map_of(weight, {K, 8, PER, N / 8}, {K, N * K, 8 * K},
                              {DEPTH, 8, PER, TILE_W / 8 / PER});
     Deal deal = {splits, pair, cdiv(weight.size(0), TILE_W * pair), cdiv(M, COLS),
@@ -1096,12 +1100,12 @@ struct Clusters { int cols, splits, pair; };
 //   SLICE bytes of TILE_W rows of the weights and cols / pair of inp, from L2, at 36 a
 //   clock: what two blocks share comes once.
 // Meanwhile all weights come from memory, 11 bytes a clock and SM, and a tenth of the
-// shorter time does not overlap. Parts of k cost SPLIT clocks each. Tiles of 32 rows are
-// for weights that no other tile reads. These six numbers are fitted, by a search on a
-// grid, to times on an H100 of these kernels as they were when out left by TMA (M 17 to
-// 512 of layers 4096 -> 4096, 4096 -> 11008 and 11008 -> 4096, squares 512 to 4096;
-// bfloat16, L2 full of what was written before): the tiles that they choose took 0.7 %
-// longer in the mean than the fastest.
+// shorter time does not overlap. Parts of k cost SPLIT clocks each. Tiles of 32 rows
+// are for weights that no other tile reads. These six numbers are fitted, by a search
+// on a grid, to times on an H100 of these kernels as they were when out left by TMA (M
+// 17 to 512 of layers 4096 -> 4096, 4096 -> 11008 and 11008 -> 4096, squares 512 to
+// 4096; bfloat16, L2 full of what was written before): the tiles that they choose took
+// 0.7 % longer in the mean than the fastest.
 static Clusters plan_wgmma(int64_t M, int64_t columns, int64_t K, int sms) {
     constexpr double TILE = 4000, SPLIT = 2500;
     double memory = 2.0 * columns * K / (11.0 * sms), least = INFINITY;
