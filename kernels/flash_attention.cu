@@ -15,15 +15,19 @@
 // one kernel, dq from another, and both multiply q k^T and dout v^T; the same bits each
 // time. On sm_90 half types up to D 128 have one kernel for all three, with 10, by
 // wgmma and TMA: it adds dq up by float32 atomics, in an order that is never the same,
-// so the last bits of dq may differ each time (not those of dk and dv). That comes in a
-// build for sm_90a only: by the flag below, or "9.0a" in TORCH_CUDA_ARCH_LIST.
+// so the last bits of dq may differ each time (not those of dk and dv).
 // Bytes: each tensor once, keys and values once per block of queries (and the reverse).
 // Scratch memory: backward 8 bytes a query, with atomics also 4 D (D as padded); split
 // keys 4 (D + 1) a query and part.
-// Half types with D a multiple of 8 up to 128 on sm_80 and later use tensor cores
-// (mma.sync; D padded to 64 or 128), all else does not. Weights are rounded to the type
-// before they are multiplied, and so is what lse adds up there. With up to 16 queries a
-// head the keys are split among blocks where those would leave multiprocessors idle.
+// Half types with D a multiple of 8 use tensor cores: on sm_80 and later those up to D
+// 128 by mma.sync (D padded to 64 or 128), all else does not. On sm_90 forward of more
+// than 16 queries a head does by wgmma, up to D 256 (padded to 64, 128 or 256): its
+// kernel is persistent and its warps specialised, a producer brings tiles by TMA, and
+// two or three consumer warpgroups take turns at the tensor cores. All of wgmma comes
+// in a build for sm_90a only: by the flag below, or "9.0a" in TORCH_CUDA_ARCH_LIST.
+// Weights are rounded to the type before they are multiplied, and by mma.sync so is
+// what lse adds up there. With up to 16 queries a head the keys are split among blocks
+// where those would leave multiprocessors idle.
 // NaN and infinity of q and k as in PyTorch; those of v may show where they are masked.
 // Notebook: 08b_flash_attention. Own code; algorithm: Dao, FlashAttention-2 (2023),
 // BSD 3-Clause; on sm_90: Shah et al., FlashAttention-3 (2024), BSD 3-Clause; split
@@ -1050,8 +1054,8 @@ template <int D, int CONSUMERS> struct ForwardCut {
     static constexpr int OTHERS = CONSUMERS == 2 ? 40 : 32;  // of the producer
 };
 
-// What a block works at in one of its turns: rows of a head from first_row on, which see
-// keys in `tiles` tiles from first_key on.
+// What a block works at in one of its turns: rows of a head from first_row on, which
+// see keys in `tiles` tiles from first_key on.
 struct Work {
     int turn = 0, head, first_row, first_key, tiles;
 };
@@ -1135,9 +1139,10 @@ __device__ void bring(unsigned memory, Shared& shared, const CUtensorMap& q_map,
     }
 }
 
-// A warpgroup: 64 rows of each work. The products of the weights of some keys with V and
-// of the scores of the next keys are started together; and of the consumers one after
-// the other starts its products, so that the others' softmax goes on meanwhile.
+// A warpgroup: 64 rows of each work. The products of the weights of some keys with V
+// and those that give the scores of the next keys are started together; and of the
+// consumers one after the other starts its products, so that the others' softmax goes
+// on meanwhile.
 template <int D, int CONSUMERS, typename T, typename Shared>
 __device__ void consume(T* out, float* lse, unsigned memory, Shared& shared,
                         const Call& call, int heads) {
@@ -1312,11 +1317,12 @@ __device__ void consume(T* out, float* lse, unsigned memory, Shared& shared,
     }
 }
 
-// out, q: (heads of k, rows, D), k, v: (heads, S_kv, D), lse: (heads, rows). As many
-// blocks as there are multiprocessors: one producer, then the consumers
+// out, q: (heads of k, rows, D), k, v: (heads, S_kv, D), lse: (heads, rows). At most as
+// many blocks as multiprocessors, of the consumers and, behind them, the producer.
 template <typename T, int D, int CONSUMERS>
 __global__ void __launch_bounds__(ForwardCut<D, CONSUMERS>::THREADS, 1)
-flash_forward_wgmma_kernel(T* out, float* lse, const __grid_constant__ CUtensorMap q_map,
+flash_forward_wgmma_kernel(T* out, float* lse,
+                           const __grid_constant__ CUtensorMap q_map,
                            const __grid_constant__ CUtensorMap k_map,
                            const __grid_constant__ CUtensorMap v_map, Call call,
                            int heads) {
@@ -1875,7 +1881,8 @@ static void forward_mma(Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v, Ca
 }
 
 #ifdef __CUDACC_VER_MAJOR__
-// Whether it did: in a build with wgmma
+// Whether it did: in a build with wgmma. Three consumers are faster where all rows see
+// as many keys; where they do not, the 64 of two leave less undone.
 template <typename T, int D, int CONSUMERS>
 static bool forward_wgmma(Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
                           Call call) {

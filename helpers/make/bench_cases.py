@@ -437,13 +437,27 @@ def _philox():
 def _cross_entropy():
     loss = kernel("cross_entropy")
     M, N = 8192, 50257
-    logits, labels = _rand(M, N), torch.randint(N, (M,), device="cuda")
-    yield _moving(
-        f"{M} × {N}",
-        4 * M * N,
-        lambda: F.cross_entropy(logits, labels),
-        lambda: loss.cross_entropy_forward(logits, labels),
-    )
+    labels = torch.randint(N, (M,), device="cuda")
+    one = torch.ones((), device="cuda")
+
+    def mean(logits):
+        return F.cross_entropy(logits.float(), labels)
+
+    for name, dtype in TYPES.items():
+        logits = _rand(M, N, dtype=dtype)
+        bytes = logits.nbytes
+        yield _moving(
+            f"{name}, {M} × {N}",
+            bytes,
+            lambda logits=logits: mean(logits),
+            lambda logits=logits: loss.cross_entropy_forward(logits, labels),
+        )
+        yield _moving(
+            f"backward, {name}, {M} × {N}",
+            2 * bytes,
+            lambda logits=logits: torch.func.grad(mean)(logits),  # with the forward, as ours
+            lambda logits=logits: loss.cross_entropy_backward(one, logits, labels),
+        )
 
 
 @_case
@@ -500,9 +514,19 @@ def _flash_attention():
                 candidates[name] = _sdpa_gradients(backend, dout, q, k, v, causal)
             word = "causal, " if causal else ""
             name = f"backward, {word}8 × {heads} heads × 4096 × {D}"
-            # of the five products that it takes; ours does seven
+            # of the five products that it takes; without wgmma ours does seven
             flops = 10 * 8 * heads * 4096**2 * D // (2 if causal else 1)
             yield _computing(name, flops, torch.bfloat16, candidates, agree=agree)
+
+    for D in (256, 128, 64):
+        heads = 2048 // D
+        q, k, v = (_rand(8, heads, 4096, D, dtype=torch.bfloat16) for _ in range(3))
+        forward, how = flash.flash_attention_forward, (None, False, False, 0)
+        candidates = {"ours": lambda q=q, k=k, v=v: forward(q, k, v, *how)[0]}
+        for name, backend in {"PyTorch": None, **_sdpa_backends()}.items():
+            candidates[name] = functools.partial(_sdpa, backend, q, k, v, False)
+        name, flops = f"8 × {heads} heads × 4096 × {D}", 4 * 8 * heads * 4096**2 * D
+        yield _computing(name, flops, torch.bfloat16, candidates, agree=agree)
 
     B, H, H_kv, S, D = 8, 16, 4, 4096, 128
     q, k, v = (_rand(B, heads, S, D, dtype=torch.bfloat16) for heads in (H, H_kv, H_kv))
@@ -594,6 +618,10 @@ def _matmul_tensor_core():
         yield _product(f"{way}int8, B by columns", exact, A, B.t())
         A, B = _rand(4096, 4096), _rand(4096, 4096)
         yield _product(f"{way}float32 by three products", exact, A, B)
+    matmul = compile_cuda(path).matmul_tensor_core
+    for side in (64, 256, 512, 768, 1024, 1536, 2048, 3072, 4096):
+        A, B = (_rand(side, side, dtype=torch.bfloat16) for _ in range(2))
+        yield _product("bfloat16", exact, A, B, rtol=1 / 64, atol=1e-2)
 
 
 @_case

@@ -43,6 +43,9 @@ ELSEWHERE = {
         "test_conv2d_half.py: test_wgmma_at_awkward_sizes"
     ),
     r"fft fft_(last_rows|long_columns)_kernel": "test_fft.py: test_large_images",
+    r"flash_attention flash_forward_wgmma_kernel": (
+        "test_flash_attention.py: test_forward_by_wgmma"
+    ),
     r"flash_attention flash_(backward_wgmma|dq)_kernel": (
         "test_flash_attention.py: test_backward_by_wgmma"
     ),

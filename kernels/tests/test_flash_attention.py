@@ -331,6 +331,46 @@ def test_the_way_of_sm_90(hopper, dtype, size, how):
     check_all(hopper, *in_order(halves(dtype, *size)), None, *how)
 
 
+# what forward alone has: D up to 256, many heads, whose blocks take works in pairs, windows
+FORWARD_ON_SM_90 = [
+    ((1, 12, 12, 300, 280, 64), (True, False, 0)),
+    ((1, 11, 11, 260, 300, 64), (True, True, 100)),
+    ((2, 4, 2, 200, 270, 40), (False, False, 0)),
+    ((1, 2, 1, 70, 170, 256), (True, True, 0)),
+    ((1, 1, 1, 140, 90, 136), (False, False, 0)),
+    ((1, 3, 1, 150, 500, 128), (True, True, 40)),
+]
+
+
+def check_forward(module, dtype, size, how, lengths=None):
+    """Check out and lse against float64; what lies behind lengths is no number."""
+    q, k, v, _ = halves(dtype, *size)
+    out_want, lse_want = forward_ref(q.double(), k.double(), v.double(), lengths, *how)
+    for b, length in enumerate([] if lengths is None else lengths.tolist()):
+        k[b, :, max(0, length) :], v[b, :, max(0, length) :] = torch.nan, torch.inf
+    with poisoned():
+        out, lse = module.flash_attention_forward(q, k, v, lengths, *how)
+    assert torch.equal(lse == -torch.inf, lse_want == -torch.inf)
+    check_close(lse, lse_want, rtol=1e-5, atol=1e-5)
+    off = (out.double() - out_want).norm() / torch.finfo(dtype).eps
+    assert off <= 0.5 * out_want.norm(), f"{off / out_want.norm():.2f} roundings"
+
+
+@NO_GPU
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("size, how", FORWARD_ON_SM_90, ids=str)
+def test_forward_of_sm_90(hopper, dtype, size, how):
+    check_forward(hopper, dtype, size, how)
+
+
+@NO_GPU
+@pytest.mark.parametrize("D", [64, 128, 256])
+def test_forward_of_sm_90_up_to_lengths(hopper, D):
+    lengths = torch.tensor([0, 131, 128, 1000], dtype=torch.int32)
+    for causal in (False, True):
+        check_forward(hopper, torch.bfloat16, (4, 2, 1, 40, 200, D), (causal, True, 0), lengths)
+
+
 @NO_GPU
 @pytest.mark.parametrize("dtype", HALVES)
 def test_the_way_of_sm_90_keeps_promises(hopper, dtype):
@@ -339,6 +379,25 @@ def test_the_way_of_sm_90_keeps_promises(hopper, dtype):
     test_what_lies_behind_the_length_is_not_read(hopper, dtype, 40, 64)
     test_large_scores_do_not_overflow(hopper, dtype, 128)
     test_nan_and_infinity_pass_as_in_pytorch(hopper, dtype, 100)
+
+
+@pytest.mark.skipif(not SM_90, reason="what this tests is sm_90's")
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(
+    "size, how",
+    [*ON_SM_90[:-1], *FORWARD_ON_SM_90]
+    + [
+        ((2, 16, 16, 2000, 3000, D), (causal, True, 0)) for D in (64, 128, 256) for causal in (0, 1)
+    ],
+    ids=str,
+)
+def test_forward_by_wgmma(module, dtype, size, how):
+    how = (bool(how[0]), *how[1:])
+    with torch.profiler.profile() as profiled:
+        check_forward(module, dtype, size, how)
+    assert any("flash_forward_wgmma_kernel" in event.key for event in profiled.key_averages())
+    lengths = torch.tensor([131, size[4]][: size[0]], dtype=torch.int32, device=DEVICE)
+    check_forward(module, dtype, size, how, lengths)
 
 
 @pytest.mark.skipif(not SM_90, reason="what this tests is sm_90's")
