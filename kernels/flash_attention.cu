@@ -1716,6 +1716,7 @@ flash_backward_wgmma_kernel(const __grid_constant__ CUtensorMap q_map,
 template <typename T, int D>
 __global__ void __launch_bounds__(2 * WARPGROUP)
 flash_dq_kernel(T* dq, const float4* sums, Call call, int tiles) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
     constexpr int QUERIES = BackwardCut<D>::QUERIES, PIECES = D / 8;  // of 16 bytes
     __shared__ __align__(16) T rows[QUERIES][D + 8];
     int group = threadIdx.x / WARPGROUP, lane = threadIdx.x % 32;
@@ -1742,9 +1743,11 @@ flash_dq_kernel(T* dq, const float4* sums, Call call, int tiles) {
             *reinterpret_cast<uint4*>(dq + r * call.D + c) =
                 *reinterpret_cast<const uint4*>(&rows[r][c]);
     }
+#else
+    __trap();  // as above
+#endif
 }
 #endif
-
 
 // ------------------------------------------------------------------ launchers
 

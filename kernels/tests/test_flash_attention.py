@@ -371,6 +371,27 @@ def test_forward_of_sm_90_up_to_lengths(hopper, D):
         check_forward(hopper, torch.bfloat16, (4, 2, 1, 40, 200, D), (causal, True, 0), lengths)
 
 
+# what forward waits for, or clears, and what it does without
+WAITED_FOR = {
+    "products with V": (
+        "            wait_for_all_but<0>();\n            hold(o);\n            hold(s);\n",
+        "            hold(o);\n            hold(s);\n",
+    ),
+    "rows of V": ("clear_behind(sight.length - key);", "{}"),
+}
+
+
+@NO_GPU
+@pytest.mark.parametrize("what", WAITED_FOR)
+def test_what_forward_of_sm_90_waits_for_is_missed(what):
+    before, text = WAITED_FOR[what][0], SOURCE.read_text()
+    assert text.count(before) == 1
+    broken = compile_cuda(for_cpu(text.replace(*WAITED_FOR[what])))
+    lengths = torch.tensor([150], dtype=torch.int32)
+    with pytest.raises(AssertionError):
+        check_forward(broken, torch.float16, (1, 1, 1, 20, 700, 64), (False, False, 0), lengths)
+
+
 @NO_GPU
 @pytest.mark.parametrize("dtype", HALVES)
 def test_the_way_of_sm_90_keeps_promises(hopper, dtype):
