@@ -521,8 +521,11 @@ def _flash_attention():
     for D in (256, 128, 64):
         heads = 2048 // D
         q, k, v = (_rand(8, heads, 4096, D, dtype=torch.bfloat16) for _ in range(3))
-        forward, how = flash.flash_attention_forward, (None, False, False, 0)
-        candidates = {"ours": lambda q=q, k=k, v=v: forward(q, k, v, *how)[0]}
+        candidates = {
+            "ours": lambda q=q, k=k, v=v: flash.flash_attention_forward(
+                q, k, v, None, False, False, 0
+            )[0]
+        }
         for name, backend in {"PyTorch": None, **_sdpa_backends()}.items():
             candidates[name] = functools.partial(_sdpa, backend, q, k, v, False)
         name, flops = f"8 × {heads} heads × 4096 × {D}", 4 * 8 * heads * 4096**2 * D
