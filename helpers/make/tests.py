@@ -35,6 +35,8 @@ LONGEST = (  # more than a minute each, on 2 cores
     "kernels/tests/test_contract.py",
     "helpers/tests/test_compiler.py",
     "kernels/tests/test_counts.py",
+    "kernels/tests/test_architectures.py",
+    "kernels/tests/test_ways.py",
     "kernels/tests/test_operators.py",
     "notebooks/17b_faster_and_faster.ipynb",
     "notebooks/17c_training_step.ipynb",

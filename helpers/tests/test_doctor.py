@@ -336,6 +336,8 @@ def test_a_folder_that_is_not_writable(builds, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
 def test_compile_cuda_where_the_disk_refuses(number, builds, monkeypatch):
+    backend = tools.cpu_backend()  # its runtime is built elsewhere already
+    monkeypatch.setattr(tools, "cpu_backend", lambda: backend)
     monkeypatch.setattr(tools, "BUILDS", builds)
     monkeypatch.setattr(compiler, "_call_load_inline", refusing(number))
     problem(compiler.compile_cuda, doctor.SQUARE + f"// {uuid.uuid4()}")
