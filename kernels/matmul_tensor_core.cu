@@ -5,13 +5,12 @@
 // them (views, transposed ones too). float16 and bfloat16, added up in float32 and
 // rounded once; int8 to int32, which wraps around; float32 as TF32 if allow_tf32, else
 // as three products of TF32, about as exact as float32. sm_75: float16 and int8 only.
-// 2 M N K FLOPs, reads A and B once per tile's columns or rows of out, 64 to 256;
-// scratch memory for a copy of an operand whose rows (or columns) are not multiples of
-// 16 bytes. Infinity and NaN as in PyTorch. On sm_90 the kernel is persistent and its
-// warps specialised: a block goes from tile to tile, one producer brings slices by TMA,
-// one to three consumer warpgroups multiply them by wgmma, and mbarriers are between
-// them; for 16 bits in that of six shapes which should take the least time. These come
-// in a build for sm_90a only: by the flag below, or "9.0a" in TORCH_CUDA_ARCH_LIST.
+// 2 M N K FLOPs, reads A and B once per 128 columns or rows of out; scratch memory for
+// a copy of an operand whose rows (or columns) are not multiples of 16 bytes. Infinity
+// and NaN as in PyTorch. On sm_90 the kernel is persistent and its warps specialised: a
+// block goes from tile to tile, one producer brings slices by TMA, two consumer
+// warpgroups multiply them by wgmma, and mbarriers are between them. These come in a
+// build for sm_90a only: by the flag below, or "9.0a" in TORCH_CUDA_ARCH_LIST.
 // Notebook: 10b_wgmma_and_tma. Own code; after NVIDIA, PTX ISA, "mma", and CUTLASS (BSD
 // 3-Clause); three products: Ootomo and Yokota (2022).
 //
@@ -400,26 +399,16 @@ template <typename T> static Tensor aligned(Tensor x) {
 constexpr int WARPGROUP = 128;  // threads: four warps
 constexpr int LINE = 128;       // bytes of a row of a box
 constexpr int BOX = 64 * LINE;  // what TMA brings at once: 64 rows
-
-// A block's part of out: COLS columns, and 64 rows for each of its CONSUMERS, which are
-// warpgroups that multiply; one more copies. CLUSTER blocks, one below the other, share
-// the tiles of B.
-template <int CONSUMERS_, int COLS_, int CLUSTER_> struct Shape {
-    static constexpr int CONSUMERS = CONSUMERS_, COLS = COLS_, CLUSTER = CLUSTER_;
-};
+constexpr int CLUSTER = 2;      // blocks that share the tiles of B
+constexpr int CONSUMERS = 2;    // warpgroups that multiply; one more copies
 
 // How T is cut. EXACT: A and B are sums of two matrices, the second below the first.
-template <typename T_, bool EXACT_, bool A_ALONG_, bool B_ALONG_, class S>
-struct Cut : S {
-    using T = T_;
-    static constexpr bool EXACT = EXACT_, A_ALONG = A_ALONG_, B_ALONG = B_ALONG_;
-    static constexpr int ROWS = 64 * S::CONSUMERS, PARTS = EXACT ? 2 : 1;
-    static constexpr int DEPTH = LINE / sizeof(T);
-    static constexpr int THREADS = (S::CONSUMERS + 1) * WARPGROUP;
-    static constexpr int A_BYTES = ROWS * LINE, B_BYTES = S::COLS * LINE;
+template <typename T, bool EXACT> struct Cut {
+    static constexpr int ROWS = 64 * CONSUMERS, COLS = EXACT ? 128 : 256;
+    static constexpr int DEPTH = LINE / sizeof(T), PARTS = EXACT ? 2 : 1;
+    static constexpr int A_BYTES = ROWS * LINE, B_BYTES = COLS * LINE;
     static constexpr int STAGE = PARTS * (A_BYTES + B_BYTES);
-    static constexpr int BOXES = S::COLS == 128 ? 2 : 1;  // of a consumer, for out
-    static constexpr int OUT = sizeof(T) == 2 ? S::CONSUMERS * BOXES * BOX : 0;
+    static constexpr int OUT = sizeof(T) == 2 ? CONSUMERS * BOX : 0;
     static constexpr int STAGES = (225 * 1024 - OUT) / STAGE;
     static constexpr int SHARED = 1024 + STAGES * STAGE + OUT;
 };
@@ -454,11 +443,11 @@ struct Barrier {
     }
 };
 
-// the box at (x, y) of a matrix to shared memory, swizzled; to all of a cluster
-template <int CLUSTER>
+// the box at (x, y) of a matrix to shared memory, swizzled; to all of the cluster
+template <bool TO_ALL>
 __device__ void load_box(char* to, const CUtensorMap& map, Barrier& full, int x,
                          int y) {
-    if (CLUSTER > 1)
+    if (TO_ALL)
         asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier"
                      "::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}], "
                      "[%2], %5;" :: "r"(shared_at(to)), "l"(&map),
@@ -477,17 +466,9 @@ __device__ void store_box(const CUtensorMap& map, const char* from, int x, int y
                  :: "l"(&map), "r"(shared_at(from)), "r"(x), "r"(y) : "memory");
 }
 
-__device__ void prefetch(const CUtensorMap& map) {
-    asm volatile("prefetch.tensormap [%0];" :: "l"(&map) : "memory");
-}
-
-// Relaxed: a release is a fence for all of the GPU's memory, and barriers that are new
-// have one of their own.
-template <int CLUSTER> __device__ void cluster_sync() {
-    if (CLUSTER == 1) __syncthreads();
-    else
-        asm volatile("barrier.cluster.arrive.relaxed.aligned;\n"
-                     "barrier.cluster.wait.acquire.aligned;" ::: "memory");
+__device__ void cluster_sync() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\n"
+                 "barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 __device__ void warpgroup_sync() {  // barrier 0 is __syncthreads()
@@ -501,57 +482,53 @@ template <bool ALONG> __device__ uint64_t describe(unsigned at) {
            uint64_t(1024 >> 4) << 32 | uint64_t(1) << 62;
 }
 
-#define REGISTERS_32 \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define REGISTERS_64 REGISTERS_32 ", " \
-    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, " \
-    "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, " \
-    "%62, %63"
-#define REGISTERS_96 REGISTERS_64 ", " \
-    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, " \
-    "%79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, " \
-    "%94, %95"
-#define REGISTERS_128 REGISTERS_96 ", " \
-    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, " \
-    "%109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, " \
-    "%121, %122, %123, %124, %125, %126, %127"
-#define SUMS_8(r, i) r(d[i]), r(d[i + 1]), r(d[i + 2]), r(d[i + 3]), \
+#define REGISTERS_64 \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, " \
+    "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, " \
+    "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, " \
+    "%58, %59, %60, %61, %62, %63}, "
+#define REGISTERS_128 \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, " \
+    "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, " \
+    "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, " \
+    "%58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, " \
+    "%72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, " \
+    "%86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, " \
+    "%100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, " \
+    "%124, %125, %126, %127}, "
+#define SUMS_8(d, r, i) r(d[i]), r(d[i + 1]), r(d[i + 2]), r(d[i + 3]), \
     r(d[i + 4]), r(d[i + 5]), r(d[i + 6]), r(d[i + 7])
-#define SUMS_32(r, i) \
-    SUMS_8(r, i), SUMS_8(r, i + 8), SUMS_8(r, i + 16), SUMS_8(r, i + 24)
-#define SUMS_64(r, i) SUMS_32(r, i), SUMS_32(r, i + 32)
-#define SUMS_96(r, i) SUMS_64(r, i), SUMS_32(r, i + 64)
-#define SUMS_128(r, i) SUMS_64(r, i), SUMS_64(r, i + 64)
-#define SIGNS(across_a, across_b) ", 1, 1"
-#define SIGNS_AND_WAYS(across_a, across_b) ", 1, 1, " across_a ", " across_b
-#define NOTHING(across_a, across_b) ""
-#define WGMMA_OF(COLS, COUNT, TYPE, r, MORE, A, B, ADD, across_a, across_b) \
-    asm volatile("{ .reg .pred p;\n setp.ne.b32 p, " ADD ", 0;\n" \
-                 "wgmma.mma_async.sync.aligned.m64n" #COLS TYPE " {" \
-                 REGISTERS_##COUNT "}, " A ", " B ", p" MORE(across_a, across_b) "; }" \
-                 : SUMS_##COUNT(r, 0) \
-                 : "l"(a), "l"(b), "r"(int(add)), "n"(!A_ALONG), "n"(!B_ALONG))
-#define WGMMA(TYPE, r, MORE) do { \
-        if constexpr (COUNT == 32) \
-            WGMMA_OF(64, 32, TYPE, r, MORE, "%32", "%33", "%34", "%35", "%36"); \
-        else if constexpr (COUNT == 64) \
-            WGMMA_OF(128, 64, TYPE, r, MORE, "%64", "%65", "%66", "%67", "%68"); \
-        else if constexpr (COUNT == 96) \
-            WGMMA_OF(192, 96, TYPE, r, MORE, "%96", "%97", "%98", "%99", "%100"); \
-        else \
-            WGMMA_OF(256, 128, TYPE, r, MORE, "%128", "%129", "%130", "%131", "%132"); \
-    } while (0)
+#define SUMS_64(d, r, i) SUMS_8(d, r, i), SUMS_8(d, r, i + 8), SUMS_8(d, r, i + 16), \
+    SUMS_8(d, r, i + 24), SUMS_8(d, r, i + 32), SUMS_8(d, r, i + 40), \
+    SUMS_8(d, r, i + 48), SUMS_8(d, r, i + 56)
+#define WGMMA_256(TYPE, r, MORE, ...) \
+    asm volatile("{ .reg .pred p;\n setp.ne.b32 p, %130, 0;\n" \
+                 "wgmma.mma_async.sync.aligned.m64n256" TYPE " " REGISTERS_128 \
+                 "%128, %129, p" MORE "; }" : SUMS_64(d, r, 0), SUMS_64(d, r, 64) \
+                 : "l"(a), "l"(b), "r"(int(add)), ##__VA_ARGS__)
 
-// d, a warpgroup's 64 rows and 2 COUNT columns = add ? d + a b : a b; 32 bytes along k
-template <typename T, bool A_ALONG, bool B_ALONG, int COUNT>
-__device__ void wgmma(Sum<T> (&d)[COUNT], uint64_t a, uint64_t b, bool add) {
+// d, a warpgroup's 64 rows and COLS columns = add ? d + a b : a b; 32 bytes along k
+template <typename T, bool A_ALONG, bool B_ALONG>
+__device__ void wgmma(Sum<T> (&d)[128], uint64_t a, uint64_t b, bool add) {
     if constexpr (std::is_same_v<T, at::Half>)
-        WGMMA("k16.f32.f16.f16", "+f", SIGNS_AND_WAYS);
+        WGMMA_256("k16.f32.f16.f16", "+f", ", 1, 1, %131, %132", "n"(!A_ALONG),
+                  "n"(!B_ALONG));
     else if constexpr (std::is_same_v<T, at::BFloat16>)
-        WGMMA("k16.f32.bf16.bf16", "+f", SIGNS_AND_WAYS);
-    else if constexpr (std::is_same_v<T, int8_t>) WGMMA("k32.s32.s8.s8", "+r", NOTHING);
-    else WGMMA("k8.f32.tf32.tf32", "+f", SIGNS);
+        WGMMA_256("k16.f32.bf16.bf16", "+f", ", 1, 1, %131, %132", "n"(!A_ALONG),
+                  "n"(!B_ALONG));
+    else if constexpr (std::is_same_v<T, int8_t>) WGMMA_256("k32.s32.s8.s8", "+r", "");
+    else WGMMA_256("k8.f32.tf32.tf32", "+f", ", 1, 1");
+}
+
+template <typename T, bool A_ALONG, bool B_ALONG>
+__device__ void wgmma(float (&d)[64], uint64_t a, uint64_t b, bool add) {
+    asm volatile("{ .reg .pred p;\n setp.ne.b32 p, %66, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 " REGISTERS_64
+                 "%64, %65, p, 1, 1; }" : SUMS_64(d, "+f", 0)
+                 : "l"(a), "l"(b), "r"(int(add)));
 }
 
 // The tiles of a cluster, one after the other: GROUP rows of tiles at about a time.
@@ -574,12 +551,11 @@ struct Turn {
 };
 
 // One thread of the block: brings tile by tile, as soon as a stage is empty.
-template <class C>
+template <typename T, bool EXACT, bool A_ALONG, bool B_ALONG>
 __device__ void produce(char* stages, Barrier* full, Barrier* empty,
                         const CUtensorMap& A_map, const CUtensorMap& B_map, int M,
                         int N, int K, Tiles tiles, int rank) {
-    constexpr bool A_ALONG = C::A_ALONG, B_ALONG = C::B_ALONG;
-    constexpr int CLUSTER = C::CLUSTER;
+    using C = Cut<T, EXACT>;
     Turn turn;
     for (int i = blockIdx.x / CLUSTER; i < tiles.count(); i += gridDim.x / CLUSTER) {
         int row, col;
@@ -592,24 +568,21 @@ __device__ void produce(char* stages, Barrier* full, Barrier* empty,
             char* to = stages + turn.stage * C::STAGE;
             for (int r = 0; r < C::PARTS * C::ROWS; r += 64, to += BOX) {
                 int at = row + r % C::ROWS + r / C::ROWS * M;
-                load_box<1>(to, A_map, ready, A_ALONG ? k : at, A_ALONG ? at : k);
+                load_box<false>(to, A_map, ready, A_ALONG ? k : at, A_ALONG ? at : k);
             }
             for (int c = 0; c < C::PARTS * C::COLS; c += 64, to += BOX) {
                 int at = col + c % C::COLS + c / C::COLS * N;
                 if (c / 64 % CLUSTER != rank) continue;  // each block its share
-                load_box<CLUSTER>(to, B_map, ready, B_ALONG ? k : at,
-                                  B_ALONG ? at : k);
+                load_box<true>(to, B_map, ready, B_ALONG ? k : at, B_ALONG ? at : k);
             }
         }
     }
-    for (int s = 0; s < C::STAGES; s++, turn.next(C::STAGES))  // before the block ends,
-        empty[turn.stage].wait(turn.phase ^ 1);  // whoever arrives here has arrived
 }
 
 // A warpgroup's registers: element 4 j + 2 h + e is row lane / 4 + 8 h of the warp's
-// 16, column 8 j + lane % 4 * 2 + e. Sums of 16 bits go through shared memory: `boxes`.
-template <typename T, int BOXES, int COUNT>
-__device__ void write_sums(const CUtensorMap& map, Result<T>* out, char* boxes,
+// 16, column 8 j + lane % 4 * 2 + e. Sums of 16 bits go through shared memory: `box`.
+template <typename T, int COUNT>
+__device__ void write_sums(const CUtensorMap& map, Result<T>* out, char* box,
                            const Sum<T> (&sums)[COUNT], int row, int col, int M,
                            int N) {
     int lane = threadIdx.x % 32, warp = threadIdx.x % WARPGROUP / 32;
@@ -618,10 +591,7 @@ __device__ void write_sums(const CUtensorMap& map, Result<T>* out, char* boxes,
         int r = 16 * warp + lane % 16;
 #pragma unroll
         for (int c = 0; c < COUNT / 32; c++) {  // 64 columns are a box
-            char* box = boxes + c % BOXES * BOX;
-            if (first)
-                asm volatile("cp.async.bulk.wait_group.read %0;"
-                             :: "n"(BOXES - 1) : "memory");
+            if (first) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
             warpgroup_sync();  // the box has gone
 #pragma unroll
             for (int j = 0; j < 8; j += 2) {
@@ -660,24 +630,20 @@ __device__ void write_sums(const CUtensorMap& map, Result<T>* out, char* boxes,
 }
 
 // A warpgroup: multiplies 64 rows of each tile.
-template <class C>
+template <typename T, bool EXACT, bool A_ALONG, bool B_ALONG>
 __device__ void consume(char* stages, Barrier* full, Barrier* empty,
-                        const CUtensorMap& out_map, Result<typename C::T>* out, int M,
-                        int N, int K, Tiles tiles, int rank) {
-    using T = typename C::T;
-    constexpr bool EXACT = C::EXACT, A_ALONG = C::A_ALONG, B_ALONG = C::B_ALONG;
-    constexpr int CLUSTER = C::CLUSTER, COUNT = C::COLS / 2, STEPS = LINE / 32;
+                        const CUtensorMap& out_map, Result<T>* out, int M, int N, int K,
+                        Tiles tiles, int rank) {
+    using C = Cut<T, EXACT>;
+    constexpr int COUNT = C::COLS / 2, STEPS = LINE / 32;
     int group = threadIdx.x / WARPGROUP;
-    char* boxes = stages + C::STAGES * C::STAGE + group * C::BOXES * BOX;
+    char* box = stages + C::STAGES * C::STAGE + group * (C::OUT / CONSUMERS);
     auto release = [&](int stage) {  // a thread tells each block of the cluster
         int block = threadIdx.x % WARPGROUP;
         if (block < CLUSTER) empty[stage].arrive_in(block);
     };
     Turn turn;
     for (int i = blockIdx.x / CLUSTER; i < tiles.count(); i += gridDim.x / CLUSTER) {
-        int row, col;
-        tiles.find(i, row, col);
-        row = (row * CLUSTER + rank) * C::ROWS + group * 64, col *= C::COLS;
         Sum<T> d[COUNT], sums[COUNT] = {};
         int last = -1;  // stage whose products may still be under way
         for (int k = 0; k < K; k += C::DEPTH, turn.next(C::STAGES)) {
@@ -710,48 +676,47 @@ __device__ void consume(char* stages, Barrier* full, Barrier* empty,
         }
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
         if (!EXACT) release(last);
-        write_sums<T, C::BOXES>(out_map, out, boxes, EXACT ? sums : d, row, col, M, N);
+        int row, col;
+        tiles.find(i, row, col);
+        row = (row * CLUSTER + rank) * C::ROWS + group * 64;
+        write_sums<T>(out_map, out, box, EXACT ? sums : d, row, col * C::COLS, M, N);
     }
-    if (threadIdx.x % WARPGROUP == 0)  // shared memory stays until it is read
-        asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+    if (threadIdx.x % WARPGROUP == 0)
+        asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 // out: (M, N), A: (M, K), B: (K, N), all with K > 0; see Cut
-template <class C>
-__global__ void __launch_bounds__(C::THREADS, 1)
+template <typename T, bool EXACT, bool A_ALONG, bool B_ALONG>
+__global__ void __launch_bounds__((CONSUMERS + 1) * WARPGROUP, 1)
 matmul_wgmma_kernel(const __grid_constant__ CUtensorMap out_map,
                     const __grid_constant__ CUtensorMap A_map,
-                    const __grid_constant__ CUtensorMap B_map,
-                    Result<typename C::T>* out, int M, int N, int K, Tiles tiles) {
+                    const __grid_constant__ CUtensorMap B_map, Result<T>* out, int M,
+                    int N, int K, Tiles tiles) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    using C = Cut<T, EXACT>;
     __shared__ Barrier full[C::STAGES], empty[C::STAGES];
     extern __shared__ char memory[];
     char* stages = memory + (1024 - shared_at(memory) % 1024) % 1024;
-    int rank = blockIdx.x % C::CLUSTER, group = threadIdx.x / WARPGROUP;
-    bool first = threadIdx.x % WARPGROUP == 0;
-    if (group == 0 && first) {
+    int rank = blockIdx.x % CLUSTER;
+    if (threadIdx.x == 0) {
         for (int s = 0; s < C::STAGES; s++) {
             full[s].init(1);
-            empty[s].init(C::CONSUMERS * C::CLUSTER);
+            empty[s].init(CONSUMERS * CLUSTER);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    if (group == C::CONSUMERS && first) {
-        prefetch(A_map), prefetch(B_map);
-        if (C::OUT) prefetch(out_map);
-    }
-    cluster_sync<C::CLUSTER>();  // all barriers are there before one is used
-    constexpr bool UNEVEN = C::PARTS * C::ROWS * C::COLS > 128 * 128;  // registers
-    if (group == C::CONSUMERS) {
-        if (UNEVEN) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-        if (first)
-            produce<C>(stages, full, empty, A_map, B_map, M, N, K, tiles, rank);
+    cluster_sync();  // all barriers are there before one is used
+    if (threadIdx.x / WARPGROUP == CONSUMERS) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        if (threadIdx.x % WARPGROUP == 0)
+            produce<T, EXACT, A_ALONG, B_ALONG>(stages, full, empty, A_map, B_map, M, N,
+                                                K, tiles, rank);
     } else {
-        if (UNEVEN)
-            asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;"
-                         :: "n"(C::CONSUMERS == 3 ? 152 : 232));
-        consume<C>(stages, full, empty, out_map, out, M, N, K, tiles, rank);
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        consume<T, EXACT, A_ALONG, B_ALONG>(stages, full, empty, out_map, out, M, N, K,
+                                            tiles, rank);
     }
+    cluster_sync();  // the other block may still arrive at barriers of this one
 #else
     __trap();  // launch_wgmma sees that it was not built
 #endif
@@ -855,76 +820,41 @@ static void warn_of_build(const Tensor& x) {
                         "pass nvcc -gencode=arch=compute_90a,code=sm_90a");
 }
 
-// About how many µs an H100 multiplies if out is cut by C: each wave of blocks goes
-// through all of K, and a slice takes as long as its sums, or as L2 for all that is
-// asked of it. Fitted to bfloat16, squares of 64 to 4,096.
-template <class C> static double time_of(int64_t M, int64_t N, int64_t K, int sms) {
-    double clusters = double(cdiv(M, C::CLUSTER * C::ROWS)) * cdiv(N, C::COLS);
-    double busy = std::min<double>(clusters, sms / C::CLUSTER);
-    double of_sums = 0.07 + 19e-6 * C::ROWS * C::COLS;
-    double of_l2 = busy * (C::CLUSTER * C::A_BYTES + C::B_BYTES) / 8e6;  // 8 TB/s
-    return std::ceil(clusters / busy) * cdiv(K, C::DEPTH) * std::max(of_sums, of_l2);
-}
-
-template <class C>
-static void launch_cut(Tensor out, Tensor A_rows, Tensor B_rows, int M, int N, int K) {
-    using T = typename C::T;
-    auto kernel = matmul_wgmma_kernel<C>;
-    Tiles tiles = {cdiv(M, C::ROWS * C::CLUSTER), cdiv(N, C::COLS)};
-    int clusters = attribute(cudaDevAttrMultiProcessorCount, out) / C::CLUSTER;
+// Whether it did: in a build with wgmma, for operands that suit TMA and fill the GPU
+template <typename T, bool EXACT, bool A_ALONG, bool B_ALONG>
+static bool launch_wgmma(Tensor out, Tensor A, Tensor B) {
+    using C = Cut<T, EXACT>;
+    // wgmma has operands of 16 bits either way round, others in rows that run along k
+    constexpr bool COPY_A = sizeof(T) == 4 || (sizeof(T) == 1 && !A_ALONG);
+    constexpr bool COPY_B = sizeof(T) == 4 || (sizeof(T) == 1 && !B_ALONG);
+    int64_t M = A.size(0), K = A.size(1), N = B.size(1);
+    Tensor A_rows = A_ALONG ? A : A.t(), B_rows = B_ALONG ? B.t() : B;
+    auto kernel = matmul_wgmma_kernel<T, EXACT, A_ALONG || COPY_A, B_ALONG || COPY_B>;
+    cudaFuncAttributes built;
+    C10_CUDA_CHECK(cudaFuncGetAttributes(&built, kernel));
+    Tiles tiles = {cdiv(M, C::ROWS * CLUSTER), cdiv(N, C::COLS)};
+    int clusters = attribute(cudaDevAttrMultiProcessorCount, A) / CLUSTER;
     clusters = std::min(clusters, tiles.rows * tiles.cols);
+    bool suits = (COPY_A || suits_tma(A_rows)) && (COPY_B || suits_tma(B_rows)) &&
+                 (sizeof(T) != 2 || suits_tma(out));
+    if (!suits || K == 0 || clusters < 32) return false;
+    if (built.sharedSizeBytes == 0) return warn_of_build(A), false;
+    if (COPY_A) A_rows = to_rows<T, C::PARTS>(A, A_ALONG);
+    if (COPY_B) B_rows = to_rows<T, C::PARTS>(B.t(), B_ALONG);
     CUtensorMap out_map = {};
-    if (C::OUT) out_map = map_of<T>(out, N);
+    if (sizeof(T) == 2) out_map = map_of<T>(out, N);
     C10_CUDA_CHECK(cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, C::SHARED));
     cudaLaunchAttribute cluster = {};
     cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {C::CLUSTER, 1, 1};
-    cudaLaunchConfig_t config = {unsigned(clusters * C::CLUSTER), C::THREADS, C::SHARED,
-                                 getCurrentCUDAStream(), &cluster, C::CLUSTER > 1};
+    cluster.val.clusterDim = {CLUSTER, 1, 1};
+    cudaLaunchConfig_t config = {unsigned(clusters * CLUSTER),
+                                 (CONSUMERS + 1) * WARPGROUP, C::SHARED,
+                                 getCurrentCUDAStream(), &cluster, 1};
     C10_CUDA_CHECK(cudaLaunchKernelEx(
-        &config, kernel, out_map, map_of<T>(A_rows, C::A_ALONG ? K : M),
-        map_of<T>(B_rows, C::B_ALONG ? K : N), out.data_ptr<Result<T>>(), M, N, K,
-        tiles));
-}
-
-// in the shape that takes the least time
-template <typename T, bool EXACT, bool A_ALONG, bool B_ALONG, class... Shapes>
-static void launch_best(Tensor out, Tensor A_rows, Tensor B_rows, int M, int N, int K) {
-    int sms = attribute(cudaDevAttrMultiProcessorCount, out);
-    double times[] = {
-        time_of<Cut<T, EXACT, A_ALONG, B_ALONG, Shapes>>(M, N, K, sms)...};
-    int best = std::min_element(times, times + sizeof...(Shapes)) - times, i = 0;
-    ((i++ == best ? launch_cut<Cut<T, EXACT, A_ALONG, B_ALONG, Shapes>>(
-                        out, A_rows, B_rows, M, N, K) : void()), ...);
-}
-
-// Whether it did: in a build with wgmma, for operands that suit TMA; other types than
-// those of 16 bits, which may be copied first, have to fill the GPU
-template <typename T, bool EXACT, bool A_ALONG, bool B_ALONG>
-static bool launch_wgmma(Tensor out, Tensor A, Tensor B) {
-    // wgmma has operands of 16 bits either way round, others in rows that run along k
-    constexpr bool COPY_A = sizeof(T) == 4 || (sizeof(T) == 1 && !A_ALONG);
-    constexpr bool COPY_B = sizeof(T) == 4 || (sizeof(T) == 1 && !B_ALONG);
-    constexpr bool A_RUNS = A_ALONG || COPY_A, B_RUNS = B_ALONG || COPY_B;
-    using Large = Shape<2, EXACT ? 128 : 256, 2>;
-    int64_t M = A.size(0), K = A.size(1), N = B.size(1);
-    Tensor A_rows = A_ALONG ? A : A.t(), B_rows = B_ALONG ? B.t() : B;
-    bool suits = (COPY_A || suits_tma(A_rows)) && (COPY_B || suits_tma(B_rows)) &&
-                 (sizeof(T) != 2 || suits_tma(out));
-    bool fills = int64_t(cdiv(M, 256)) * cdiv(N, Large::COLS) >= 32;
-    if (!suits || K == 0 || (sizeof(T) != 2 && !fills)) return false;
-    cudaFuncAttributes built;
-    C10_CUDA_CHECK(cudaFuncGetAttributes(
-        &built, matmul_wgmma_kernel<Cut<T, EXACT, A_RUNS, B_RUNS, Large>>));
-    if (built.sharedSizeBytes == 0) return warn_of_build(A), false;
-    if (COPY_A) A_rows = to_rows<T, EXACT ? 2 : 1>(A, A_ALONG);
-    if (COPY_B) B_rows = to_rows<T, EXACT ? 2 : 1>(B.t(), B_ALONG);
-    if constexpr (sizeof(T) == 2)
-        launch_best<T, EXACT, A_RUNS, B_RUNS, Shape<1, 64, 1>, Shape<1, 128, 2>,
-                    Shape<2, 128, 2>, Shape<2, 192, 2>, Shape<3, 192, 2>, Large>(
-            out, A_rows, B_rows, M, N, K);
-    else launch_best<T, EXACT, A_RUNS, B_RUNS, Large>(out, A_rows, B_rows, M, N, K);
+        &config, kernel, out_map, map_of<T>(A_rows, A_ALONG || COPY_A ? K : M),
+        map_of<T>(B_rows, B_ALONG || COPY_B ? K : N), out.data_ptr<Result<T>>(), int(M),
+        int(N), int(K), tiles));
     return true;
 }
 #endif

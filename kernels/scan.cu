@@ -195,18 +195,14 @@ torch::Tensor scan(torch::Tensor inp) {
     C10_CUDA_CHECK(cudaDeviceGetAttribute(
         &shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
     constexpr int PACKS = STAGES * BLOCK_SIZE * sizeof(float4);  // bytes for UNROLL = 1
-    int most = std::min(4, (shared - 1024) / PACKS), unroll = 1;  // 1024: warps' sums
-    while (unroll < most && n > int64_t(sms) * BLOCK_SIZE * unroll * 4) unroll++;
+    int unroll = std::min(4, (shared - 1024) / PACKS);  // 1024: the warps' sums
     auto kernel = unroll == 4 ? scan_kernel<4> : unroll == 3 ? scan_kernel<3>
                 : unroll == 2 ? scan_kernel<2> : scan_kernel<1>;
     int64_t per_tile = int64_t(BLOCK_SIZE) * unroll * 4;
     TORCH_CHECK(n / per_tile < INT_MAX / 2, "inp: expected fewer than 2^42 elements, "
                 "got ", n);
     int tiles = (n + per_tile - 1) / per_tile;
-    auto words = torch::empty({tiles}, inp.options().dtype(torch::kInt64));
-    auto stream = c10::cuda::getCurrentCUDAStream();
-    if (tiles > 1)  // one block waits for no other
-        C10_CUDA_CHECK(cudaMemsetAsync(words.data_ptr(), 0, words.nbytes(), stream));
+    auto words = torch::zeros({tiles}, inp.options().dtype(torch::kInt64));
     auto* words_at = reinterpret_cast<unsigned long long*>(words.data_ptr<int64_t>());
     float *out_at = out.data_ptr<float>(), *inp_at = inp.data_ptr<float>();
     void* arguments[] = {&out_at, &words_at, &inp_at, &n, &tiles};
@@ -214,7 +210,7 @@ torch::Tensor scan(torch::Tensor inp) {
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, unroll * PACKS));
     C10_CUDA_CHECK(cudaLaunchCooperativeKernel(
         (void*)kernel, std::min(tiles, sms), BLOCK_SIZE, arguments, unroll * PACKS,
-        stream));
+        c10::cuda::getCurrentCUDAStream()));
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return out;
 }

@@ -132,15 +132,6 @@ softmax_forward_kernel(T* out, const T* inp, int64_t N, int C) {
     if (parts.extra >= 0) out[n * C + parts.extra] = T(exp_of(extra - largest) * scale);
 }
 
-// What is read or written for the last time may leave the cache first
-template <typename T> static __device__ Pack<T> load_last(const Pack<T>* at) {
-    uint4 bits = __ldcs(reinterpret_cast<const uint4*>(at));
-    return reinterpret_cast<const Pack<T>&>(bits);
-}
-template <typename T> static __device__ void store_last(Pack<T>* at, const Pack<T>& x) {
-    __stcs(reinterpret_cast<uint4*>(at), reinterpret_cast<const uint4&>(x));
-}
-
 // dinp = out * (dout - sum of dout * out); all (N, C); threads and turns as in forward
 template <typename T, int HELD>
 __global__ void __launch_bounds__(1024)
@@ -160,13 +151,16 @@ softmax_backward_kernel(T* dinp, const T* dout, const T* out, int64_t N, int C) 
     float sum = y_extra * dy_extra;
     Pack<T> y[PACKS], dy[PACKS];
     int start = 0, step = PACKS * blockDim.x;
-    while (true) {
+    auto load = [&] {
         int i = start + threadIdx.x;
 #pragma unroll
         for (int p = 0; p < PACKS; p++, i += blockDim.x) {
             y[p].fill(0.0f), dy[p].fill(0.0f);
             if (i < parts.packs) y[p] = y_packs[i], dy[p] = dy_packs[i];
         }
+    };
+    while (true) {
+        load();
         for (int p = 0; p < PACKS; p++)
             for (int k = 0; k < WIDTH; k++)
                 sum += float(y[p].at[k]) * float(dy[p].at[k]);
@@ -181,13 +175,11 @@ softmax_backward_kernel(T* dinp, const T* dout, const T* out, int64_t N, int C) 
         for (int p = 0; p < PACKS; p++, i += blockDim.x) {
             for (int k = 0; k < WIDTH; k++)
                 y[p].at[k] = T(float(y[p].at[k]) * (float(dy[p].at[k]) - sum));
-            if (i < parts.packs) store_last(dinp_packs + i, y[p]);
+            if (i < parts.packs) dinp_packs[i] = y[p];
         }
         if (start == 0) break;
-        start -= step, i = start + threadIdx.x;
-#pragma unroll
-        for (int p = 0; p < PACKS; p++, i += blockDim.x)  // all of them: turns were full
-            y[p] = load_last(y_packs + i), dy[p] = load_last(dy_packs + i);
+        start -= step;
+        load();
     }
     if (parts.extra >= 0) dinp[extra] = T(y_extra * (dy_extra - sum));
 }
@@ -217,15 +209,16 @@ static Tensor aligned(Tensor x) {  // all rows then start as the rows of a new t
     return reinterpret_cast<uintptr_t>(x.data_ptr()) % 16 ? x.clone() : x;
 }
 
-// The threads of a row of C elements, up to `held` each a turn, in up to `most` warps;
-// the rows of a block. A row's first and last few, fewer than two packs, take a thread
-// each.
-template <typename T> static dim3 block_for(int64_t C, int held, int64_t most) {
+// The threads of a row of C elements, up to `held` each a turn; the rows of a block.
+// A row's first and last few, fewer than two packs, take a thread each.
+template <typename T> static dim3 block_for(int64_t C, int held) {
     int lanes = 2 * Pack<T>::WIDTH;
     while (lanes < WARP_SIZE && lanes * held < C) lanes *= 2;
     if (lanes * held >= C) return dim3(lanes, 128 / lanes);
     int64_t warps = (C + held * WARP_SIZE - 1) / (held * WARP_SIZE);
-    return dim3(WARP_SIZE * std::min(warps, most));
+    // at most 32, of half types 16: then an SM has two blocks, and one loads while the
+    // other computes
+    return dim3(WARP_SIZE * std::min(warps, int64_t(128 / Pack<T>::WIDTH)));
 }
 
 Tensor softmax_forward(Tensor inp) {
@@ -239,9 +232,7 @@ Tensor softmax_forward(Tensor inp) {
         bool is_short = C <= 8 * WARP_SIZE;
         auto kernel = is_short ? softmax_forward_kernel<T, 8>
                                : softmax_forward_kernel<T, 32>;
-        // of half types 16 warps: then an SM has two blocks, and one loads while the
-        // other computes
-        dim3 block = block_for<T>(C, is_short ? 8 : 32, 128 / Pack<T>::WIDTH);
+        dim3 block = block_for<T>(C, is_short ? 8 : 32);
         kernel<<<(N + block.y - 1) / block.y, block, 0, getCurrentCUDAStream()>>>(
             out.data_ptr<T>(), inp.data_ptr<T>(), N, C);
     });
@@ -263,7 +254,7 @@ Tensor softmax_backward(Tensor dout, Tensor out) {
         bool is_short = C <= 8 * WARP_SIZE;
         auto kernel = is_short ? softmax_backward_kernel<T, 8>
                                : softmax_backward_kernel<T, 16>;
-        dim3 block = block_for<T>(C, is_short ? 8 : 16, 32);  // fewer rows in the cache
+        dim3 block = block_for<T>(C, is_short ? 8 : 16);
         kernel<<<(N + block.y - 1) / block.y, block, 0, getCurrentCUDAStream()>>>(
             dinp.data_ptr<T>(), dout.data_ptr<T>(), out.data_ptr<T>(), N, C);
     });

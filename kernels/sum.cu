@@ -78,10 +78,6 @@ template <typename T>
 __global__ void __launch_bounds__(BLOCK_SIZE) sum_kernel(
         T* out, float* partial, int* done, const T* inp, int64_t n) {
     float sum = block_sum(thread_sum(inp, n));
-    if (gridDim.x == 1) {  // nobody else to count
-        if (threadIdx.x == 0) *out = T(sum);
-        return;
-    }
     __shared__ bool is_last;
     if (threadIdx.x == 0) {
         partial[blockIdx.x] = sum;
@@ -111,7 +107,7 @@ template <typename T> static void launch(Tensor out, Tensor inp) {
     float* partial = scratch.data_ptr<float>();
     int* done = reinterpret_cast<int*>(partial + blocks);
     cudaStream_t stream = getCurrentCUDAStream();
-    if (blocks > 1) C10_CUDA_CHECK(cudaMemsetAsync(done, 0, sizeof(int), stream));
+    C10_CUDA_CHECK(cudaMemsetAsync(done, 0, sizeof(int), stream));
     sum_kernel<T><<<blocks, BLOCK_SIZE, 0, stream>>>(out.data_ptr<T>(), partial, done,
                                                      inp.data_ptr<T>(), n);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
