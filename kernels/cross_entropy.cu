@@ -192,8 +192,7 @@ cross_entropy_backward_kernel(T* dlogits,             // (N, C)
     if (parts.extra >= 0) drow[parts.extra] = gradient(parts.extra, row[parts.extra]);
 }
 
-// x has to be contiguous, of one of these types, of this shape (-1: any size), on the
-// GPU of `like`
+// x has to be contiguous, of these types, this shape (-1: any size), on like's GPU
 static void check_input(const char* name, Tensor x, const char* types, bool fits,
                         torch::IntArrayRef shape, Tensor like) {
     fits = fits && x.dim() == int64_t(shape.size());
