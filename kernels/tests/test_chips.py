@@ -38,6 +38,7 @@ LESS = [
 ]
 OTHERS = {  # files that ask, and why they are not here
     "batch_norm2d": "takes fewer channels into one kernel, and the others as any other",
+    "conv2d_half": "asks for its way by wgmma alone, and all chips that have it have 227 KB",
     "mnist_cnn": "has a test of its own",
 }
 
