@@ -128,7 +128,7 @@ def matmul(A: Tensor, B: Tensor) -> Tensor:
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x @ weight.T + bias for x: (..., K), weight: (N, K), bias: (N); types as in matmul.
 
-    A half type is rounded once for up to 512 rows and contiguous weights, else twice: the product,
+    A half type is rounded once; with a bias and weights that are not contiguous twice: the product,
     and the sum with bias.
     """
     return _of_rows(_linear, x, weight, bias)
