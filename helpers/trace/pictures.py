@@ -27,8 +27,8 @@ MOST_LINES = 8  # rows of cache lines in a picture
 def draw_addresses(access: Access, kernel: str) -> Picture:
     """Draw which lane asks for which address: a row for each request that was kept.
 
-    Requests that lie far apart each begin at their own first byte. Raises ValueError if no request
-    was kept.
+    Requests that lie far apart each begin at their own first byte. A lane that mixes several texels
+    has a mark for each. Raises ValueError if no request was kept.
     """
     requests = _samples(access)
     spans = [(min(a), max(a) + access.bytes) for a in map(_asked, requests)]
@@ -42,14 +42,17 @@ def draw_addresses(access: Access, kernel: str) -> Picture:
         low, high = together if is_shared else (first, first + widest)
         _scatter_lanes(ax, request)
         _mark_bytes(ax, low, high)
-        active = count(len(_asked(request)), "lane")
+        active = count(len(_lanes(request)), "lane")
         title = f"request {n}, {_place(request)}: {active} active"
         ax.set_title(title, fontsize=9, loc="left", pad=3)
         place = f"request {n}, {_place(request)}"
         words.append(f"{place}, {active} at bytes {first:,} to {end - 1:,}")
-    rows[-1].set_xlabel(f"byte offset into {access.array}")
+    has_texels = access.space in ("texture", "surface")
+    order = ", row after row: on a GPU texels lie otherwise" if has_texels else ""
+    rows[-1].set_xlabel(f"byte offset into {access.array}{order}")
     shown = f"{len(requests)} of {count(access.requests, 'request')}"
-    _head(figure, access, kernel, f"where the access of each lane begins, in {shown}")
+    what = "which texels each lane wants" if has_texels else "where the access of each lane begins"
+    _head(figure, access, kernel, f"{what}, in {shown}")
     return Picture(figure, f"{_sentence(access)}: {'; '.join(words)}.")
 
 
@@ -155,11 +158,12 @@ def draw_banks(access: Access, kernel: str) -> Picture:
 
 def _scatter_lanes(ax: Axes, request: Request) -> None:
     """Put a mark where each lane's access begins, the lanes from top to bottom."""
+    active = _lanes(request)
+    marked = [(n, request.offsets[n]) for n in active] + list(request.more)
     for first, (mark, color) in zip(range(0, WARP_SIZE, 8), MARKS, strict=True):
-        lanes = [n for n in range(first, first + 8) if request.offsets[n] is not None]
-        places = [request.offsets[n] for n in lanes]
+        these = [(n, place) for n, place in marked if n in range(first, first + 8)]
+        lanes, places = [n for n, _ in these], [place for _, place in these]
         ax.plot(places, lanes, mark, color=color, ms=4.5, mec="black", mew=0.4)
-    active = [n for n in range(WARP_SIZE) if request.offsets[n] is not None]
     for lane, shift in {active[-1]: (7, -3), active[0]: (-2, 6)}.items():
         place = (request.offsets[lane], lane)
         ax.annotate(f"lane {lane}", place, shift, textcoords="offset points", fontsize=8)
@@ -246,6 +250,11 @@ def _height(served: list[tuple[str, dict]]) -> int:
     return sum(max(map(len, queues.values())) for _, queues in served)
 
 
+def can_draw(access: Access) -> bool:
+    """Whether a request was kept that asks for something."""
+    return any(map(_asked, access.samples))
+
+
 def _samples(access: Access) -> list[Request]:
     samples = [request for request in access.samples if _asked(request)]
     if not samples:
@@ -254,7 +263,12 @@ def _samples(access: Access) -> list[Request]:
 
 
 def _asked(request: Request) -> list[int]:
-    return [offset for offset in request.offsets if offset is not None]
+    own = [offset for offset in request.offsets if offset is not None]
+    return own + [offset for _, offset in request.more]
+
+
+def _lanes(request: Request) -> list[int]:
+    return [lane for lane, offset in enumerate(request.offsets) if offset is not None]
 
 
 def _lanes_at(request: Request) -> dict[int, list[int]]:
