@@ -37,17 +37,18 @@ def draw_addresses(access: Access, kernel: str) -> Picture:
     is_shared = together[1] - together[0] <= 16 * max(widest, LINE_BYTES)
     figure = Figure(figsize=(WIDTH, 0.9 + 1.25 * len(requests)), layout="constrained")
     rows = figure.subplots(len(requests), 1, squeeze=False, sharex=is_shared)[:, 0]
+    has_texels = access.space in ("texture", "surface")
+    state = "with texels" if has_texels else "active"
     words = []
     for n, (ax, request, (first, end)) in enumerate(zip(rows, requests, spans, strict=True), 1):
         low, high = together if is_shared else (first, first + widest)
         _scatter_lanes(ax, request)
         _mark_bytes(ax, low, high)
         active = count(len(_lanes(request)), "lane")
-        title = f"request {n}, {_place(request)}: {active} active"
+        title = f"request {n}, {_place(request)}: {active} {state}"
         ax.set_title(title, fontsize=9, loc="left", pad=3)
         place = f"request {n}, {_place(request)}"
         words.append(f"{place}, {active} at bytes {first:,} to {end - 1:,}")
-    has_texels = access.space in ("texture", "surface")
     order = ", row after row: on a GPU texels lie otherwise" if has_texels else ""
     rows[-1].set_xlabel(f"byte offset into {access.array}{order}")
     shown = f"{len(requests)} of {count(access.requests, 'request')}"
