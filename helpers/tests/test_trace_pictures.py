@@ -98,7 +98,7 @@ def test_a_lane_that_mixes_texels_has_a_mark_for_each():
     assert "k, line 12: texture load of image, 4 bytes a lane" in title(picture)
     assert title(picture).endswith("which texels each lane wants, in 1 of 1 request")
     assert ax.get_title(loc="left").endswith("7 lanes with texels")
-    assert "byte offset into image, row after row: on a GPU" in ax.get_xlabel()
+    assert "byte offset into image, row after row; a GPU" in ax.get_xlabel()
     assert "7 lanes at bytes 0 to 427" in picture.alt
 
 

@@ -49,7 +49,7 @@ def draw_addresses(access: Access, kernel: str) -> Picture:
         ax.set_title(title, fontsize=9, loc="left", pad=3)
         place = f"request {n}, {_place(request)}"
         words.append(f"{place}, {active} at bytes {first:,} to {end - 1:,}")
-    order = ", row after row: on a GPU texels lie otherwise" if has_texels else ""
+    order = ", row after row; a GPU may place texels otherwise" if has_texels else ""
     rows[-1].set_xlabel(f"byte offset into {access.array}{order}")
     shown = f"{len(requests)} of {count(access.requests, 'request')}"
     what = "which texels each lane wants" if has_texels else "where the access of each lane begins"
