@@ -109,7 +109,7 @@ __device__ __noinline__ int deep(int n) {  // each call takes less than aarch64'
     frame[n % 100] = n;
     return n ? deep(n - 1) + frame[n % 100] : 0;
 }
-__global__ void deep_kernel(int* x) { *x = deep(1000); }
+__global__ void deep_kernel(int* x, int n) { *x = deep(n); }
 __global__ void race_kernel(float* x) {
     __shared__ float s[64];
     s[threadIdx.x] = threadIdx.x;
@@ -138,13 +138,17 @@ void run(int n) {
     cudaLaunchCooperativeKernel((void*)grid_kernel, 5, 40, arguments);
     int* b = make<int>(16);
     own_barrier_kernel<<<8, 32>>>(b);
+    int* right = make<int>(3);  // as the faults below, but right
+    right[2] = 2;
+    deep_kernel<<<1, 1>>>(right, 4);
+    divides_kernel<<<1, 1>>>(right + 1);
     auto* halves = make<unsigned short>(8 * n);
     halves_kernel<<<(n + 63) / 64, 64>>>(x, halves, n);
     printf("%s\n", cudaGetErrorString(cudaDeviceSynchronize()));
     printf("%.9g\n", *sum);
     printf("%d %d %d %d %d %d %d %llu %g\n", lanes[0], lanes[63], counted[0], counted[1],
            counted[2], counted[3], counted[4], *wide >> 33, *d);
-    printf("%d %d %d %d\n", counts[0], counts[1], b[8], b[15]);
+    printf("%d %d %d %d %d %d\n", counts[0], counts[1], b[8], b[15], right[0], right[1]);
     for (int i = 0; i < 8 * n; i++) printf("%d ", halves[i]);
 }
 void reset() {  // a fault leaves nothing that runs
@@ -164,7 +168,7 @@ int main(int argc, char** argv) {
     reset();
     jumps_kernel<<<1, 1>>>(make<int>(1), (void (*)(int*))0x1230);
     reset();
-    deep_kernel<<<1, 1>>>(make<int>(1));
+    deep_kernel<<<1, 1>>>(make<int>(1), 1000);
     reset();
     endless_kernel<<<1, 1>>>(make<int>(1));
     reset();
@@ -234,7 +238,7 @@ def test_programs_for_aarch64(programs, check, page_kb):
     np.testing.assert_allclose(float(total), expected, rtol=1e-5)
     bits = np.bitwise_xor.reduce([1 << t % 31 for t in range(100)] * 3)
     assert counted == f"11496 12520 300 99 -99 {bits} 600 300 150"
-    assert barriers == "200 200 36 36"
+    assert barriers == "200 200 36 36 10 3"
     halves = np.array(halves.split(), np.uint16).reshape(n, 8)
     wide = x.astype(np.float64)
     np.testing.assert_array_equal(halves[:, :4].copy().view(np.float16), results(wide, 11))
