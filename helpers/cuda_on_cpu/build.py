@@ -55,6 +55,12 @@ class CpuBackend:
         """Whether the compiler is clang, which has flags of its own."""
         return "clang" in _version(self.compiler).lower()
 
+    @property
+    def is_cross(self) -> bool:
+        """Whether the compiler builds for another kind of processor than this one."""
+        target = _target(self.compiler)
+        return bool(target) and target != _FAMILIES.get(platform.machine(), platform.machine())
+
     def flags(self, check: bool = False, trace: bool = False) -> list[str]:
         """Return what the compiler must be told to compile translated CUDA.
 
@@ -86,9 +92,9 @@ class CpuBackend:
             # Kernels of two strings may have the same name: none may stand in for another.
             "-fvisibility=hidden",
         ]
-        chosen.append(
-            "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
-        )
+        if not self.is_cross:
+            is_arm = platform.machine() in ("arm64", "aarch64")
+            chosen.append("-mcpu=native" if is_arm else "-march=native")
         if sys.platform != "darwin":
             # A stack that overflows must touch the guard page below it, not jump over it.
             chosen.append("-fstack-clash-protection")
@@ -98,6 +104,8 @@ class CpuBackend:
             # The sanitizers' calls alone: their runtimes come in where one links with these flags.
             chosen += ["-DCUDA_ON_CPU_CHECK", "-fsanitize=thread"]
             chosen += _CLANG_CHECKS if self.is_clang else _GCC_CHECKS
+            if _target(self.compiler) == "aarch64":  # whose division by zero is 0, without a trap
+                chosen.append("-fsanitize=integer-divide-by-zero")
             if not trace:
                 chosen += _CLANG_UNTRACED if self.is_clang else _GCC_UNTRACED
         if trace:
@@ -223,7 +231,7 @@ class CpuBackend:
         """Compile `mains` to a library, once for their content, the compiler and the options."""
         command = [*shlex.split(self.compiler), "-O2", "-g1", "-std=c++17", "-fPIC"]
         command += ["-pthread", "-fvisibility=hidden", *options]
-        linked = [*linked, *standard_library()]
+        linked = [*linked, *([] if self.is_cross else standard_library())]
         content = [path.read_text() for path in sorted(sources)]
         key = digest(repr((command, linked, version, platform.machine())), *content)
         directory, file = f"{name}_{key}", name + _SUFFIX
@@ -266,6 +274,7 @@ _GCC_CHECKS = [
     "--param=tsan-distinguish-volatile=1",
     "-fno-tree-sra",  # or a float4 comes in four parts
     "-finline-small-functions",  # what is inlined has its caller's line
+    "-Wno-tsan",  # its runtime would not see fences; ours is told of them
 ]
 _GCC_UNTRACED = [
     "--param=tsan-instrument-func-entry-exit=0",
@@ -287,6 +296,19 @@ _CLANG_CHECKS += ["-mllvm", "-tsan-instrument-read-before-write=1"]
 _CLANG_CHECKS += ["-mllvm", "-enable-tail-merge=false", "-mllvm", "-sink-common-insts=false"]
 _CLANG_UNTRACED = ["-mllvm", "-tsan-instrument-func-entry-exit=0", "-fno-optimize-sibling-calls"]
 _CLANG_TRACE = ["-fsanitize-coverage=bb,no-prune,trace-pc", "-fno-unroll-loops"]
+
+
+# What compilers and Python call a kind of processor: one name.
+_FAMILIES = {"arm64": "aarch64", "amd64": "x86_64", "AMD64": "x86_64"}
+
+
+@lru_cache
+def _target(compiler: str) -> str:
+    """Return what kind of processor the compiler builds for: "aarch64"; "" if it does not say."""
+    command = [*shlex.split(compiler), "-dumpmachine"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    machine = done.stdout.partition("-")[0].strip()
+    return _FAMILIES.get(machine, machine)
 
 
 @lru_cache

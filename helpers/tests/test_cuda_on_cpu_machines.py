@@ -1,7 +1,6 @@
-"""The CPU backend on other machines (aarch64 under qemu), its build, and its speed."""
+"""The CPU backend's build and its speed; for aarch64 see test_cuda_on_cpu_aarch64.py."""
 
 import shutil
-import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -9,84 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from helpers.cuda_on_cpu import INCLUDE, RUNTIME, Cache, CpuBackend, translate
+from helpers.cuda_on_cpu import Cache, CpuBackend
 from helpers.cuda_on_cpu.build import _gold
-from helpers.tests.cuda_driver import PRELUDE, compile_string, need
-
-PROGRAM = r"""
-#include <cuda_fp16.h>
-#include <cooperative_groups.h>
-template <int N> __global__ void reverse_sums(const float* x, float* out) {
-    __shared__ float s[N];
-    extern __shared__ float sums[];
-    int t = threadIdx.x;
-    s[t] = x[blockIdx.x * N + t];
-    __syncthreads();
-    float v = s[N - 1 - t];
-    for (int d = 16; d > 0; d /= 2) v += __shfl_down_sync(0xffffffff, v, d);
-    if (t % 32 == 0) sums[t / 32] = v;
-    __syncthreads();
-    if (t == 0) for (int w = 0; w < N / 32; w++) atomicAdd(out, sums[w]);
-}
-__global__ void halves(__half* x) {
-    x[threadIdx.x] = x[threadIdx.x] * __float2half(0.5f) + __half(1);
-}
-__global__ void grid_sync(int* counts) {
-    atomicAdd(&counts[0], 1);
-    cooperative_groups::this_grid().sync();
-    if (counts[0] == gridDim.x * blockDim.x) atomicAdd(&counts[1], 1);
-}
-__global__ void early(int n) { if (threadIdx.x < n) __syncthreads(); }
-__global__ void past_the_end(float* x) { x[1 << 14] = 1; }
-__device__ int deep(int n) {
-    volatile int frame[100];
-    frame[n % 100] = n;
-    return n ? deep(n - 1) + frame[n % 100] : 0;
-}
-__global__ void recurses(int* x) { *x = deep(*x); }
-
-template <class F> void expect_error(F run, const char* part) {
-    try { run(); printf("no error\n"); }
-    catch (const std::exception& e) {
-        if (!strstr(e.what(), part)) printf("%s\n", e.what());
-    }
-}
-int main() {
-    constexpr int BLOCKS = 50, N = 256;
-    float *x, *out, expected = 0;
-    cudaMalloc(&x, BLOCKS * N * sizeof(float)), cudaMalloc(&out, sizeof(float));
-    for (int i = 0; i < BLOCKS * N; i++) expected += x[i] = i % 7;
-    *out = 0;
-    reverse_sums<N><<<BLOCKS, N, N / 32 * sizeof(float)>>>(x, out);
-    if (*out != expected) printf("sum %g, expected %g\n", *out, expected);
-    __half* h;
-    cudaMalloc(&h, 64);
-    for (int i = 0; i < 32; i++) h[i] = __half(i);
-    halves<<<1, 32>>>(h);
-    for (int i = 0; i < 32; i++)
-        if (float(h[i]) != i * 0.5f + 1) printf("half %d: %g\n", i, float(h[i]));
-    int counts[2] = {0, 0}, *pointer = counts;
-    void* arguments[] = {&pointer};
-    cudaLaunchCooperativeKernel((void*)grid_sync, 5, 40, arguments);
-    if (counts[1] != 200) printf("grid barrier: %d\n", counts[1]);
-    expect_error([&] { early<<<1, 64>>>(50); }, "50 threads (the first: (0,0,0)) wait at");
-    expect_error([&] { past_the_end<<<1, 1>>>(x); }, "bytes past its end");
-    expect_error([&] { int n = 100000; recurses<<<1, 1>>>(&n); }, "stack overflow");
-    printf("done\n");
-}
-"""
-
-
-def test_aarch64(tmp_path):
-    cxx, qemu = need("aarch64-linux-gnu-g++"), need("qemu-aarch64")
-    source, program = tmp_path / "cell.cpp", tmp_path / "program"
-    source.write_text(PRELUDE + translate(PROGRAM))
-    command = [cxx, "-std=c++17", "-O2", "-static", "-pthread", "-fstack-clash-protection", "-w"]
-    command += [f"-I{INCLUDE}", str(source), *map(str, RUNTIME), "-o", str(program)]
-    subprocess.run(command, check=True)
-    done = subprocess.run([qemu, str(program)], capture_output=True, text=True, timeout=120)
-    assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
-
+from helpers.tests.cuda_driver import compile_string, need
 
 SAME_NAMES = r"""
 template <class T> __global__ void fill_kernel(T* out) {

@@ -293,6 +293,7 @@ def test_integers_as_they_are_and_as_fractions(compiled, dtype, C):
         np.testing.assert_array_equal(out[:, :C], reference(numbers, where, 2))
         if dtype == torch.int32:
             said = r"reads integers of 8 or 16 bits" if check else "read as normalized float"
+            said = said if BACKEND == "cpu" else ""
             with pytest.raises(RuntimeError, match=said):
                 fetch(compiled[check], inp, at, 2, read=1)
             continue
@@ -324,10 +325,12 @@ def test_the_border_has_its_color_and_srgb_is_decoded(compiled):
     for check in CHECKS:
         out = fetch(compiled[check], inp, at, 2, address=BORDER)
         np.testing.assert_array_equal(out[1:65], inp.cpu().numpy()[0, 0])
-        assert not out[[0, 65]].any()  # the lowest eight bits of 1.0f to 4.0f
+        if BACKEND == "cpu":  # the lowest eight bits of 1.0f to 4.0f
+            assert not out[[0, 65]].any()
         out = fetch(compiled[check], inp, at, 2, address=BORDER, read=1)
         np.testing.assert_allclose(out[1:65], encoded, rtol=0, atol=6e-8)
-        assert (out[[0, 65]] == 1).all()  # no fraction is larger
+        if BACKEND == "cpu":  # no fraction is larger
+            assert (out[[0, 65]] == 1).all()
         out = fetch(compiled[check], inp, at, 2, read=1, srgb=1)
         atol = 1e-7 if BACKEND == "cpu" else 1 / 255
         np.testing.assert_allclose(out[1:65], decoded, rtol=0, atol=atol)
@@ -655,7 +658,10 @@ def test_programs_with_textures(name, tmp_path, monkeypatch):
 CALLS = r"""
 #define EXPECT(condition) TORCH_CHECK(condition, "line ", __LINE__, ": ", #condition)
 #define OK(call) EXPECT((call) == cudaSuccess)
-#define FAILS(call, error) EXPECT((call) == error); EXPECT(cudaGetLastError() == error)
+#define FAILS(call, error) EXPECT(fails(call, error))
+bool fails(cudaError_t got, cudaError_t expected) {  // CUDA leaves open which error it is
+    return got != cudaSuccess && cudaGetLastError() == got && (got == expected || !KNOWS_ERRORS);
+}
 __global__ void read_kernel(cudaTextureObject_t texture, float* out) {
     out[threadIdx.x] = tex2D<float>(texture, threadIdx.x, 0);
 }
@@ -681,18 +687,20 @@ void descriptions(torch::Tensor) {
     EXPECT(describes<float>(32, 0, 0, 0, cudaChannelFormatKindFloat));
     EXPECT(describes<uchar4>(8, 8, 8, 8, cudaChannelFormatKindUnsigned));
     EXPECT(describes<short2>(16, 16, 0, 0, cudaChannelFormatKindSigned));
-    EXPECT(describes<char>(8, 0, 0, 0, cudaChannelFormatKindSigned));
+    EXPECT(describes<signed char>(8, 0, 0, 0, cudaChannelFormatKindSigned));
     EXPECT(describes<uint1>(32, 0, 0, 0, cudaChannelFormatKindUnsigned));
     EXPECT(describes<float3>(0, 0, 0, 0, cudaChannelFormatKindNone));
     EXPECT(describes<double>(0, 0, 0, 0, cudaChannelFormatKindNone));
     EXPECT(cudaCreateChannelDescHalf2().y == 16);
     cudaDeviceProp about;
     OK(cudaGetDeviceProperties(&about, 0));
-    EXPECT(about.maxTexture2D[0] >= 65536 && about.textureAlignment == 512);
-    EXPECT(about.texturePitchAlignment == 32);
-    int most;
+    EXPECT(about.maxTexture2D[0] >= 65536 && about.maxTexture3D[2] >= 4096);
+    int most, alignment, pitch;
     OK(cudaDeviceGetAttribute(&most, cudaDevAttrMaxTexture3DDepth, 0));
-    EXPECT(most == about.maxTexture3D[2] && most >= 4096);
+    OK(cudaDeviceGetAttribute(&alignment, cudaDevAttrTextureAlignment, 0));
+    OK(cudaDeviceGetAttribute(&pitch, cudaDevAttrTexturePitchAlignment, 0));
+    EXPECT(most == about.maxTexture3D[2] && alignment == (int)about.textureAlignment);
+    EXPECT(alignment > 0 && pitch > 0 && pitch == (int)about.texturePitchAlignment);
 }
 void arrays(torch::Tensor) {
     cudaArray_t array = make(12, 5, 3, cudaArrayLayered | cudaArraySurfaceLoadStore);
@@ -708,7 +716,9 @@ void arrays(torch::Tensor) {
     OK(cudaFreeArray(nullptr));
     element = cudaCreateChannelDesc<float>();
     FAILS(cudaMallocArray(&array, &element, 0, 5), cudaErrorInvalidValue);
-    FAILS(cudaMallocArray(&array, &element, 1 << 20, 5), cudaErrorInvalidValue);
+    cudaDeviceProp about;
+    OK(cudaGetDeviceProperties(&about, 0));
+    FAILS(cudaMallocArray(&array, &element, about.maxTexture2D[0] + 1, 5), cudaErrorInvalidValue);
     FAILS(cudaMalloc3DArray(&array, &element, make_cudaExtent(5, 0, 5)), cudaErrorInvalidValue);
 }
 void copies(torch::Tensor) {
@@ -739,29 +749,6 @@ void copies(torch::Tensor) {
     OK(cudaMemcpy3D(&from_array_to_array));
     OK(cudaMemcpy2DFromArray(back, bytes, b, 0, 0, bytes, H, cudaMemcpyDeviceToHost));
     EXPECT(!memcmp(back, host, sizeof host));
-    cudaMemcpy3DParms part = {};  // to the last two columns: a place in memory counts elements, too
-    part.srcArray = a;
-    part.srcPos = make_cudaPos(1, 1, 0);
-    part.dstPtr = make_cudaPitchedPtr(back, bytes, W, H);
-    part.dstPos = make_cudaPos(5, 1, 0);
-    part.extent = make_cudaExtent(2, 3, 1);
-    part.kind = cudaMemcpyDeviceToHost;
-    OK(cudaMemcpy3D(&part));
-    EXPECT(back[W + 5] == W + 1 && back[3 * W + 6] == 3 * W + 2 && back[W + 4] == W + 4);
-    cudaArray_t planes = make(W, H, 3);
-    part.srcArray = planes;
-    part.extent.depth = 3;
-    part.dstPos = make_cudaPos(5 * sizeof(float), 1, 0);
-    FAILS(cudaMemcpy3D(&part), cudaErrorInvalidValue);
-    part.dstPos = make_cudaPos(0, 1, 0);
-    part.kind = cudaMemcpyHostToDevice;
-    FAILS(cudaMemcpy3D(&part), cudaErrorInvalidValue);
-    part.kind = cudaMemcpyDeviceToHost;
-    part.dstPtr.ysize = 3;
-    FAILS(cudaMemcpy3D(&part), cudaErrorInvalidValue);
-    part.dstPtr.ysize = 2;  // planes of fewer rows than are copied
-    FAILS(cudaMemcpy3D(&part), cudaErrorInvalidPitchValue);
-    OK(cudaFreeArray(planes));
     OK(cudaStreamDestroy(stream));
     OK(cudaFreeArray(a));
     OK(cudaFreeArray(b));
@@ -770,17 +757,23 @@ void objects(torch::Tensor) {
     cudaArray_t array = make(8, 8, 0, cudaArraySurfaceLoadStore);
     cudaResourceDesc resource = of(array), got;
     cudaTextureDesc how = plain();
-    cudaTextureObject_t texture, again;
+    cudaTextureObject_t texture, other, again;
     cudaSurfaceObject_t surface;
     OK(cudaCreateTextureObject(&texture, &resource, &how, nullptr));
     OK(cudaGetTextureObjectResourceDesc(&got, texture));
     EXPECT(got.resType == cudaResourceTypeArray && got.res.array.array == array);
     OK(cudaCreateSurfaceObject(&surface, &resource));
     OK(cudaGetSurfaceObjectResourceDesc(&got, surface));
-    OK(cudaDestroyTextureObject(texture));
+    EXPECT(got.resType == cudaResourceTypeArray && got.res.array.array == array);
+    OK(cudaCreateTextureObject(&other, &resource, &how, nullptr));
+    EXPECT(other != texture);
+    OK(cudaDestroyTextureObject(texture));  // whose handle the next one may have
     OK(cudaCreateTextureObject(&again, &resource, &how, nullptr));
-    EXPECT(again != texture && again != 0);
+    EXPECT(again != other);
+    OK(cudaGetTextureObjectResourceDesc(&got, again));
+    EXPECT(got.resType == cudaResourceTypeArray && got.res.array.array == array);
     OK(cudaDestroyTextureObject(again));
+    OK(cudaDestroyTextureObject(other));
     OK(cudaDestroySurfaceObject(surface));
     OK(cudaFreeArray(array));
 }
@@ -865,8 +858,8 @@ void settings(torch::Tensor x) {  // which of filters and fractions a texture ta
                                                ? cudaErrorInvalidNormSetting
                                                : cudaSuccess;
                     cudaTextureObject_t texture;
-                    EXPECT(cudaCreateTextureObject(&texture, &resource, &how, nullptr) == expected);
-                    EXPECT(cudaGetLastError() == expected);
+                    cudaError_t got = cudaCreateTextureObject(&texture, &resource, &how, nullptr);
+                    EXPECT(expected ? fails(got, expected) : got == cudaSuccess);
                     if (!expected) OK(cudaDestroyTextureObject(texture));
                 }
         OK(cudaFreeArray(array));
@@ -882,16 +875,46 @@ void refused(torch::Tensor x) {
     resource.res.linear = {x.data_ptr<float>(), cudaCreateChannelDesc<float3>(), 64};
     FAILS(cudaCreateTextureObject(&texture, &resource, &how, nullptr),
           cudaErrorInvalidChannelDescriptor);
-    resource.res.linear = {&how, cudaCreateChannelDesc<float>(), 64};
-    FAILS(cudaCreateTextureObject(&texture, &resource, &how, nullptr), cudaErrorInvalidValue);
     resource = of(nullptr);
     FAILS(cudaCreateTextureObject(&texture, &resource, &how, nullptr),
           cudaErrorInvalidResourceHandle);
     cudaArray_t array = make(8, 8);
     FAILS(cudaMemcpy2DToArray(array, 4, 0, x.data_ptr<float>(), 32, 32, 1,
                               cudaMemcpyDeviceToDevice), cudaErrorInvalidValue);
-    FAILS(cudaMemcpyToArray(array, 0, 0, x.data_ptr<float>(), 32, cudaMemcpyDeviceToHost),
+    OK(cudaFreeArray(array));
+}
+// What an H100 was seen to do, though the documentation leaves it open or says otherwise.
+void places(torch::Tensor) {
+    const int W = 7, H = 5;
+    float host[W * H], back[W * H];
+    for (int i = 0; i < W * H; i++) host[i] = back[i] = i;
+    size_t bytes = W * sizeof(float);
+    cudaArray_t array = make(W, H), planes = make(W, H, 3);
+    OK(cudaMemcpy2DToArray(array, 0, 0, host, bytes, bytes, H, cudaMemcpyHostToDevice));
+    cudaMemcpy3DParms part = {};  // to the last two columns: a place in memory counts elements, too
+    part.srcArray = array;
+    part.srcPos = make_cudaPos(1, 1, 0);
+    part.dstPtr = make_cudaPitchedPtr(back, bytes, W, H);
+    part.dstPos = make_cudaPos(5, 1, 0);
+    part.extent = make_cudaExtent(2, 3, 1);
+    part.kind = cudaMemcpyDeviceToHost;
+    OK(cudaMemcpy3D(&part));
+    EXPECT(back[W + 5] == W + 1 && back[3 * W + 6] == 3 * W + 2 && back[W + 4] == W + 4);
+    part.srcArray = planes;
+    part.extent.depth = 3;
+    part.dstPos = make_cudaPos(5 * sizeof(float), 1, 0);
+    FAILS(cudaMemcpy3D(&part), cudaErrorInvalidValue);
+    part.dstPos = make_cudaPos(0, 1, 0);
+    part.kind = cudaMemcpyHostToDevice;
+    FAILS(cudaMemcpy3D(&part), cudaErrorInvalidValue);
+    part.kind = cudaMemcpyDeviceToHost;
+    part.dstPtr.ysize = 3;
+    FAILS(cudaMemcpy3D(&part), cudaErrorInvalidValue);
+    part.dstPtr.ysize = 2;  // planes of fewer rows than are copied
+    FAILS(cudaMemcpy3D(&part), cudaErrorInvalidPitchValue);
+    FAILS(cudaMemcpyToArray(array, 0, 0, back, bytes, cudaMemcpyDeviceToHost),
           cudaErrorInvalidMemcpyDirection);
+    OK(cudaFreeArray(planes));
     OK(cudaFreeArray(array));
     OK(cudaDestroyTextureObject(123456789));
 }
@@ -914,6 +937,12 @@ void refusals(torch::Tensor x) {  // where a GPU says nothing, or dies, or can d
     cudaResourceDesc resource = {};
     resource.resType = cudaResourceTypeMipmappedArray;
     FAILS(cudaCreateTextureObject(&texture, &resource, &how, nullptr), cudaErrorNotSupported);
+    resource.resType = cudaResourceTypeLinear;  // of the host, whose memory some GPUs can read
+    resource.res.linear = {&how, cudaCreateChannelDesc<float>(), 64};
+    FAILS(cudaCreateTextureObject(&texture, &resource, &how, nullptr), cudaErrorInvalidValue);
+    cudaDeviceProp about;
+    OK(cudaGetDeviceProperties(&about, 0));
+    EXPECT(about.textureAlignment == 512 && about.texturePitchAlignment == 32);
     cudaArray_t array = make(8, 8);
     cudaSurfaceObject_t surface;
     resource = of(array);
@@ -944,13 +973,22 @@ ON_BOTH = ["descriptions", "arrays", "copies", "objects", "graphs", "settings", 
 
 @pytest.fixture(scope="module")
 def calls():
-    names = [*ON_BOTH, "described", "later", *["refusals"] * (BACKEND == "cpu")]
-    return compile_cuda(CALLS + REFUSALS * (BACKEND == "cpu"), functions=names)
+    is_cpu = BACKEND == "cpu"
+    names = [*ON_BOTH, "places", "described", "later", *["refusals"] * is_cpu]
+    known = f"constexpr bool KNOWS_ERRORS = {int(is_cpu)};"  # no new line: the string's are counted
+    return compile_cuda(known + CALLS + REFUSALS * is_cpu, functions=names)
 
 
 @pytest.mark.parametrize("name", ON_BOTH)
 def test_calls_of_the_host(calls, name):
     getattr(calls, name)(torch.zeros(64, device=DEVICE))
+
+
+@pytest.mark.xfail(
+    BACKEND == "cuda", reason="an H100 does so, but CUDA does not promise it", strict=False
+)
+def test_what_is_as_on_one_gpu(calls):
+    calls.places(torch.zeros(64, device=DEVICE))
 
 
 @pytest.mark.xfail(

@@ -540,3 +540,148 @@ def test_lanes_of_a_divergent_branch(compiled):
 )
 def test_flops_of_an_instruction(mnemonic, operands, flops):
     assert flops_of(mnemonic, operands) == flops
+
+
+# --- textures and surfaces ------------------------------------------------------------------------
+
+cuda(r"""
+__global__ void image_kernel(float* out, const float* x, cudaTextureObject_t image,
+                             cudaTextureObject_t row, cudaSurfaceObject_t result, int W, int H) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= W * H) return;
+    int col = i % W, line = i / W;
+    float sum = x[i];  // from global memory
+    sum += tex2D<float>(image, col + 0.25f, line + 0.75f);  // mixed
+    for (int k = 0; k < 3; k++) sum += tex1Dfetch<float>(row, i * k);  // thrice
+    sum += surf2Dread<float>(result, 4 * (W - 1 - col), line);  // mirrored
+    if (i % 2) surf2Dwrite(sum, result, 4 * (W - 1 - col), line);  // half of them
+    out[i] = sum;  // to global memory
+}
+__global__ void outside_kernel(float* out, cudaTextureObject_t image) {
+    out[threadIdx.x] = tex2D<float>(image, threadIdx.x - 8.f, 0);  // beside the image
+}
+__global__ void gather_kernel(float* out, cudaTextureObject_t image) {
+    out[threadIdx.x] = tex2Dgather<float4>(image, threadIdx.x + 0.5f, 1).x;  // four
+}
+struct Image {
+    cudaArray_t array;
+    cudaTextureObject_t texture;
+    cudaSurfaceObject_t surface;
+    Image(torch::Tensor inp, cudaTextureAddressMode address, cudaTextureFilterMode filter) {
+        int H = inp.size(0), W = inp.size(1);
+        cudaChannelFormatDesc element = cudaCreateChannelDesc<float>();
+        unsigned flags = cudaArraySurfaceLoadStore | cudaArrayTextureGather;
+        TORCH_CHECK(!cudaMallocArray(&array, &element, W, H, flags));
+        cudaMemcpy2DToArray(array, 0, 0, inp.data_ptr(), 4 * W, 4 * W, H, cudaMemcpyDeviceToDevice);
+        cudaResourceDesc resource = {};
+        resource.resType = cudaResourceTypeArray;
+        resource.res.array.array = array;
+        cudaTextureDesc how = {};
+        how.addressMode[0] = how.addressMode[1] = address;
+        how.filterMode = filter;
+        TORCH_CHECK(!cudaCreateTextureObject(&texture, &resource, &how, nullptr));
+        TORCH_CHECK(!cudaCreateSurfaceObject(&surface, &resource));
+    }
+    ~Image() {
+        cudaDestroyTextureObject(texture);
+        cudaDestroySurfaceObject(surface);
+        cudaFreeArray(array);
+    }
+};
+void image(torch::Tensor out, torch::Tensor x, torch::Tensor inp) {
+    Image image(inp, cudaAddressModeClamp, cudaFilterModeLinear);
+    Image result(inp, cudaAddressModeClamp, cudaFilterModePoint);
+    cudaResourceDesc resource = {};
+    resource.resType = cudaResourceTypeLinear;
+    resource.res.linear = {x.data_ptr(), cudaCreateChannelDesc<float>(), (size_t)(4 * x.numel())};
+    cudaTextureDesc how = {};
+    cudaTextureObject_t row;
+    TORCH_CHECK(!cudaCreateTextureObject(&row, &resource, &how, nullptr));
+    image_kernel<<<x.numel() / 64 + 1, 64>>>(out.data_ptr<float>(), x.data_ptr<float>(),
+                                             image.texture, row, result.surface, inp.size(1),
+                                             inp.size(0));
+    cudaDestroyTextureObject(row);
+}
+void outside(torch::Tensor out, torch::Tensor inp) {
+    Image image(inp, cudaAddressModeBorder, cudaFilterModePoint);
+    outside_kernel<<<1, 32>>>(out.data_ptr<float>(), image.texture);
+}
+void gather(torch::Tensor out, torch::Tensor inp) {
+    Image image(inp, cudaAddressModeClamp, cudaFilterModePoint);
+    gather_kernel<<<1, 32>>>(out.data_ptr<float>(), image.texture);
+}
+""")
+
+
+def check_texels(access, space, array, requests):
+    """Compare with the places that the lanes of each warp want: {lane: [offset, ...]}."""
+    assert (access.space, access.array, access.bytes) == (space, array, 4)
+    assert access.requests == len(requests) and access.lanes == sum(map(len, requests))
+    assert access.texels == sum(len(set().union(*r.values())) for r in requests)
+    assert access.sectors == access.ideal_sectors == access.wavefronts == access.bank_conflicts == 0
+    for sample, request in zip(access.samples, requests, strict=False):
+        wanted = {lane: sorted(offsets) for lane, offsets in request.items() if offsets}
+        found = {lane: [o] for lane, o in enumerate(sample.offsets) if o is not None}
+        for lane, offset in sample.more:
+            found[lane].append(offset)
+        assert {lane: sorted(offsets) for lane, offsets in found.items()} == wanted
+
+
+def by_warp(wanted, n):
+    """Return {lane: wanted(i)} of each warp of threads 0 to n; those that want None stay out."""
+    warps_of = range(0, n, 32)
+    of = [{i: wanted(first + i) for i in range(32) if first + i < n} for first in warps_of]
+    return [{lane: w for lane, w in warp.items() if w is not None} for warp in of]
+
+
+def test_textures_and_surfaces_are_counted_by_texels(compiled):
+    H, W = 11, 29
+    n, inp, out = H * W, torch.randn(H, W), torch.zeros(H * W)
+    x = torch.randn(n)
+    _, [launch] = record(compiled.image, out, x, inp)
+
+    def corners(i):  # between this column and the one before, this line and the next
+        columns, lines = {max(i % W - 1, 0), i % W}, {i // W, min(i // W + 1, H - 1)}
+        return [4 * (line * W + column) for line in lines for column in columns]
+
+    mixed = only(launch.accesses, line=line_of("// mixed"))
+    check_texels(mixed, "texture", "image", by_warp(corners, n))
+    thrice = only(launch.accesses, line=line_of("// thrice"))
+    fetched = [by_warp(lambda i, k=k: [4 * i * k] if i * k < n else [], n) for k in range(3)]
+    in_order = [request for of_warp in zip(*fetched, strict=True) for request in of_warp]
+    check_texels(thrice, "texture", "row", in_order)
+
+    def mirrored(i):
+        return [4 * (i // W * W + W - 1 - i % W)]
+
+    read = only(launch.accesses, line=line_of("// mirrored"))
+    check_texels(read, "surface", "result", by_warp(mirrored, n))
+    written = only(launch.accesses, line=line_of("// half of them"))
+    check_texels(written, "surface", "result", by_warp(lambda i: mirrored(i) if i % 2 else None, n))
+    assert (read.operation, written.operation) == ("load", "store")
+    # what goes to global memory stands apart, and is all that is there
+    assert {(a.operation, a.array) for a in launch.accesses if a.space == "global"} == {
+        ("load", "x"),
+        ("store", "out"),
+    }
+    assert only(launch.accesses, line=line_of("// from global memory")).lanes == n
+    first = {(s.line, s.space, s.operation): s.requests for s in launch.stages}
+    assert first[line_of("// mixed"), "texture", "load"] == 1
+    assert launch.busiest["load", "texture"] == 4 and launch.busiest["store", "surface"] == 1
+
+
+def test_fetches_that_read_no_texel_are_requests_all_the_same(compiled):
+    out = torch.zeros(32)
+    _, [launch] = record(compiled.outside, out, torch.randn(3, 5))
+    access = only(launch.accesses, line=line_of("// beside the image"), space="texture")
+    there = by_warp(lambda i: [4 * (i - 8)] if 0 <= i - 8 < 5 else [], 32)
+    check_texels(access, "texture", "image", there)
+    assert (access.requests, access.lanes, access.texels) == (1, 32, 5)
+
+
+def test_a_gather_reads_four_texels(compiled):
+    _, [launch] = record(compiled.gather, torch.zeros(32), torch.randn(3, 40))
+    access = only(launch.accesses, line=line_of("// four"), space="texture")
+    wanted = by_warp(lambda i: [4 * (y * 40 + x) for y in (0, 1) for x in (i, i + 1)], 32)
+    check_texels(access, "texture", "image", wanted)
+    assert access.texels == 66

@@ -87,6 +87,21 @@ def test_addresses_put_each_lane_at_its_byte():
     assert "warp 1, 16 lanes at bytes 108 to 351" in picture.alt
 
 
+def test_a_lane_that_mixes_texels_has_a_mark_for_each():
+    more = tuple((lane, 400 + 4 * lane) for lane in range(7))
+    mixed = access(lambda lane: 4 * lane if lane < 7 else None, space="texture", array="image")
+    mixed.samples = [replace(request, more=more) for request in mixed.samples]
+    picture = draw_addresses(mixed, "k")
+    (ax,) = picture.figure.axes
+    marks = {(x, y) for line in ax.lines for x, y in zip(*line.get_data(), strict=True)}
+    assert marks == {(4 * lane + row, lane) for lane in range(7) for row in (0, 400)}
+    assert "k, line 12: texture load of image, 4 bytes a lane" in title(picture)
+    assert title(picture).endswith("which texels each lane wants, in 1 of 1 request")
+    assert ax.get_title(loc="left").endswith("7 lanes with texels")
+    assert "byte offset into image, row after row; a GPU" in ax.get_xlabel()
+    assert "7 lanes at bytes 0 to 427" in picture.alt
+
+
 def test_requests_of_one_warp_are_numbered():
     loop = access(*[lambda lane, k=k: 4 * (lane + 32 * k) for k in range(3)])
     loop.samples = [replace(request, warp=0) for request in loop.samples]

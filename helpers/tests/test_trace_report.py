@@ -510,6 +510,41 @@ def test_what_tensor_cores_do_is_said_not_to_be_counted():
     assert "not counted" not in str(Trace([tile_launch()]))
 
 
+def texture_launch() -> Launch:
+    """A launch that reads 40 different texels in each of 2 requests, and stores perfectly."""
+    row = tuple(4 * lane for lane in range(32))
+    request = Request((0, 0, 0), 0, row, tuple((lane, 4 * lane + 32) for lane in range(32)))
+    text = "out[i] = tex2D<float>(image, col, row);"
+    load = Access(5, text, "load", "texture", "image", 4, 2, 64, texels=80, samples=[request])
+    store = Access(5, text, "store", "global", "out", 4, 2, 64, 8, 8)
+    lines = [Line(5, text, 2, 64, flops=64)]
+    return Launch("k", (1, 1, 1), (64, 1, 1), 0, "CPU backend", [load, store], lines, [])
+
+
+def test_texels_are_counted_apart_from_bytes():
+    report = Trace([texture_launch(), texture_launch()])
+    assert (report["load", "texture"].texels, report.bytes) == (160, 2 * 8 * 32)
+    row = next(line for line in str(report).splitlines() if "texture load" in line)
+    assert re.search(r"texture load +image +4 +40 +– +32$", row)
+    assert "←" not in str(report)  # nothing is known to be wrong
+    assert "each: 32-byte sectors or different texels a request" in str(report)
+    assert "not counted: bytes that textures move" in str(report)
+    assert "FLOPs a byte" not in str(report)
+    store = replace(texture_launch(), accesses=texture_launch().accesses[1:])
+    assert "0.25 FLOPs a byte" in str(Trace([store])) and "not counted" not in str(Trace([store]))
+    assert "texture load of image" in str(report.draw_addresses("texture"))
+    with pytest.raises(KeyError, match="no global access is 'image'"):
+        report.draw_lines("image")
+
+
+def test_a_launch_with_nothing_but_fetches_is_drawn_by_its_texels():
+    launch = texture_launch()
+    only_fetches = replace(launch, accesses=launch.accesses[:1])
+    assert "texture load of image" in repr(Trace([only_fetches]).draw())
+    nothing = replace(launch.accesses[0], samples=[Request((0, 0, 0), 0, (None,) * 32)])
+    assert "texture" not in repr(Trace([replace(launch, accesses=[nothing])]).draw())
+
+
 SAME = """
 __global__ void found_kernel(int* found, const int* x, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -41,7 +41,8 @@ def trace(function: Callable, *args: Any, **kwargs: Any) -> Trace:
     Requests, sectors and conflicts are those that Nsight Compute counts on a GPU, unless nvcc makes
     other instructions there: it may drop accesses, makes a loop of an atomicAdd of floats in shared
     memory, and joins neighbouring loads of shared memory into wide ones. The report says where it
-    does the last: where nvcc is, it compiles a string with shared memory as well.
+    does the last: where nvcc is, it compiles a string with shared memory as well. Of textures and
+    surfaces it counts texels: how many sectors these take on a GPU is not documented.
 
     Raises what the launch raises: an index out of range, a race, a barrier that not all reach; and
     TypeError if `function` is neither of the two, or a kernel comes without grid and block. Warns

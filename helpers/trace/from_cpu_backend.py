@@ -20,10 +20,10 @@ from helpers.trace.record import SAMPLES, Access, Launch, Line, Request, Stage
 
 SUMS = [
     "requests", "lanes", "sectors", "ideal_sectors", "wavefronts", "ideal_wavefronts",
-    "same_address", "joined_requests", "joined_wavefronts",
+    "same_address", "joined_requests", "joined_wavefronts", "texels",
 ]  # fmt: skip
 OPERATIONS = ["load", "store", "atomic"]  # by AccessKind
-SPACES = ["global", "shared"]
+SPACES = ["global", "shared", "texture", "surface"]  # by MemorySpace
 ARRAY_BITS = 44  # of an offset; above them stands which array it is, if a request reaches several
 
 
@@ -100,7 +100,7 @@ class _Reader:
             access["array"]: access["array_bytes"]
             for part in self.counted["counters"]
             for access in part["accesses"]
-            if access["shared"]
+            if SPACES[access["space"]] == "shared"
         }
         return Launch(
             self.kernel,
@@ -120,11 +120,12 @@ class _Reader:
         for access, counted in zip(merged, part["accesses"], strict=True):
             for name, value in zip(SUMS, counted["sums"], strict=True):
                 setattr(access, name, getattr(access, name) + value)
-        for number, warp, offsets in part["samples"]:
+        for number, warp, offsets, more in part["samples"]:
             access = merged[number]
             if len(access.samples) < SAMPLES:
                 own = (None if o is None else o % (1 << ARRAY_BITS) for o in offsets)
-                access.samples.append(Request((0, 0, 0), warp, tuple(own)))
+                others = ((lane, offset % (1 << ARRAY_BITS)) for lane, offset in more)
+                access.samples.append(Request((0, 0, 0), warp, tuple(own), tuple(others)))
         for stage, warp, number, requests in part["stages"]:
             access = merged[number]
             self.stages[stage, warp, access.line, access.operation, access.space] += requests
@@ -141,7 +142,7 @@ class _Reader:
         place = self.code.place(counted["code"] - self.base)
         line = place.line if place else 0
         operation = OPERATIONS[counted["kind"]]
-        space = "shared" if counted["shared"] else "global"
+        space = SPACES[counted["space"]]
         key = (line, operation, space, self._name(counted["array"]), counted["bytes"])
         text = self.text.get(line, "")
         return self.accesses.setdefault(key, Access(line, text, *key[1:]))

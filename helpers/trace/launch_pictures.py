@@ -10,7 +10,7 @@ from helpers.base.gpu import WARP_SIZE
 from helpers.base.images import Picture
 from helpers.base.palette import INK
 from helpers.base.words import LONGEST_TEXT, count, shorten
-from helpers.trace.colours import BLUE, ORANGE, PALE, PINK, SKY, VERMILION
+from helpers.trace.colours import BLUE, GREEN, ORANGE, PALE, PINK, SKY, VERMILION, YELLOW
 from helpers.trace.picture import WIDTH, legend
 from helpers.trace.record import Launch, Line, Stage
 
@@ -21,6 +21,9 @@ KINDS = {  # of requests: colour, hatch
     "global store": (VERMILION, "////"),
     "shared load": (SKY, "...."),
     "shared store": (ORANGE, "\\\\\\\\"),
+    "texture load": (GREEN, "oo"),
+    "surface load": (YELLOW, "++"),
+    "surface store": (PALE, "--"),
     "atomic": (PINK, "xxxx"),
 }
 

@@ -27,8 +27,8 @@ MOST_LINES = 8  # rows of cache lines in a picture
 def draw_addresses(access: Access, kernel: str) -> Picture:
     """Draw which lane asks for which address: a row for each request that was kept.
 
-    Requests that lie far apart each begin at their own first byte. Raises ValueError if no request
-    was kept.
+    Requests that lie far apart each begin at their own first byte. A lane that mixes several texels
+    has a mark for each. Raises ValueError if no request was kept.
     """
     requests = _samples(access)
     spans = [(min(a), max(a) + access.bytes) for a in map(_asked, requests)]
@@ -37,19 +37,23 @@ def draw_addresses(access: Access, kernel: str) -> Picture:
     is_shared = together[1] - together[0] <= 16 * max(widest, LINE_BYTES)
     figure = Figure(figsize=(WIDTH, 0.9 + 1.25 * len(requests)), layout="constrained")
     rows = figure.subplots(len(requests), 1, squeeze=False, sharex=is_shared)[:, 0]
+    has_texels = access.space in ("texture", "surface")
+    state = "with texels" if has_texels else "active"
     words = []
     for n, (ax, request, (first, end)) in enumerate(zip(rows, requests, spans, strict=True), 1):
         low, high = together if is_shared else (first, first + widest)
         _scatter_lanes(ax, request)
         _mark_bytes(ax, low, high)
-        active = count(len(_asked(request)), "lane")
-        title = f"request {n}, {_place(request)}: {active} active"
+        active = count(len(_lanes(request)), "lane")
+        title = f"request {n}, {_place(request)}: {active} {state}"
         ax.set_title(title, fontsize=9, loc="left", pad=3)
         place = f"request {n}, {_place(request)}"
         words.append(f"{place}, {active} at bytes {first:,} to {end - 1:,}")
-    rows[-1].set_xlabel(f"byte offset into {access.array}")
+    order = ", row after row; a GPU may place texels otherwise" if has_texels else ""
+    rows[-1].set_xlabel(f"byte offset into {access.array}{order}")
     shown = f"{len(requests)} of {count(access.requests, 'request')}"
-    _head(figure, access, kernel, f"where the access of each lane begins, in {shown}")
+    what = "which texels each lane wants" if has_texels else "where the access of each lane begins"
+    _head(figure, access, kernel, f"{what}, in {shown}")
     return Picture(figure, f"{_sentence(access)}: {'; '.join(words)}.")
 
 
@@ -155,11 +159,12 @@ def draw_banks(access: Access, kernel: str) -> Picture:
 
 def _scatter_lanes(ax: Axes, request: Request) -> None:
     """Put a mark where each lane's access begins, the lanes from top to bottom."""
+    active = _lanes(request)
+    marked = [(n, request.offsets[n]) for n in active] + list(request.more)
     for first, (mark, color) in zip(range(0, WARP_SIZE, 8), MARKS, strict=True):
-        lanes = [n for n in range(first, first + 8) if request.offsets[n] is not None]
-        places = [request.offsets[n] for n in lanes]
+        these = [(n, place) for n, place in marked if n in range(first, first + 8)]
+        lanes, places = [n for n, _ in these], [place for _, place in these]
         ax.plot(places, lanes, mark, color=color, ms=4.5, mec="black", mew=0.4)
-    active = [n for n in range(WARP_SIZE) if request.offsets[n] is not None]
     for lane, shift in {active[-1]: (7, -3), active[0]: (-2, 6)}.items():
         place = (request.offsets[lane], lane)
         ax.annotate(f"lane {lane}", place, shift, textcoords="offset points", fontsize=8)
@@ -246,6 +251,11 @@ def _height(served: list[tuple[str, dict]]) -> int:
     return sum(max(map(len, queues.values())) for _, queues in served)
 
 
+def can_draw(access: Access) -> bool:
+    """Whether a request was kept that asks for something."""
+    return any(map(_asked, access.samples))
+
+
 def _samples(access: Access) -> list[Request]:
     samples = [request for request in access.samples if _asked(request)]
     if not samples:
@@ -254,7 +264,12 @@ def _samples(access: Access) -> list[Request]:
 
 
 def _asked(request: Request) -> list[int]:
-    return [offset for offset in request.offsets if offset is not None]
+    own = [offset for offset in request.offsets if offset is not None]
+    return own + [offset for _, offset in request.more]
+
+
+def _lanes(request: Request) -> list[int]:
+    return [lane for lane, offset in enumerate(request.offsets) if offset is not None]
 
 
 def _lanes_at(request: Request) -> dict[int, list[int]]:

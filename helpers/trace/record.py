@@ -2,6 +2,7 @@
 
 The terms are those of Nsight Compute. A *request* is one memory instruction of one warp; it moves
 32-byte *sectors* of global memory, or takes *wavefronts* (passes) over the banks of shared memory.
+Of a texture or surface it reads or writes *texels*.
 """
 
 from collections import Counter
@@ -17,7 +18,9 @@ class Request:
 
     block: Dim
     warp: int
-    offsets: tuple[int | None, ...]  # 32: byte offset into the array by lane; None: lane inactive
+    # 32: byte offset into the array by lane; None: it is inactive, or reads no texel
+    offsets: tuple[int | None, ...]
+    more: tuple[tuple[int, int], ...] = ()  # lane, offset: further texels of lanes that mix several
 
 
 @dataclass
@@ -27,8 +30,8 @@ class Access:
     line: int
     text: str  # that line of the source
     operation: str  # "load", "store" or "atomic"
-    space: str  # "global" or "shared"
-    array: str  # its name
+    space: str  # "global", "shared", "texture" or "surface"
+    array: str  # its name; of a texture or surface the object's, where it is a parameter
     bytes: int  # that one lane moves at a time: 1, 2, 4, 8 or 16
     requests: int = 0
     lanes: int = 0  # active, summed over the requests
@@ -39,6 +42,7 @@ class Access:
     same_address: int = 0  # atomics: most lanes that meet at one address, summed over the requests
     joined_requests: int = 0  # shared memory, loads and stores: of a compiler that joins neighbours
     joined_wavefronts: int = 0
+    texels: int = 0  # textures and surfaces only: different ones, summed over the requests
     widest: int | None = None  # bytes a lane of nvcc's widest; 0: it has none; None: not known
     samples: list[Request] = field(default_factory=list)  # the first few, in the order they came
 

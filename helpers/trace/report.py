@@ -20,7 +20,7 @@ NOTHING_RAN = "no kernel was launched"
 NOTHING_TO_DRAW = "nothing to draw: no line was counted, and no access to memory"
 COUNTS = {
     "requests", "lanes", "sectors", "ideal_sectors", "wavefronts", "ideal_wavefronts",
-    "same_address", "joined_requests", "joined_wavefronts", "executions", "flops",
+    "same_address", "joined_requests", "joined_wavefronts", "texels", "executions", "flops",
 }  # fmt: skip
 
 
@@ -64,7 +64,10 @@ class Trace:
 
     @property
     def bytes(self) -> int:
-        """Bytes of global memory that all sectors of all requests hold, read and written."""
+        """Bytes of global memory that all sectors of all requests hold, read and written.
+
+        What textures and surfaces move is not among them: where a GPU puts texels is open.
+        """
         return bytes_moved(self.accesses)
 
     @property
@@ -142,17 +145,17 @@ class Trace:
         for launch in self._sums:
             if any(line.executions for line in launch.lines):  # not of a lambda
                 drawn.append(launch_pictures.draw_lanes(launch))
-            kept = [access for access in launch.accesses if access.samples]
+            kept = [access for access in launch.accesses if pictures.can_draw(access)]
             if kept:
                 worst = max(kept, key=excess)
-                is_global = worst.space == "global"
-                draw = pictures.draw_lines if is_global else pictures.draw_banks
+                of_space = {"global": pictures.draw_lines, "shared": pictures.draw_banks}
+                draw = of_space.get(worst.space, pictures.draw_addresses)
                 drawn.append(draw(worst, launch.kernel))
         return Overview(drawn)
 
     def draw_addresses(self, which: Any = ()) -> "Picture":
         """Draw which addresses the lanes of the first requests ask for."""
-        return self._draw("draw_addresses", ("global", "shared"), which)
+        return self._draw("draw_addresses", ("global", "shared", "texture", "surface"), which)
 
     def draw_lines(self, which: Any = ()) -> "Picture":
         """Draw which sectors and lines of global memory a request moves."""

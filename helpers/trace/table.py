@@ -14,7 +14,13 @@ from helpers.trace.record import Access
 HEADER = ["line", "source", "access", "array", "requests", "each", "ideal", "lanes"]
 SOURCE, ARRAY = HEADER.index("source"), HEADER.index("array")
 # what a request takes of each kind of memory
-UNITS = {"global": "32-byte sectors", "shared": "wavefronts (shared memory)"}
+UNITS = {
+    "global": "32-byte sectors",
+    "shared": "wavefronts (shared memory)",
+    "texture": "different texels",
+    "surface": "different texels",
+}
+TEXELS = [space for space, unit in UNITS.items() if unit == "different texels"]
 WIDTH = 100  # characters that plain text takes at most
 LONGEST_ARRAY = 20  # characters of an array's name in plain text
 BELOW = {"initial_indent": 6 * " ", "subsequent_indent": 8 * " ", "break_on_hyphens": False}
@@ -71,7 +77,8 @@ def _caption(report) -> list[str]:
 
 def _legend(accesses: list[Access]) -> list[str]:
     """Return a line that explains the columns of numbers; none if there are none."""
-    units = [unit for space, unit in UNITS.items() if any(a.space == space for a in accesses)]
+    there = {access.space for access in accesses}
+    units = dict.fromkeys(unit for space, unit in UNITS.items() if space in there)
     if not units:
         return []
     return [f"each: {' or '.join(units)} a request · ideal: the fewest · lanes: active"]
@@ -79,9 +86,12 @@ def _legend(accesses: list[Access]) -> list[str]:
 
 def _not_counted(report) -> list[str]:
     """Say what of the kernel the counts are not about."""
+    said = []
     if any(TENSOR_CORES.search(line.text) for line in report.lines):
-        return ["not counted: FLOPs of tensor cores; a GPU may load and store fragments otherwise"]
-    return []
+        said += ["not counted: FLOPs of tensor cores; a GPU may load and store fragments otherwise"]
+    if any(access.space in TEXELS for access in report.accesses):
+        said += ["not counted: bytes that textures move; where a GPU puts texels is not documented"]
+    return said
 
 
 def bytes_moved(accesses: Iterable[Access]) -> int:
@@ -90,9 +100,9 @@ def bytes_moved(accesses: Iterable[Access]) -> int:
 
 
 def excess(access: Access) -> float:
-    """Return how many times the ideal sectors or wavefronts the requests take."""
+    """Return how many times the ideal sectors or wavefronts the requests take; of texels 0."""
     took, ideal = _needs(access)
-    return took / ideal
+    return took / ideal if ideal else 0
 
 
 def dim(size: tuple[int, int, int]) -> str:
@@ -111,13 +121,16 @@ def _work(report) -> str:
     moved += f", {atomic:,} by atomics" if atomic else ""
     parts = [moved, count(report.flops, "FLOP")]
     each = report.intensity
-    parts += [f"{_short(each)} FLOP{_plural(each)} a byte"] if report.bytes else []
+    all_counted = not any(access.space in TEXELS for access in report.accesses)
+    parts += [f"{_short(each)} FLOP{_plural(each)} a byte"] if report.bytes and all_counted else []
     parts += [f"{report.lanes:.3g} of 32 lanes active"] if report.lines else []
     return " · ".join(parts)
 
 
-def _needs(access: Access) -> tuple[int, int]:
-    """Return what the requests took and would take ideally: sectors or wavefronts."""
+def _needs(access: Access) -> tuple[int, int | None]:
+    """Return what the requests took and would take ideally: sectors, wavefronts, or texels."""
+    if access.space in TEXELS:
+        return access.texels, None
     if access.space == "global":
         return access.sectors, access.ideal_sectors
     return access.wavefronts, access.ideal_wavefronts
@@ -128,7 +141,8 @@ def _cells(access: Access) -> list[str]:
     took, ideal = _needs(access)
     cells = [str(access.line), access.text.strip(), f"{access.space} {access.operation}"]
     cells += [access.array, f"{access.requests:,}"]
-    return cells + [f"{number / access.requests:.3g}" for number in (took, ideal, access.lanes)]
+    numbers = (took, ideal, access.lanes)
+    return cells + ["–" if n is None else f"{n / access.requests:.3g}" for n in numbers]
 
 
 def _complaints(access: Access) -> str:

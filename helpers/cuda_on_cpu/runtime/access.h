@@ -7,6 +7,9 @@ namespace cuda_on_cpu {
 
 enum class AccessKind : unsigned char { load, store, atomic };
 
+// What an access goes through. Linear memory of a texture is also global memory.
+enum class MemorySpace : unsigned char { global, shared, texture, surface };
+
 constexpr unsigned MAX_RANK = 4;
 
 // An array that the kernel can reach: a tensor (or other memory from allocate()) or a __shared__ array.
@@ -32,6 +35,8 @@ struct Access {
     AccessKind kind;
     const KernelArray* array;  // alive until the launch has ended
     unsigned thread;           // in its block
+    MemorySpace space;
+    const char* name;          // of what is accessed: the array's, or that of a texture object
 };
 
 }  // namespace cuda_on_cpu

@@ -261,16 +261,33 @@ static unsigned bytes_in_cell(std::size_t at, unsigned cell_bytes, std::size_t o
     return mask;
 }
 
-// What the launch has written a texture need not see, whatever orders the two: its cache may have
-// what was there before. (Counted is no such access: where the GPU puts elements nobody says.)
-void Checker::access_texture(const KernelArray& memory, std::uintptr_t address, unsigned bytes,
-                             AccessKind kind, const void* code, const char* by) {
-    settle(true);
+Checker::Recent& Checker::find_texture(const KernelArray& memory, std::uintptr_t address,
+                                       unsigned bytes, AccessKind kind, const void* code) {
     Recent& recent = recent_[slot(code)];
     if (recent.code != code || address - recent.begin >= recent.bytes) {
         checks_->know(memory);
         find(recent, address, bytes, kind, code);
     }
+    return recent;
+}
+
+void Checker::count_texture(const KernelArray& memory, const std::uintptr_t* texels,
+                            unsigned count, unsigned bytes, AccessKind kind, const void* code,
+                            MemorySpace space, unsigned long long object) {
+    const Recent& recent = find_texture(memory, memory.begin, bytes, kind, code);
+    if (!recent.array) return;
+    const char* name = checks_->name_of(object);
+    counter_.fetch({code, place(), 0, bytes, kind, recent.array, position.thread, space,
+                    name ? name : recent.array->name},
+                   texels, count);
+}
+
+// What the launch has written a texture need not see, whatever orders the two: its cache may have
+// what was there before.
+void Checker::access_texture(const KernelArray& memory, std::uintptr_t address, unsigned bytes,
+                             AccessKind kind, const void* code, const char* by) {
+    settle(true);
+    const Recent& recent = find_texture(memory, address, bytes, kind, code);
     if (!recent.array) return;
     if (kind == AccessKind::load) {
         unsigned cell_bytes = recent.cell_bytes;

@@ -59,6 +59,11 @@ public:
     // Of memory that the kernel has no pointer to. by: "a texture".
     void access_texture(const KernelArray& memory, std::uintptr_t address, unsigned bytes,
                         AccessKind kind, const void* code, const char* by);
+    bool counts() const { return counting_; }
+    // What the running thread has read of it, or written, by one instruction. object: its handle.
+    void count_texture(const KernelArray& memory, const std::uintptr_t* texels, unsigned count,
+                       unsigned bytes, AccessKind kind, const void* code, MemorySpace space,
+                       unsigned long long object);
     [[noreturn, gnu::cold]] void index_out_of_bounds(int line, std::intptr_t index,
                                                      const std::string& type);
     [[noreturn, gnu::cold]] void misaligned(std::uintptr_t address, unsigned bytes,
@@ -115,6 +120,8 @@ private:
     }
     [[gnu::noinline]] void find(Recent& recent, std::uintptr_t address, unsigned bytes,
                                 AccessKind kind, const void* code);
+    Recent& find_texture(const KernelArray& memory, std::uintptr_t address, unsigned bytes,
+                         AccessKind kind, const void* code);
     const KnownArray* array_left_at(const Recent& recent, std::uintptr_t address, unsigned bytes,
                                     const void* code) const;
     const KnownArray* nearest_static_shared(std::uintptr_t address) const;
@@ -133,8 +140,9 @@ private:
                                        How how);
     [[gnu::noinline]] void count(const Recent& recent, std::uintptr_t address, unsigned bytes,
                                  AccessKind kind) {
-        counter_.access(
-            {recent.code, place(), address, bytes, kind, recent.array, position.thread});
+        counter_.access({recent.code, place(), address, bytes, kind, recent.array, position.thread,
+                         recent.shared ? MemorySpace::shared : MemorySpace::global,
+                         recent.array->name});
     }
     void check_cell(Cell cell, Mark mine, const KnownArray& array, std::uintptr_t address,
                     AccessKind kind, bool may_be_equal);

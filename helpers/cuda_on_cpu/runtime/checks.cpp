@@ -251,6 +251,14 @@ KernelArray Checks::named(const KernelArray& array, std::uintptr_t address) cons
     return result;
 }
 
+const char* Checks::name_of(unsigned long long object) const {
+    for (unsigned i = 0; i < launch_.parameter_count; i++) {
+        const Parameter& p = launch_.parameters[i];
+        if (p.number == object) return *p.name ? p.name : argument_name(&p - launch_.parameters);
+    }
+    return nullptr;
+}
+
 std::string Checks::element_names(const KernelArray& array, std::uintptr_t address) const {
     KernelArray called = named(array, address);
     std::string names = element_text(called, address);

@@ -77,6 +77,9 @@ public:
     // As the kernel's parameter that points into the array calls it; there may be several.
     KernelArray named(const KernelArray& array, std::uintptr_t address) const;
 
+    // The parameter that is a texture or surface object; null if none is.
+    const char* name_of(unsigned long long object) const;
+
     // "x[52]", or "x[52] (also y[52])" where two parameters are one pointer.
     std::string element_names(const KernelArray& array, std::uintptr_t address) const;
 

@@ -77,6 +77,7 @@ std::uint32_t& WarpLog<Entry>::slot(const void* code, std::uint64_t place) {
 // ---------------------------------------------------------------- what its requests cost
 
 RequestCost RecentCosts::of(MemoryRequest& request) {
+    if (request.is_fetch()) return work_out(request);
     std::uint64_t base = request.offset[__builtin_ctz(request.lanes)], different = 0;
     for (std::uint32_t idle = ~request.lanes; idle; idle &= idle - 1)
         request.offset[__builtin_ctz(idle)] = base;
@@ -121,6 +122,18 @@ std::uint64_t Counter::offset_in_other_array(const Access& access) {
     return (number << 44) + (access.address - access.array->begin);
 }
 
+void Counter::fetch(Access access, const std::uintptr_t* texels, unsigned count) {
+    unsigned lane = access.thread % WARP_SIZE;
+    MemoryRequest& request = request_of(access, LONGEST_OF_FETCHES);
+    request.offset[lane] = MemoryRequest::NOWHERE;
+    for (unsigned i = 0; i < count; i++) {
+        access.address = texels[i];
+        std::uint64_t offset = offset_in(*request.array, access);
+        if (i) request.more.push_back({lane, offset});
+        else request.offset[lane] = offset;
+    }
+}
+
 // A warp is counted as soon as it is through, to keep the logs small. One that only waits for a
 // thread of another warp is not.
 void Counter::go_to_warp(unsigned warp) {
@@ -158,13 +171,14 @@ void Counter::count_warp(unsigned warp) {
 void Counter::count(MemoryRequest& request, unsigned warp) {
     unsigned number = site_of(request);
     AccessSite& site = *sites_[number];
-    bool shared = site.array->shared;
-    std::uint64_t& busiest = busiest_[shared][unsigned(site.kind)];
-    busiest = std::max(busiest, ++of_warp_[warp][shared][unsigned(site.kind)]);
+    unsigned space = unsigned(site.space), kind = unsigned(site.kind);
+    std::uint64_t& busiest = busiest_[space][kind];
+    busiest = std::max(busiest, ++of_warp_[warp][space][kind]);
     if (first_block_) {
         stages_[{stage_, warp, number}]++;
         if (site.samples++ < SAMPLES) {
-            Sample& sample = samples_.emplace_back(Sample{number, warp, request.lanes, {}});
+            Sample& sample =
+                samples_.emplace_back(Sample{number, warp, request.lanes, {}, request.more});
             std::copy(request.offset, request.offset + WARP_SIZE, sample.offset);
         }
     }
@@ -176,13 +190,14 @@ void Counter::count(MemoryRequest& request, unsigned warp) {
     site.wavefronts += cost.wavefronts;
     site.ideal_wavefronts += cost.ideal_wavefronts;
     site.same_address += cost.same_address;
+    site.texels += cost.texels;
 }
 
 // What nvcc may make of the requests to shared memory that a warp made in this order.
 void Counter::count_joined(std::vector<MemoryRequest>& requests) {
     std::map<std::tuple<const KernelArray*, AccessKind, unsigned>, std::vector<MemoryRequest*>> alike;
     for (MemoryRequest& request : requests)
-        if (request.array->shared && request.kind != AccessKind::atomic)
+        if (request.space == MemorySpace::shared && request.kind != AccessKind::atomic)
             alike[{request.array, request.kind, request.bytes}].push_back(&request);
     for (const auto& [what, in_order] : alike) {
         for (std::size_t first = 0; first < in_order.size();) {
@@ -207,6 +222,8 @@ unsigned Counter::site_of(const MemoryRequest& request) {
     site->array = request.array;
     site->bytes = request.bytes;
     site->kind = request.kind;
+    site->space = request.space;
+    site->name = request.name;
     sites_.push_back(std::move(site));
     return of_code.back();
 }
@@ -244,21 +261,25 @@ std::string Counter::take() {
     if (executions_.empty() && sites_.empty()) return "";
     std::string text = "{\"accesses\":" + list(sites_, [&](const auto& site) {
         bool dynamic = site->array->begin == dynamic_shared_;
-        return "{\"code\":" + number(site->code) + ",\"array\":" + quoted(site->array->name) +
+        return "{\"code\":" + number(site->code) + ",\"array\":" + quoted(site->name) +
                ",\"array_bytes\":" + number(dynamic ? 0 : site->array->bytes) +
-               ",\"shared\":" + (site->array->shared ? "true" : "false") +
+               ",\"space\":" + number(std::uint64_t(site->space)) +
                ",\"kind\":" + number(std::uint64_t(site->kind)) +
                ",\"bytes\":" + number(site->bytes) + ",\"sums\":" +
                list({site->requests, site->lanes, site->sectors, site->ideal_sectors,
                      site->wavefronts, site->ideal_wavefronts, site->same_address,
-                     site->joined_requests, site->joined_wavefronts}) + "}";
+                     site->joined_requests, site->joined_wavefronts, site->texels}) + "}";
     });
     text += ",\"samples\":" + list(samples_, [](const Sample& sample) {
         std::string offsets;
-        for (unsigned lane = 0; lane < WARP_SIZE; lane++)
-            offsets += (lane ? "," : "") +
-                       (sample.lanes >> lane & 1 ? number(sample.offset[lane]) : "null");
-        return "[" + number(sample.site) + "," + number(sample.warp) + ",[" + offsets + "]]";
+        for (unsigned lane = 0; lane < WARP_SIZE; lane++) {
+            bool is_there = sample.lanes >> lane & 1 && sample.offset[lane] != MemoryRequest::NOWHERE;
+            offsets += (lane ? "," : "") + (is_there ? number(sample.offset[lane]) : "null");
+        }
+        return "[" + number(sample.site) + "," + number(sample.warp) + ",[" + offsets + "]," +
+               list(sample.more, [](const LaneOffset& texel) {
+                   return list({texel.lane, texel.offset});
+               }) + "]";
     });
     text += ",\"blocks\":" + list(executions_, [](const auto& entry) {
         return "[" + number(entry.first) + "," + number(entry.second.warps) + "," +

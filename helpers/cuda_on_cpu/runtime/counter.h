@@ -18,6 +18,7 @@
 namespace cuda_on_cpu {
 
 constexpr std::size_t LONGEST_LOG = 1 << 18;  // entries: 80 MB
+constexpr std::size_t LONGEST_OF_FETCHES = LONGEST_LOG / 16;  // with 8 texels a lane: 60 MB
 constexpr unsigned SAMPLES = 4;               // requests of an access that the pictures show
 
 // The lanes of a warp that came to one instruction at one place. Lanes run one after the other and
@@ -33,12 +34,23 @@ struct Visit {
     Visit(const void* code, std::uint64_t place) : code(code), place(place) {}
 };
 
+struct LaneOffset {
+    unsigned lane;
+    std::uint64_t offset;
+};
+
 struct MemoryRequest : Visit {
+    static constexpr std::uint64_t NOWHERE = ~0ull;  // a fetch that reads no texel: a border's
     using Visit::Visit;
     const KernelArray* array;  // of its first lane
     unsigned bytes;            // that one lane moves
     AccessKind kind;
+    MemorySpace space;
+    const char* name;
     std::uint64_t offset[WARP_SIZE];  // from the array's start
+    std::vector<LaneOffset> more;     // texels, of lanes that read several
+
+    bool is_fetch() const { return space >= MemorySpace::texture; }
 };
 
 // What the lanes of one warp have done since it was last counted, in the order of the first lane.
@@ -80,7 +92,7 @@ private:
 };
 
 struct RequestCost {
-    std::uint16_t sectors, ideal_sectors, wavefronts, ideal_wavefronts, same_address;
+    std::uint16_t sectors, ideal_sectors, wavefronts, ideal_wavefronts, same_address, texels;
 };
 RequestCost work_out(const MemoryRequest& request);  // by the rules in request_cost.cpp
 
@@ -107,8 +119,10 @@ struct AccessSite {
     const KernelArray* array;
     unsigned bytes;
     AccessKind kind;
+    MemorySpace space;
+    const char* name;
     std::uint64_t requests, lanes, sectors, ideal_sectors, wavefronts, ideal_wavefronts,
-        same_address, joined_requests, joined_wavefronts;
+        same_address, joined_requests, joined_wavefronts, texels;
     unsigned samples;
     RecentCosts costs, joined_costs;
 };
@@ -123,19 +137,11 @@ public:
 
     void begin_block(uint3 block);
     void access(const Access& access) {
-        unsigned lane = access.thread % WARP_SIZE;
-        // One instruction may load and then store.
-        std::uint64_t place = access.place ^ std::uint64_t(access.kind) << 62;
-        MemoryRequest& request = visit(requests_, request_pool_, access.code, place, access.thread);
-        if (request.lanes == 1u << lane) {
-            request.array = access.array;
-            request.bytes = access.bytes;
-            request.kind = access.kind;
-        }
-        request.offset[lane] = access.array == request.array
-                                   ? access.address - access.array->begin
-                                   : offset_in_other_array(access);
+        MemoryRequest& request = request_of(access, LONGEST_LOG);
+        request.offset[access.thread % WARP_SIZE] = offset_in(*request.array, access);
     }
+    // Of a texture or surface, where a lane may read several texels, or none.
+    void fetch(Access access, const std::uintptr_t* texels, unsigned count);
     // A basic block of machine code begins, at `code`.
     void executed(const void* code, std::uint64_t place, unsigned thread) {
         visit(visits_, visit_pool_, code, place, thread);
@@ -150,6 +156,7 @@ private:
         unsigned site, warp;
         std::uint32_t lanes;
         std::uint64_t offset[WARP_SIZE];
+        std::vector<LaneOffset> more;
     };
     struct Executions {
         std::uint64_t warps, lanes;
@@ -157,12 +164,30 @@ private:
 
     template <class Entry>
     Entry& visit(WarpLog<Entry>* logs, std::vector<std::vector<Entry>>& pool, const void* code,
-                 std::uint64_t place, unsigned thread) {
+                 std::uint64_t place, unsigned thread, std::size_t longest = LONGEST_LOG) {
         if (thread / WARP_SIZE != warp_) go_to_warp(thread / WARP_SIZE);
         WarpLog<Entry>& log = logs[warp_];
         if (Entry* entry = log.follow(code, place, thread % WARP_SIZE)) return *entry;
-        if (log.entries().size() >= LONGEST_LOG) let_other_lanes_catch_up();
+        if (log.entries().size() >= longest) let_other_lanes_catch_up();
         return log.look_up(code, place, thread % WARP_SIZE, pool);
+    }
+    MemoryRequest& request_of(const Access& access, std::size_t longest) {
+        // One instruction may load and then store.
+        std::uint64_t place = access.place ^ std::uint64_t(access.kind) << 62;
+        MemoryRequest& request =
+            visit(requests_, request_pool_, access.code, place, access.thread, longest);
+        if (request.lanes == 1u << access.thread % WARP_SIZE) {
+            request.array = access.array;
+            request.bytes = access.bytes;
+            request.kind = access.kind;
+            request.space = access.space;
+            request.name = access.name;
+        }
+        return request;
+    }
+    std::uint64_t offset_in(const KernelArray& array, const Access& access) {
+        return &array == access.array ? access.address - array.begin
+                                      : offset_in_other_array(access);
     }
     [[gnu::noinline]] void go_to_warp(unsigned warp);
     [[gnu::noinline]] void let_other_lanes_catch_up();
@@ -180,8 +205,8 @@ private:
     std::vector<std::vector<Visit>> visit_pool_;
     unsigned times_counted_[MAX_WARPS] = {};
     unsigned warp_ = 0;         // the one that runs
-    std::uint64_t of_warp_[MAX_WARPS][2][3] = {};  // of the block, by shared, kind: its requests
-    std::uint64_t busiest_[2][3] = {};             // of the warp that made most, of all blocks
+    std::uint64_t of_warp_[MAX_WARPS][4][3] = {};  // of the block, by space, kind: its requests
+    std::uint64_t busiest_[4][3] = {};             // of the warp that made most, of all blocks
     bool first_block_ = false;  // block (0,0,0), which the samples and stages are of
     unsigned stage_ = 0;        // barriers that the block has passed
     std::uintptr_t dynamic_shared_ = 0;

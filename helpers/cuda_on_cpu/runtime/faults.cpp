@@ -10,6 +10,9 @@
 #include <unistd.h>
 #if defined(__linux__)
 #include <ucontext.h>
+#if defined(__aarch64__)
+#include <asm/sigcontext.h>
+#endif
 #endif
 
 #include <chrono>
@@ -57,11 +60,29 @@ static void* caller_of_nowhere(int number, const siginfo_t* info, void* context)
 #if defined(__linux__) && defined(__x86_64__)
     if (number == SIGSEGV && info->si_addr == code_address(context))
         return *reinterpret_cast<char**>(stack_pointer(context)) - 1;
+#elif defined(__linux__) && defined(__aarch64__)
+    constexpr unsigned LINK = 30;  // the register with the address that a call returns to
+    if (number == SIGSEGV && info->si_addr == code_address(context))
+        return reinterpret_cast<char*>(static_cast<ucontext_t*>(context)->uc_mcontext.regs[LINK]) -
+               1;
 #else
     (void)number, (void)info, (void)context;
 #endif
     return nullptr;
 }
+
+#if defined(__linux__) && defined(__aarch64__)
+// The processor's words on the fault, as Linux adds them to the registers; 0 if it does not.
+static std::uint64_t syndrome(void* context) {
+    const auto* at = static_cast<ucontext_t*>(context)->uc_mcontext.__reserved;
+    for (;;) {
+        auto* record = reinterpret_cast<const _aarch64_ctx*>(at);
+        if (record->magic == ESR_MAGIC) return reinterpret_cast<const esr_context*>(at)->esr;
+        if (!record->magic || !record->size) return 0;
+        at += record->size;
+    }
+}
+#endif
 
 // "accesses " where the hardware does not tell.
 static const char* access_kind(void* context) {
@@ -69,6 +90,11 @@ static const char* access_kind(void* context) {
     constexpr long long WRITE = 2;  // a bit of the page fault's error code
     auto* registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
     return registers[REG_ERR] & WRITE ? "writes " : READS;
+#elif defined(__linux__) && defined(__aarch64__)
+    // Classes 0x24 and 0x25, in bits 26 to 31, are about data; bit 6: a write.
+    constexpr std::uint64_t DATA = 0x24, WRITE = 1 << 6;
+    std::uint64_t said = syndrome(context);
+    return (said >> 26 & 0x3e) != DATA ? "accesses " : said & WRITE ? "writes " : READS;
 #else
     (void)context;
     return "accesses ";
@@ -81,6 +107,7 @@ Death death_by(int number, const siginfo_t* info, void* context) {
     // x86 does not tell the address of a vector access that is not aligned to the vector's size.
     death.has_address = info->si_code != SI_KERNEL;
 #endif
+    if (number == SIGBUS && info->si_code == BUS_ADRALN) death.has_address = false;
     // A stack grows downwards, and -fstack-clash-protection lets it miss no page.
     constexpr std::ptrdiff_t NEAR = 64 * 1024;
     char *top = stack_pointer(context), *at = static_cast<char*>(info->si_addr);
@@ -196,7 +223,7 @@ static bool a_grid_runs();
 // signal is then not blocked while its handler runs.
 static void handle(int number, siginfo_t* info, void* context) {
     Multiprocessor* here = Multiprocessor::running();
-    bool is_step = number == SIGTRAP && steps_left;
+    bool is_step = CAN_STEP && number == SIGTRAP && steps_left;
     if (is_step || number == STOP_SIGNAL) {
         int left = is_step ? steps_left - 1 : STEPS;
         steps_left = 0;  // and so it stays if what follows does not return

@@ -26,11 +26,10 @@ void Fiber::switch_to(Fiber& to) { swapcontext(&context_, &to.context_); }
 // To the compiler a switch is a function call, so only the registers that a call preserves need
 // saving. They go onto the old stack; the stack pointer changes; the new stack gives back its own.
 #if defined(__APPLE__)
-#define FUNCTION_HEADER ".text\n.p2align 4\n.private_extern cuda_on_cpu_switch_stacks\n"
+#define FUNCTION(NAME) ".text\n.p2align 4\n.private_extern " NAME "\n" NAME ":\n"
 #else
-#define FUNCTION_HEADER                                                 \
-    ".text\n.p2align 4\n.globl cuda_on_cpu_switch_stacks\n"             \
-    ".hidden cuda_on_cpu_switch_stacks\n"
+#define FUNCTION(NAME) \
+    ".text\n.p2align 4\n.globl " NAME "\n.hidden " NAME "\n" NAME ":\n"
 #endif
 
 #if defined(__x86_64__)
@@ -38,8 +37,7 @@ void Fiber::switch_to(Fiber& to) { swapcontext(&context_, &to.context_); }
 extern "C" void switch_stacks(cuda_on_cpu::Stopped* old, const cuda_on_cpu::Stopped* to) __asm__(
     "cuda_on_cpu_switch_stacks");
 // A thread stops here or in a kernel (in_order.h), and goes on from there, whoever resumes it.
-__asm__(FUNCTION_HEADER R"(
-cuda_on_cpu_switch_stacks:
+__asm__(FUNCTION("cuda_on_cpu_switch_stacks") R"(
     pushq %rbx
     pushq %r12
     pushq %r13
@@ -74,9 +72,9 @@ void Fiber::switch_to(Fiber& to) { switch_stacks(&stopped_, &to.stopped_); }
 
 extern "C" void switch_stacks(void** old_pointer, void* new_pointer) __asm__(
     "cuda_on_cpu_switch_stacks");
-constexpr int SAVED_WORDS = 20, LINK_REGISTER = 11;
-__asm__(FUNCTION_HEADER R"(
-cuda_on_cpu_switch_stacks:
+extern "C" void begin_on_stack() __asm__("cuda_on_cpu_begin_on_stack");
+constexpr int SAVED_WORDS = 20, X19 = 0, LINK_REGISTER = 11;
+__asm__(FUNCTION("cuda_on_cpu_switch_stacks") R"(
     sub sp, sp, #160
     stp x19, x20, [sp, #0]
     stp x21, x22, [sp, #16]
@@ -103,6 +101,10 @@ cuda_on_cpu_switch_stacks:
     ldp d14, d15, [sp, #144]
     add sp, sp, #160
     ret
+)" FUNCTION("cuda_on_cpu_begin_on_stack") R"(
+    mov x16, x19
+    mov x30, xzr
+    br x16
 )");
 
 void Fiber::prepare(char* stack, std::size_t bytes, void (*entry)()) {
@@ -110,7 +112,9 @@ void Fiber::prepare(char* stack, std::size_t bytes, void (*entry)()) {
         reinterpret_cast<std::uintptr_t>(stack + bytes) & ~std::uintptr_t{15});
     top -= SAVED_WORDS;
     for (int i = 0; i < SAVED_WORDS; i++) top[i] = 0;
-    top[LINK_REGISTER] = reinterpret_cast<std::uintptr_t>(entry);  // where the `ret` goes
+    // The `ret` goes to begin_on_stack, and that to entry, whose return address is none.
+    top[LINK_REGISTER] = reinterpret_cast<std::uintptr_t>(&begin_on_stack);
+    top[X19] = reinterpret_cast<std::uintptr_t>(entry);
     stack_pointer_ = top;
 }
 
@@ -124,10 +128,23 @@ void Fiber::switch_to(Fiber& to) { switch_stacks(&stack_pointer_, to.stack_point
 // many stacks (16 cores with full blocks) go without a guard.
 static std::atomic<long> guards_left{16 * 1024};
 
+// What a function may leave untouched below the stack pointer, also where the compiler sees to it
+// that none jumps over a guard (-fstack-clash-protection).
+#if defined(__aarch64__)
+constexpr std::size_t UNTOUCHED = 64 * 1024;
+#else
+constexpr std::size_t UNTOUCHED = 1;  // page, whatever its size
+#endif
+
+static std::size_t guard_bytes() {
+    auto page = std::size_t(sysconf(_SC_PAGESIZE));
+    return ((UNTOUCHED + page - 1) / page | 1) * page;
+}
+
 // With its guard a stack takes an odd number of pages. Were it a power of two, all stacks would
 // compete for a few entries of the address-translation buffer: a third of the speed.
 Stacks::Stacks(std::size_t count)
-    : page_(std::size_t(sysconf(_SC_PAGESIZE))), stride_(STACK_BYTES + page_), count_(count) {
+    : guard_(guard_bytes()), stride_(STACK_BYTES + guard_), count_(count) {
     void* memory = mmap(nullptr, count * stride_, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
@@ -141,10 +158,10 @@ Stacks::~Stacks() {
 
 char* Stacks::usable(std::size_t i, std::size_t* bytes) {
     for (; guarded_ <= i; guarded_++)
-        if (guards_left.fetch_sub(1) > 0) mprotect(base_ + guarded_ * stride_, page_, PROT_NONE);
+        if (guards_left.fetch_sub(1) > 0) mprotect(base_ + guarded_ * stride_, guard_, PROT_NONE);
     // Likewise, stacks that all started at the same offset in a page would share cache lines.
     *bytes = STACK_BYTES - i % 32 * 128;
-    return base_ + i * stride_ + page_;
+    return base_ + i * stride_ + guard_;
 }
 
 bool Stacks::contains(const void* address) const {

@@ -38,13 +38,13 @@ public:
 
 constexpr std::size_t STACK_BYTES = 256 * 1024;  // of address space; memory only where touched
 
-// Address space for the stacks of `count` fibres, each with an unreadable page below it, so that
+// Address space for the stacks of `count` fibres, each with unreadable memory below it, so that
 // a stack that overflows faults instead of running into its neighbour.
 class Stacks {
 public:
     explicit Stacks(std::size_t count);
     ~Stacks();
-    char* usable(std::size_t i, std::size_t* bytes);    // guards the pages below on first use
+    char* usable(std::size_t i, std::size_t* bytes);    // guards what is below on first use
     bool contains(const void* address) const;
     std::size_t index(const void* address) const;       // of the stack that it lies in
     const char* begin() const { return base_; }
@@ -52,5 +52,5 @@ public:
 
 private:
     char* base_;
-    std::size_t page_, stride_, count_, guarded_ = 0;
+    std::size_t guard_, stride_, count_, guarded_ = 0;
 };

@@ -162,6 +162,17 @@ HOOK void __ubsan_handle_out_of_bounds_abort(void* data, void* index) {
     __ubsan_handle_out_of_bounds(data, index);
 }
 
+// Where the processor does not trap, the compiler asks.
+HOOK void __ubsan_handle_divrem_overflow(void* data, void*, void*) {
+    if (!checker_here) return;
+    Quiet quiet;
+    int line = int(static_cast<IndexedArray*>(data)->line);
+    Multiprocessor::running()->fail_at(line, {}, "integer division by zero.");
+}
+HOOK void __ubsan_handle_divrem_overflow_abort(void* data, void* a, void* b) {
+    __ubsan_handle_divrem_overflow(data, a, b);
+}
+
 // ---------------------------------------------------------------- check.h's
 
 namespace cuda_on_cpu {

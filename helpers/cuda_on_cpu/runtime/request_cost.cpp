@@ -86,7 +86,21 @@ static void count_wavefronts(const MemoryRequest& request, RequestCost& cost) {
     }
 }
 
+// That the lanes of a fetch read or write: one that several of them want counts once.
+static unsigned different_texels(const MemoryRequest& request) {
+    std::vector<std::uint64_t> texels;
+    for (std::uint32_t left = request.lanes; left; left &= left - 1) {
+        std::uint64_t offset = request.offset[__builtin_ctz(left)];
+        if (offset != MemoryRequest::NOWHERE) texels.push_back(offset);
+    }
+    for (const LaneOffset& texel : request.more) texels.push_back(texel.offset);
+    std::sort(texels.begin(), texels.end());
+    return unsigned(std::unique(texels.begin(), texels.end()) - texels.begin());
+}
+
 RequestCost work_out(const MemoryRequest& request) {
+    // What a GPU moves for a fetch is not known: where it puts an array's texels is its own affair.
+    if (request.is_fetch()) return {0, 0, 0, 0, 0, std::uint16_t(different_texels(request))};
     std::uint64_t offsets[WARP_SIZE];
     unsigned lanes = 0;
     for (std::uint32_t left = request.lanes; left; left &= left - 1)
@@ -94,13 +108,13 @@ RequestCost work_out(const MemoryRequest& request) {
     if (!std::is_sorted(offsets, offsets + lanes)) std::sort(offsets, offsets + lanes);
 
     RequestCost cost{};
-    if (request.array->shared)
+    if (request.space == MemorySpace::shared)
         count_wavefronts(request, cost);
     else
         count_sectors(offsets, lanes, request.bytes, cost);
     if (request.kind == AccessKind::atomic) {
         cost.same_address = std::uint16_t(most_at_one_address(offsets, lanes));
-        if (!request.array->shared) cost.sectors = std::uint16_t(atomic_sectors(offsets, lanes));
+        if (request.space == MemorySpace::global) cost.sectors = std::uint16_t(atomic_sectors(offsets, lanes));
     }
     return cost;
 }

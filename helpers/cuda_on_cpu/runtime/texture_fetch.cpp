@@ -17,18 +17,21 @@
 
 namespace cuda_on_cpu {
 
-// What all of one access share, for its errors and checks.
+// What all of one access share, for its errors, checks and counts.
 struct Fetch {
     const char* function;
     const void* code;  // that it returns to
+    unsigned long long handle;
+    std::uintptr_t texels[8] = {};  // that were told
+    unsigned count = 0;
 
     [[noreturn, gnu::cold, gnu::noinline]] void fail(const std::string& sentence) const;
-    const TextureObject& find(unsigned long long handle, bool is_surface, Shape shape) const;
+    const TextureObject& find(bool is_surface, Shape shape) const;
     void check_numbers(const TextureObject& texture, Wanted wanted) const;
     [[noreturn, gnu::cold, gnu::noinline]] void fail_for_numbers(const TextureObject& texture,
                                                                  Wanted wanted) const;
-    void tell(const TextureObject& object, const void* at, std::size_t bytes,
-              AccessKind kind) const;
+    void tell(const TextureObject& object, const void* at, std::size_t bytes, AccessKind kind);
+    void end(const TextureObject& object, std::size_t bytes, AccessKind kind) const;
 };
 
 void Fetch::fail(const std::string& sentence) const {
@@ -58,7 +61,7 @@ static const char* describe(Shape shape) {
     return texts[unsigned(shape)];
 }
 
-const TextureObject& Fetch::find(unsigned long long handle, bool is_surface, Shape shape) const {
+const TextureObject& Fetch::find(bool is_surface, Shape shape) const {
     if (!Multiprocessor::running()) fail("is a function of kernels: the host cannot call it.");
     const TextureObject* object = find_object(handle);
     if (!object) fail("is given " + describe_missing(handle));
@@ -95,10 +98,7 @@ void Fetch::fail_for_numbers(const TextureObject& texture, Wanted wanted) const 
     fail((wanted.floats ? "reads floats" : "reads integers") + is);
 }
 
-void Fetch::tell(const TextureObject& object, const void* at, std::size_t bytes,
-                 AccessKind kind) const {
-    Checker* checker = checker_here;
-    if (!checker) return;
+static KernelArray memory_of(const TextureObject& object) {
     const Grid3& grid = object.grid();
     auto begin = std::uintptr_t(grid.data);
     std::size_t element_bytes = grid.format.bytes();
@@ -110,8 +110,23 @@ void Fetch::tell(const TextureObject& object, const void* at, std::size_t bytes,
         for (unsigned i = 0; i < memory.rank; i++)
             memory.extents[i] = std::size_t(grid.size[memory.rank - 1 - i]);
     }
-    checker->access_texture(memory, std::uintptr_t(at), unsigned(bytes), kind, code,
+    return memory;
+}
+
+void Fetch::tell(const TextureObject& object, const void* at, std::size_t bytes, AccessKind kind) {
+    Checker* checker = checker_here;
+    if (!checker) return;
+    texels[count++] = std::uintptr_t(at);
+    checker->access_texture(memory_of(object), std::uintptr_t(at), unsigned(bytes), kind, code,
                             object.is_surface ? "a surface" : "a texture");
+}
+
+// All texels have been told.
+void Fetch::end(const TextureObject& object, std::size_t bytes, AccessKind kind) const {
+    Checker* checker = checker_here;
+    if (!checker || !checker->counts()) return;
+    checker->count_texture(memory_of(object), texels, count, unsigned(bytes), kind, code,
+                           object.is_surface ? MemorySpace::surface : MemorySpace::texture, handle);
 }
 
 // ---------------------------------------------------------------- elements
@@ -304,7 +319,7 @@ static void split(const Footprint& at, int (&weights)[8]) {
 }
 
 // Null: the border.
-static const char* element_at(const Fetch& fetch, const TextureObject& texture, int x, int y,
+static const char* element_at(Fetch& fetch, const TextureObject& texture, int x, int y,
                               int z) {
     if (x == OUTSIDE || y == OUTSIDE || z == OUTSIDE) return nullptr;
     const Grid3& grid = texture.grid();
@@ -347,8 +362,8 @@ static float mix_floats(const TextureObject& texture, const Mixed& mixed, unsign
 }
 
 void fetch(unsigned* numbers, cudaTextureObject_t handle, Wanted wanted, TexturePlace place) {
-    Fetch fetch{TEXTURE_FUNCTIONS[unsigned(wanted.shape)], CALLER};
-    const TextureObject& texture = fetch.find(handle, false, wanted.shape);
+    Fetch fetch{TEXTURE_FUNCTIONS[unsigned(wanted.shape)], CALLER, handle};
+    const TextureObject& texture = fetch.find(false, wanted.shape);
     fetch.check_numbers(texture, wanted);
     Reads reads = texture.is_linear() ? Reads::mixture : Reads::one;
     Footprint at(texture, wanted.shape, place, reads);
@@ -356,7 +371,7 @@ void fetch(unsigned* numbers, cudaTextureObject_t handle, Wanted wanted, Texture
         const char* element =
             element_at(fetch, texture, at.x.index[0], at.y.index[0], at.z.index[0]);
         for (unsigned i = 0; i < wanted.count; i++) numbers[i] = number_at(texture, element, i);
-        return;
+        return fetch.end(texture, texture.grid().format.bytes(), AccessKind::load);
     }
     int weights[8];
     split(at, weights);
@@ -373,24 +388,26 @@ void fetch(unsigned* numbers, cudaTextureObject_t handle, Wanted wanted, Texture
         numbers[i] = bits_of(as_integers ? mix_integers(texture, mixed, i)
                                          : mix_floats(texture, mixed, i));
     }
+    fetch.end(texture, texture.grid().format.bytes(), AccessKind::load);
 }
 
 // Behind the end there are zeros.
 void fetch_linear(unsigned* numbers, cudaTextureObject_t handle, Wanted wanted, int x) {
-    Fetch fetch{TEXTURE_FUNCTIONS[unsigned(Shape::linear)], CALLER};
-    const TextureObject& texture = fetch.find(handle, false, Shape::linear);
+    Fetch fetch{TEXTURE_FUNCTIONS[unsigned(Shape::linear)], CALLER, handle};
+    const TextureObject& texture = fetch.find(false, Shape::linear);
     fetch.check_numbers(texture, wanted);
     bool is_inside = x >= 0 && x < texture.grid().size[0];
     const char* element = is_inside ? element_at(fetch, texture, x, 0, 0) : nullptr;
     for (unsigned i = 0; i < wanted.count; i++)
         numbers[i] = element ? number_at(texture, element, i) : 0;
+    fetch.end(texture, texture.grid().format.bytes(), AccessKind::load);
 }
 
 // Against the clock from the lower left one, y pointing down: the order of PTX's tld4.
 void gather(unsigned* numbers, cudaTextureObject_t handle, Wanted wanted, TexturePlace place,
             int number) {
-    Fetch fetch{"tex2Dgather", CALLER};
-    const TextureObject& texture = fetch.find(handle, false, Shape::two);
+    Fetch fetch{"tex2Dgather", CALLER, handle};
+    const TextureObject& texture = fetch.find(false, Shape::two);
     bool is_allowed = texture.array && texture.array->flags & cudaArrayTextureGather;
     if (!is_allowed) fetch.fail("is for an array that was made with cudaArrayTextureGather.");
     fetch.check_numbers(texture, {wanted.shape, 1, wanted.floats});
@@ -404,15 +421,15 @@ void gather(unsigned* numbers, cudaTextureObject_t handle, Wanted wanted, Textur
                                          at.y.index[ORDER[i][1]], 0);
         numbers[i] = number_at(texture, element, unsigned(number));
     }
+    fetch.end(texture, texture.grid().format.bytes(), AccessKind::load);
 }
 
 // ---------------------------------------------------------------- surfaces
 
 // Null: outside, where a read gives 0 and a write is none.
-static char* find_in_surface(const Fetch& fetch, unsigned bytes, unsigned long long handle,
-                             Shape shape, SurfacePlace place, cudaSurfaceBoundaryMode mode,
-                             AccessKind kind) {
-    const TextureObject& surface = fetch.find(handle, true, shape);
+static char* find_in_surface(Fetch& fetch, unsigned bytes, Shape shape, SurfacePlace place,
+                             cudaSurfaceBoundaryMode mode, AccessKind kind) {
+    const TextureObject& surface = fetch.find(true, shape);
     const Grid3& grid = surface.grid();
     int row_bytes = int(grid.pitch);
     if (place.x % int(bytes))
@@ -423,7 +440,10 @@ static char* find_in_surface(const Fetch& fetch, unsigned bytes, unsigned long l
     int at[] = {place.x, place.y, place.z};
     for (unsigned axis = 0; axis < 3; axis++) {
         if (at[axis] >= 0 && at[axis] <= last[axis]) continue;
-        if (mode == cudaBoundaryModeZero || last[axis] < 0) return nullptr;
+        if (mode == cudaBoundaryModeZero || last[axis] < 0) {
+            fetch.end(surface, bytes, kind);
+            return nullptr;
+        }
         if (mode != cudaBoundaryModeClamp)
             fetch.fail("is given " + std::string(1, "xyz"[axis]) + " = " +
                        std::to_string(at[axis]) + ", but " +
@@ -435,20 +455,21 @@ static char* find_in_surface(const Fetch& fetch, unsigned bytes, unsigned long l
     }
     char* found = grid.at(0, at[1], at[2]) + at[0];
     fetch.tell(surface, found, bytes, kind);
+    fetch.end(surface, bytes, kind);
     return found;
 }
 
 void read_surface(void* value, unsigned bytes, cudaSurfaceObject_t handle, Shape shape,
                   SurfacePlace place, cudaSurfaceBoundaryMode mode) {
-    Fetch fetch{SURFACE_FUNCTIONS[unsigned(shape)][0], CALLER};
-    const char* from = find_in_surface(fetch, bytes, handle, shape, place, mode, AccessKind::load);
+    Fetch fetch{SURFACE_FUNCTIONS[unsigned(shape)][0], CALLER, handle};
+    const char* from = find_in_surface(fetch, bytes, shape, place, mode, AccessKind::load);
     from ? std::memcpy(value, from, bytes) : std::memset(value, 0, bytes);
 }
 
 void write_surface(const void* value, unsigned bytes, cudaSurfaceObject_t handle, Shape shape,
                    SurfacePlace place, cudaSurfaceBoundaryMode mode) {
-    Fetch fetch{SURFACE_FUNCTIONS[unsigned(shape)][1], CALLER};
-    char* to = find_in_surface(fetch, bytes, handle, shape, place, mode, AccessKind::store);
+    Fetch fetch{SURFACE_FUNCTIONS[unsigned(shape)][1], CALLER, handle};
+    char* to = find_in_surface(fetch, bytes, shape, place, mode, AccessKind::store);
     if (to) std::memcpy(to, value, bytes);
 }
 

@@ -18,6 +18,8 @@ namespace cuda_on_cpu {
 
 // A handle is the number of a place in the table and, above that, how often the place was taken.
 constexpr std::size_t PLACES = 1 << 16;
+// The first handles begin here, far from the sizes that kernels are given.
+constexpr unsigned long long FIRST = 1ull << 40;
 
 struct Textures {
     std::mutex mutex;
@@ -314,7 +316,7 @@ TextureObject* find_object(unsigned long long handle) {
 std::string describe_missing(unsigned long long handle) {
     TexturesLock lock(textures().mutex);
     const TextureObject* object = objects[handle % PLACES];
-    if (object && handle >= PLACES && handle <= object->latest)
+    if (object && handle >= FIRST + PLACES && handle <= object->latest)
         return std::string(object->is_surface ? "a surface" : "a texture") +
                " object that has been destroyed.";
     std::string why = textures().refused.empty() ? "" : " " + textures().refused;
@@ -333,7 +335,7 @@ static cudaError_t make_object(unsigned long long* handle, Fill fill) {
     } else {
         all.places++;
         objects[place] = new TextureObject;
-        objects[place].load()->latest = place;
+        objects[place].load()->latest = FIRST + place;
     }
     TextureObject& object = *objects[place].load();
     fill(object);

@@ -252,7 +252,10 @@ Parameter describe_parameter(Declared declared, const T& argument) {
         parameter.at_multiples_of_8 = std::is_class_v<Element> && alignof(Element) == 8;
         return parameter;
     } else {
-        return {declared.name, nullptr, 0, !std::is_arithmetic_v<T> && !std::is_enum_v<T>, false};
+        Parameter parameter{declared.name, nullptr, 0,
+                            !std::is_arithmetic_v<T> && !std::is_enum_v<T>, false};
+        if constexpr (std::is_same_v<T, unsigned long long>) parameter.number = argument;
+        return parameter;
     }
 }
 
