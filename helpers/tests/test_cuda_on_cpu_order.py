@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from helpers.compiler import compile_cuda
-from helpers.tests.order_faults import FAULTS, HEADER, RIGHT
+from helpers.tests import order_chains, order_faults
+from helpers.tests.order_faults import RIGHT
 from helpers.tests.proof.broken_kernel import fault_lines, mend
 
 KERNEL = """
@@ -19,12 +20,13 @@ void {name}(torch::Tensor x, torch::Tensor y, torch::Tensor n) {{
 
 
 def source(kernels: dict) -> str:
-    return HEADER + "".join(
+    return order_faults.HEADER + order_chains.HEADER + "".join(
         KERNEL.format(name=name, grid=grid, block=block, body=body)
         for name, (grid, block, body) in kernels.items()
     )
 
 
+FAULTS = order_faults.FAULTS | order_chains.FAULTS
 MENDED = {
     f"{name}_mended": (grid, block, mend(body)) for name, (grid, block, body) in FAULTS.items()
 }
