@@ -96,7 +96,7 @@ class CpuBackend:
             chosen += ["-fno-gnu-unique", "-fno-semantic-interposition"]
         if check:
             # The sanitizers' calls alone: their runtimes come in where one links with these flags.
-            chosen += ["-DCUDA_ON_CPU_CHECK", "-fsanitize=thread"]
+            chosen += ["-DCUDA_ON_CPU_CHECK", "-fsanitize=thread", "-fsanitize=alignment"]
             chosen += _CLANG_CHECKS if self.is_clang else _GCC_CHECKS
             if not trace:
                 chosen += _CLANG_UNTRACED if self.is_clang else _GCC_UNTRACED

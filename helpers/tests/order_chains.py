@@ -1,7 +1,7 @@
-"""CUDA kernels whose accesses are ordered by a chain of barriers, flags and fences; a link is missing.
+"""CUDA kernels whose accesses a chain of barriers, flags and fences orders; a link is missing.
 
-As in order_faults.py: the text behind `fix:` is what its line should be, an error may name the lines
-marked `fault`. Warp 0 mostly writes, the last one reads, and those between hand the news on.
+As in order_faults.py: the text behind `fix:` is what its line should be, and an error may name the
+lines marked `fault`. Warp 0 mostly writes, the last one reads, those between hand the news on.
 """
 
 HEADER = """

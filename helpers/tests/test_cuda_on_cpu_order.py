@@ -20,12 +20,13 @@ void {name}(torch::Tensor x, torch::Tensor y, torch::Tensor n) {{
 
 
 def source(kernels: dict) -> str:
-    return order_faults.HEADER + order_chains.HEADER + "".join(
+    return HEADER + "".join(
         KERNEL.format(name=name, grid=grid, block=block, body=body)
         for name, (grid, block, body) in kernels.items()
     )
 
 
+HEADER = order_faults.HEADER + order_chains.HEADER
 FAULTS = order_faults.FAULTS | order_chains.FAULTS
 MENDED = {
     f"{name}_mended": (grid, block, mend(body)) for name, (grid, block, body) in FAULTS.items()

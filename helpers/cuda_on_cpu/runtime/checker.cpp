@@ -220,11 +220,7 @@ bool Checker::passes(const Recent& recent, std::uintptr_t address, unsigned byte
 }
 
 void Checker::look_at(std::uintptr_t address, unsigned bytes, How how, const void* code) {
-    // g++ tells of a structure of two doubles as of a float4, but lays it at multiples of 8.
-    bool is_aligned = address % how.alignment == 0;
-    if (!is_aligned && address % 8 == 0)
-        is_aligned = in_own_stack(address) || checks_->has_structures_at_multiples_of_8(address);
-    if (!is_aligned) misaligned(address, bytes, how.kind, code);
+    if (address % how.alignment) misaligned(address, bytes, how.kind, code);
     settle(true);
     AccessKind kind = how.kind;
     if (how.orders) order(address, how);

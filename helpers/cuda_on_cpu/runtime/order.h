@@ -53,7 +53,8 @@ private:
     class Growth {
     public:
         void to(unsigned number, std::uint32_t release) {
-            if (steps_.empty() || number > steps_.back().second) steps_.push_back({release, number});
+            bool grows = steps_.empty() || number > steps_.back().second;
+            if (grows) steps_.push_back({release, number});
         }
         unsigned at(std::uint32_t release) const;
 

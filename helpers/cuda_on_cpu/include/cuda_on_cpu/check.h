@@ -247,10 +247,8 @@ Parameter describe_parameter(Declared declared, const T& argument) {
     } else if constexpr (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>) {
         using Element = std::conditional_t<std::is_void_v<std::remove_pointer_t<T>>, char,
                                            std::remove_pointer_t<T>>;
-        Parameter parameter{declared.name, argument, sizeof(Element),
-                            !std::is_arithmetic_v<Element>, declared.only_read};
-        parameter.at_multiples_of_8 = std::is_class_v<Element> && alignof(Element) == 8;
-        return parameter;
+        return {declared.name, argument, sizeof(Element), !std::is_arithmetic_v<Element>,
+                declared.only_read};
     } else {
         return {declared.name, nullptr, 0, !std::is_arithmetic_v<T> && !std::is_enum_v<T>, false};
     }
