@@ -286,7 +286,13 @@ _CLANG_CHECKS += ["-mllvm", "-tsan-instrument-read-before-write=1"]
 # Equal accesses of two lines stay two, each with its own.
 _CLANG_CHECKS += ["-mllvm", "-enable-tail-merge=false", "-mllvm", "-sink-common-insts=false"]
 _CLANG_UNTRACED = ["-mllvm", "-tsan-instrument-func-entry-exit=0", "-fno-optimize-sibling-calls"]
-_CLANG_TRACE = ["-fsanitize-coverage=bb,no-prune,trace-pc", "-fno-unroll-loops"]
+# Or a variable is read before a loop that may not use it, or in a branch that has no line.
+_CLANG_UNTRACED += ["-mllvm", "-disable-licm-promotion", "-mllvm", "-enable-load-pre=false"]
+# clang 14 tells of an element of a local array only where something else is given its address too:
+# what tells of coverage is.
+_CLANG_UNTRACED += ["-fsanitize-coverage=func,trace-loads,trace-stores"]
+_CLANG_TRACE = ["-fsanitize-coverage=bb,no-prune,trace-pc,trace-loads,trace-stores"]
+_CLANG_TRACE += ["-fno-unroll-loops"]
 
 
 @lru_cache

@@ -219,6 +219,13 @@ bool Checker::passes(const Recent& recent, std::uintptr_t address, unsigned byte
     return true;
 }
 
+// clang may copy a structure member by member, and a copy needs no values.
+#if defined(__clang__)
+static constexpr bool COPIES_MEMBERS = true;
+#else
+static constexpr bool COPIES_MEMBERS = false;
+#endif
+
 void Checker::look_at(std::uintptr_t address, unsigned bytes, How how, const void* code) {
     if (address % how.alignment) misaligned(address, bytes, how.kind, code);
     settle(true);
@@ -232,7 +239,9 @@ void Checker::look_at(std::uintptr_t address, unsigned bytes, How how, const voi
     if (!recent.array) {
         if (recent.bytes != multiprocessor_.stacks().bytes()) return;
         if (!in_own_stack(address)) find(recent, address, bytes, kind, code);
-        if (reads && locals_.is_unset(address, bytes)) report_unset(address, bytes, code);
+        bool is_unset = reads && locals_.is_unset(address, bytes);
+        if (is_unset && !(COPIES_MEMBERS && locals_.is_structure(address)))
+            report_unset(address, bytes, code);
         if (kind != AccessKind::load) locals_.set(address, bytes);
         return;
     }
