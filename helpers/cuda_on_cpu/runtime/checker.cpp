@@ -66,7 +66,7 @@ void Checker::order(std::uintptr_t address, How how) {
     bool updates = !loads && !stores && how.atomic == AtomicKind::update;
     Word word{!loads, !stores, !loads && !updates, !stores && !updates};
     order_.note_word(position.thread, address, word, clocks_);
-    order_.note_address(position.thread, address, how.scope);
+    order_.note_address(position.thread, address, how.scope, loads);
     if (word.writes) order_.release(position.thread, address, how.scope);
 }
 

@@ -101,6 +101,7 @@ void Order::begin_block(unsigned block) {
     used_ = false;
     looks_.clear();
     latest_look_.fill(0);
+    is_late_.fill(false);
     for (unsigned thread : touched_) thread_[thread] = {}, is_touched_[thread] = false;
     touched_.clear();
     seen_by_any_.clear();
@@ -119,6 +120,7 @@ Order::Thread& Order::use(unsigned thread) {
 
 void Order::barrier() {
     if (!used_) return;
+    for (unsigned thread = 0; thread < threads_; thread++) acquire_late(thread);
     seen_by_all_ = seen_by_any_;
     for (unsigned thread : touched_) {
         Thread& own = thread_[thread];
@@ -144,8 +146,10 @@ void Order::barrier() {
 }
 
 void Order::share(unsigned warp, std::uint32_t lanes, bool meets) {
-    if (touched_.empty()) return;
     unsigned first = warp * Clocks::LANES;
+    for (std::uint32_t rest = lanes; rest; rest &= rest - 1)
+        acquire_late(first + unsigned(__builtin_ctz(rest)));
+    if (touched_.empty()) return;
     Thread joined;
     bool any = false;
     for (std::uint32_t rest = lanes; rest; rest &= rest - 1) {
@@ -176,6 +180,7 @@ void Order::share(unsigned warp, std::uint32_t lanes, bool meets) {
 
 void Order::fence(unsigned thread, Scope scope, Clocks& clocks) {
     addresses_->use_fences();
+    acquire_late(thread);
     Thread& own = use(thread);
     clocks.tick(thread);  // what comes later is not made ready
     for (auto seen = own.pending.begin(); seen != own.pending.end();) {
@@ -220,6 +225,7 @@ void Order::release(unsigned thread, std::uintptr_t at, Scope scope) {
 }
 
 void Order::acquire(unsigned thread) {
+    is_late_[thread] = false;
     if (!addresses_->fences_are_used()) return;
     Thread& own = use(thread);
     auto [at, scope] = address_[thread];

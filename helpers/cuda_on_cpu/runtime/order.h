@@ -128,8 +128,12 @@ public:
     // A load that acquires, after it: what the thread has seen it knows. Unlike a fence it makes
     // nothing ready, and it may be a step of a long wait, which takes no time here.
     void acquired(unsigned thread);
-    void note_address(unsigned thread, std::uintptr_t at, Scope scope) {
+    // reads: an access of which nothing tells when it is over, a volatile member's say. So what it
+    // acquires is looked up with the thread's next step.
+    void note_address(unsigned thread, std::uintptr_t at, Scope scope, bool reads) {
+        acquire_late(thread);
         address_[thread] = {at, scope}, used_ = true;
+        is_late_[thread] = reads;
     }
     // For errors alone. Of a launch that does many atomics the first are kept.
     void note_word(unsigned thread, std::uintptr_t at, Word word, const Clocks& clocks);
@@ -172,12 +176,16 @@ private:
         bool looks;
     };
     Thread& use(unsigned thread);
+    void acquire_late(unsigned thread) {
+        if (is_late_[thread]) acquire(thread);
+    }
 
     Addresses* addresses_ = nullptr;
     unsigned threads_ = 0, block_ = 0;
     bool used_ = false;
     std::vector<Thread> thread_;
     std::array<Where, Clocks::THREADS> address_{};  // of each thread's latest atomic
+    std::array<bool, Clocks::THREADS> is_late_{};   // it has not been acquired yet
     static constexpr unsigned WORDS = 1u << 15;
     unsigned words_left_ = WORDS;       // of the launch, that note_word() still keeps
     std::vector<Look> looks_;
