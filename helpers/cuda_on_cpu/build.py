@@ -102,7 +102,7 @@ class CpuBackend:
             chosen += ["-fno-gnu-unique", "-fno-semantic-interposition"]
         if check:
             # The sanitizers' calls alone: their runtimes come in where one links with these flags.
-            chosen += ["-DCUDA_ON_CPU_CHECK", "-fsanitize=thread"]
+            chosen += ["-DCUDA_ON_CPU_CHECK", "-fsanitize=thread", "-fsanitize=alignment"]
             chosen += _CLANG_CHECKS if self.is_clang else _GCC_CHECKS
             if _target(self.compiler) == "aarch64":  # whose division by zero is 0, without a trap
                 chosen.append("-fsanitize=integer-divide-by-zero")
@@ -295,7 +295,13 @@ _CLANG_CHECKS += ["-mllvm", "-tsan-instrument-read-before-write=1"]
 # Equal accesses of two lines stay two, each with its own.
 _CLANG_CHECKS += ["-mllvm", "-enable-tail-merge=false", "-mllvm", "-sink-common-insts=false"]
 _CLANG_UNTRACED = ["-mllvm", "-tsan-instrument-func-entry-exit=0", "-fno-optimize-sibling-calls"]
-_CLANG_TRACE = ["-fsanitize-coverage=bb,no-prune,trace-pc", "-fno-unroll-loops"]
+# Or a variable is read before a loop that may not use it, or in a branch that has no line.
+_CLANG_UNTRACED += ["-mllvm", "-disable-licm-promotion", "-mllvm", "-enable-load-pre=false"]
+# clang 14 tells of an element of a local array only where something else is given its address too:
+# what tells of coverage is.
+_CLANG_UNTRACED += ["-fsanitize-coverage=func,trace-loads,trace-stores"]
+_CLANG_TRACE = ["-fsanitize-coverage=bb,no-prune,trace-pc,trace-loads,trace-stores"]
+_CLANG_TRACE += ["-fno-unroll-loops"]
 
 
 # What compilers and Python call a kind of processor: one name.

@@ -404,6 +404,12 @@ torch::Tensor NAME(torch::Tensor values) {{
     )
 
 
+_DOUBLES = "struct STRUCT { double a, b; };"
+_INTEGERS = "struct STRUCT { long long a, b; };"
+_ALIGNED = "struct __align__(16) STRUCT { float a, b, c, d; };"
+_NESTED = "struct STRUCT_in { double a; }; struct STRUCT { STRUCT_in a, b; };"
+_VECTOR = "struct STRUCT { float4 a; };"
+
 MISALIGNED = [
     _cast(
         "float4_load",
@@ -450,6 +456,47 @@ torch::Tensor NAME(torch::Tensor values) {
     auto x = torch::ones({9}, values.options().dtype(torch::kDouble)), out = torch::zeros_like(x);
     NAME_kernel<<<1, 1>>>((NAME_T*)(x.data_ptr<double>() + 1), (NAME_T*)out.data_ptr<double>());
     return out;
+}""",
+    ),
+    *(
+        Fault(
+            name,
+            rf"\w+ {bytes_} bytes at once from bytes\[{at}\] on, but at an address",
+            f"""{structure.replace("STRUCT", "NAME_S")}
+__global__ void NAME_kernel({pointer} bytes, int from) {{
+    auto* all = reinterpret_cast<NAME_S*>(reinterpret_cast<char*>(bytes) + from);
+    all[1] = all[0]; //!
+}}
+torch::Tensor NAME(torch::Tensor values) {{
+    auto x = torch::ones({{96}}, values.options().dtype(torch::kUInt8));
+    NAME_kernel<<<1, 1>>>(({pointer})x.data_ptr(), @{right} ~ {wrong}@);
+    return x;
+}}""",
+        )
+        for name, pointer, structure, bytes_, right, wrong, at in [
+            ("doubles_in_chars", "char*", _DOUBLES, 8, 8, 12, 12),
+            ("doubles_in_nothing", "void*", _DOUBLES, 8, 24, 9, 9),
+            ("integers_in_bytes", "unsigned char*", _INTEGERS, 8, 8, 4, 4),
+            ("floats_in_chars", "char*", "struct STRUCT { float a, b, c, d; };", 4, 4, 1, 1),
+            ("aligned_floats_in_chars", "char*", _ALIGNED, 16, 16, 8, 8),
+            ("nested_in_nothing", "void*", _NESTED, 8, 8, 4, 4),
+            ("nested_vector_in_bytes", "uint8_t*", _VECTOR, 16, 16, 8, 8),
+        ]
+    ),
+    Fault(  # the twin's structures begin behind a double
+        "shared_doubles",
+        r"reads 8 bytes at once from s\[20\] on, but at an address",
+        """struct NAME_Pair { double first, second; };
+__global__ void NAME_kernel(double* x) {
+    __shared__ __align__(16) char s[64];
+    for (int i = 0; i < 64; i++) s[i] = i;
+    NAME_Pair* to = (NAME_Pair*)x;
+    to[0] = *(NAME_Pair*)(s + @24 ~ 20@); //!
+}
+torch::Tensor NAME(torch::Tensor values) {
+    auto x = torch::ones({9}, values.options().dtype(torch::kDouble));
+    NAME_kernel<<<1, 1>>>(x.data_ptr<double>() + 1);
+    return x;
 }""",
     ),
     Fault(

@@ -133,6 +133,40 @@ FAULTS = {
     own[0] = m[1];  // fault
 """,
     ),
+    "callback_of_another_stream": (
+        r"the host reads byte 0 of .*, which cudaMemcpyAsync in line \d+ writes",
+        """
+    cudaMemset(x, 0, 4096);
+    cudaMemcpyAsync(h, x, 4096, cudaMemcpyDeviceToHost, a);  // fault
+    // fix: cudaEventRecord(e, a), cudaStreamWaitEvent(b, e);
+    cudaLaunchHostFunc(b, [](void* at) { *static_cast<float*>(at) += 1; }, h);  // fault
+""",
+    ),
+    "rows_copied_under_a_kernel": (
+        r"cudaMemcpy2D in line \d+ reads byte \d+ of .*, which add_kernel .* writes",
+        """
+    cudaMemset(x, 0, 4096);
+    add_kernel<<<4, 256, 0, a>>>(x, y, 1024, 1);  // fault
+    // fix: cudaStreamSynchronize(a);
+    cudaMemcpy2DAsync(h, 64, y, 128, 64, 32, cudaMemcpyDeviceToHost, free);  // fault
+""",
+    ),
+    "loop_of_two_buffers": (
+        r"cudaMemcpyAsync in line \d+ writes byte 0 of .*, which add_kernel .* reads in another",
+        """
+    cudaEvent_t done[2];
+    cudaEventCreate(&done[0]), cudaEventCreate(&done[1]);
+    float* buffer[2] = {x, y};
+    for (int i = 0; i < 4; i++) {
+        // fix: cudaStreamWaitEvent(a, done[i % 2]);
+        cudaMemcpyAsync(buffer[i % 2], h, 4096, cudaMemcpyHostToDevice, a);  // fault
+        cudaEventRecord(e, a);
+        cudaStreamWaitEvent(b, e);
+        add_kernel<<<4, 256, 0, b>>>(buffer[i % 2], m, 1024, 1);  // fault
+        cudaEventRecord(done[i % 2], b);
+    }
+""",
+    ),
 }
 
 RIGHT = {

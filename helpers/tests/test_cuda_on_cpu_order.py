@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from helpers.compiler import compile_cuda
-from helpers.tests.order_faults import FAULTS, HEADER, RIGHT
+from helpers.tests import mixed_faults, order_chains, order_faults
+from helpers.tests.order_faults import RIGHT
 from helpers.tests.proof.broken_kernel import fault_lines, mend
 
 KERNEL = """
@@ -25,6 +26,8 @@ def source(kernels: dict) -> str:
     )
 
 
+HEADER = order_faults.HEADER + order_chains.HEADER + mixed_faults.HEADER
+FAULTS = order_faults.FAULTS | order_chains.FAULTS | mixed_faults.FAULTS
 MENDED = {
     f"{name}_mended": (grid, block, mend(body)) for name, (grid, block, body) in FAULTS.items()
 }

@@ -32,6 +32,7 @@ static void open(BlockBarrier& barrier) {
     barrier.phase++;
     barrier.pending = barrier.expected;
     Multiprocessor& here = in_kernel("a barrier");
+    if (here.grid().checks) here.checker()->open(&barrier);
     here.copies().deliver_bound(&barrier);
     here.wake(&barrier);
 }

@@ -66,8 +66,8 @@ void Checker::order(std::uintptr_t address, How how) {
     bool updates = !loads && !stores && how.atomic == AtomicKind::update;
     Word word{!loads, !stores, !loads && !updates, !stores && !updates};
     order_.note_word(position.thread, address, word, clocks_);
-    order_.note_address(position.thread, address);
-    if (word.writes) order_.release(position.thread, address);
+    order_.note_address(position.thread, address, how.scope, loads);
+    if (word.writes) order_.release(position.thread, address, how.scope);
 }
 
 // ---------------------------------------------------------------- arrays
@@ -219,12 +219,15 @@ bool Checker::passes(const Recent& recent, std::uintptr_t address, unsigned byte
     return true;
 }
 
+// clang may copy a structure member by member, and a copy needs no values.
+#if defined(__clang__)
+static constexpr bool COPIES_MEMBERS = true;
+#else
+static constexpr bool COPIES_MEMBERS = false;
+#endif
+
 void Checker::look_at(std::uintptr_t address, unsigned bytes, How how, const void* code) {
-    // g++ tells of a structure of two doubles as of a float4, but lays it at multiples of 8.
-    bool is_aligned = address % how.alignment == 0;
-    if (!is_aligned && address % 8 == 0)
-        is_aligned = in_own_stack(address) || checks_->has_structures_at_multiples_of_8(address);
-    if (!is_aligned) misaligned(address, bytes, how.kind, code);
+    if (address % how.alignment) misaligned(address, bytes, how.kind, code);
     settle(true);
     AccessKind kind = how.kind;
     if (how.orders) order(address, how);
@@ -236,7 +239,9 @@ void Checker::look_at(std::uintptr_t address, unsigned bytes, How how, const voi
     if (!recent.array) {
         if (recent.bytes != multiprocessor_.stacks().bytes()) return;
         if (!in_own_stack(address)) find(recent, address, bytes, kind, code);
-        if (reads && locals_.is_unset(address, bytes)) report_unset(address, bytes, code);
+        bool is_unset = reads && locals_.is_unset(address, bytes);
+        if (is_unset && !(COPIES_MEMBERS && locals_.is_structure(address)))
+            report_unset(address, bytes, code);
         if (kind != AccessKind::load) locals_.set(address, bytes);
         return;
     }
@@ -308,8 +313,7 @@ bool Checker::ordered(Mark earlier, Mark mine, bool shared) const {
     bool same_block = earlier.same_block(mine);
     if (same_block && clocks_.ordered(earlier.thread(), earlier.time(), mine.thread())) return true;
     if (!same_block && shared) return true;  // the block before this one, on this multiprocessor
-    return order_.is_done(earlier, mine.thread(), same_block ? Scope::block : Scope::device,
-                          mine.atomic());
+    return order_.is_done(earlier, mine.thread(), mine.atomic());
 }
 
 // Whether both are atomics, and each is one step for the other.
@@ -677,13 +681,10 @@ std::string Checker::remedy(const KnownArray& array, std::uintptr_t address, Mar
     if (earlier.atomic() && mine.atomic())
         return " An atomic of a block, atomicAdd_block() say, is one step for threads of its own "
                "block only: it takes the atomic without _block.";
-    Scope scope = one_block ? Scope::block : Scope::device;
-    if (order_.is_done(earlier, mine.thread(), scope, true))
+    if (order_.is_done(earlier, mine.thread(), true))
         return " The thread has seen that this is done, but a __threadfence() is missing between "
                "that and the access.";
-    if (!one_block && order_.is_done(earlier, mine.thread(), Scope::block, true))
-        return " A __threadfence_block() orders nothing for other blocks: it takes __threadfence().";
-    int who = one_block ? -1 : order_.who_knows(earlier, scope);
+    int who = one_block ? -1 : order_.who_knows(earlier);
     if (who >= 0)
         return " Thread " + multiprocessor_.index_text(unsigned(who)) +
                " has seen that this is done: is a __syncthreads() missing between that and the "
@@ -698,6 +699,8 @@ std::string Checker::remedy(const KnownArray& array, std::uintptr_t address, Mar
     case Telling::unfenced:
         return " Is a __threadfence() missing, after the first access and before the atomic or "
                "volatile write that tells of it?";
+    case Telling::for_block:
+        return " A __threadfence_block() orders nothing for other blocks: it takes __threadfence().";
     case Telling::not_waited:
         return " An atomic or volatile write tells of it, after a fence; but it was looked at "
                "before that. Does the thread wait for the right value?";

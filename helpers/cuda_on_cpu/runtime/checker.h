@@ -45,6 +45,7 @@ public:
     void fence(Scope scope) { order_.fence(position.thread, scope, clocks_); }
     // At a barrier of some threads: what is done before is done for whoever passes it.
     void arrive(const void* at) { order_.arrive(position.thread, std::uintptr_t(at), clocks_); }
+    void open(const void* at) { order_.open(std::uintptr_t(at)); }
     void pass(const void* at) { order_.pass(position.thread, std::uintptr_t(at)); }
     // After an atomic or a volatile read.
     void acquire() { order_.acquire(position.thread); }

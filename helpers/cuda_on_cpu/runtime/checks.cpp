@@ -222,16 +222,6 @@ const Parameter* Checks::pointing_nowhere(std::uintptr_t address) {
     return nearest;
 }
 
-bool Checks::has_structures_at_multiples_of_8(std::uintptr_t address) const {
-    MemoryFound array;
-    if (!find_memory(reinterpret_cast<void*>(address), &array)) return false;
-    for (unsigned i = 0; i < launch_.parameter_count; i++) {
-        const Parameter& p = launch_.parameters[i];
-        if (p.at_multiples_of_8 && std::uintptr_t(p.pointer) - array.begin < array.bytes) return true;
-    }
-    return false;
-}
-
 KernelArray Checks::named(const KernelArray& array, std::uintptr_t address) const {
     const Parameter* best = nullptr;
     auto before = [&](const Parameter& p) { return std::uintptr_t(p.pointer) <= address; };

@@ -66,7 +66,6 @@ public:
     // The parameter that points to no memory which a kernel can reach, but just before the address.
     const Parameter* pointing_nowhere(std::uintptr_t address);
     // Whether a parameter says so of the array that the address lies in.
-    bool has_structures_at_multiples_of_8(std::uintptr_t address) const;
     const KnownArray* nearest_tensor(std::uintptr_t address);  // null if there is none
 
     // That the launch has ended, so that it may be asked which one wrote to an array.

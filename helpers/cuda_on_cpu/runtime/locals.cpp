@@ -36,7 +36,8 @@ void Locals::declare(const DeclaredArray& variable, std::size_t number_bytes, un
     std::memset(const_cast<void*>(variable.begin), UNSET, variable.bytes);
     Mark mark = number_bytes == 2  ? Mark::short_number
                 : number_bytes > 2 ? Mark::number
-                                   : Mark::other;
+                : number_bytes     ? Mark::other
+                                   : Mark::structure;
     std::memset(marks_of(begin), int(mark), variable.bytes);
 }
 
@@ -53,7 +54,7 @@ bool Locals::is_unset(std::uintptr_t address, std::size_t bytes) const {
         for (std::size_t i = at; i < std::min(at + step, bytes); i++)
             is_unset &= marks[i] != Mark::set && value[i] == UNSET;
         is_all &= is_unset;
-        is_any |= is_unset && marks[at] != Mark::other;
+        is_any |= is_unset && marks[at] < Mark::other;
     }
     return is_all || (is_any && bytes <= LARGEST_VECTOR);
 }

@@ -32,13 +32,16 @@ public:
     }
     // Whether all of it is unset or, of numbers in one access, any.
     bool is_unset(std::uintptr_t address, std::size_t bytes) const;
+    bool is_structure(std::uintptr_t address) const {
+        return *marks_of(address) == Mark::structure;
+    }
     void set(std::uintptr_t address, std::size_t bytes);
 
     // The variable that lies there, as far as it is known.
     const DeclaredArray* find(std::uintptr_t address, unsigned thread) const;
 
 private:
-    enum class Mark : unsigned char { set, short_number, number, other };
+    enum class Mark : unsigned char { set, short_number, number, other, structure };
 
     bool is_in_stacks(std::uintptr_t address) const {
         return address - std::uintptr_t(stacks_.begin()) < stacks_.bytes();

@@ -11,26 +11,21 @@ void merge(Seen& into, const Seen& more) {
     }
 }
 
-bool Done::contains(Mark access) const {
-    if (access.time() < before) return true;
-    for (auto [thread, time] : threads)
-        if (thread == access.thread() && access.time() < time) return true;
-    return false;
-}
-
 // ---------------------------------------------------------------- an address
 
-void Address::release(unsigned block, std::array<Done, SCOPES> done, const Seen& seen) {
+unsigned Address::Growth::at(std::uint32_t release) const {
+    auto later = std::upper_bound(steps_.begin(), steps_.end(), std::make_pair(release, ~0u));
+    return later == steps_.begin() ? 0 : std::prev(later)->second;
+}
+
+void Address::release(unsigned block, const Done& done, const Seen& seen) {
     std::lock_guard<std::mutex> lock(mutex_);
     count_++;
-    of_block_[block].push_back({count_, std::move(done)});
-    for (auto [address, count] : seen) {
-        if (address == this) continue;
-        std::uint32_t& known = behind_[address];
-        if (count <= known) continue;
-        known = count;
-        behind_since_.push_back({count_, {address, count}});
-    }
+    OfBlock& known = of_block_[block];
+    known.before.to(done.before, count_);
+    for (auto [thread, time] : done.threads) known.threads[thread].to(time, count_);
+    for (auto [address, count] : seen)
+        if (address != this) behind_[address].to(count, count_);
 }
 
 std::uint32_t Address::releases() {
@@ -38,27 +33,39 @@ std::uint32_t Address::releases() {
     return count_;
 }
 
-bool Address::tells_of(Mark access, std::uint32_t count, Scope scope, Seen& behind) {
+void Address::open() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    opened_ = count_;
+}
+
+std::uint32_t Address::releases_when_opened() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return opened_;
+}
+
+bool Address::tells_of(Mark access, std::uint32_t count, Seen& behind) {
     std::lock_guard<std::mutex> lock(mutex_);
     auto found = of_block_.find(access.block());
-    if (found != of_block_.end())
-        for (auto release = found->second.rbegin(); release != found->second.rend(); ++release)
-            if (release->number <= count && release->done[unsigned(scope)].contains(access))
-                return true;
-    for (const auto& [since, seen] : behind_since_) {
-        if (since > count) break;
-        std::uint32_t& known = behind[seen.first];
-        known = std::max(known, seen.second);
+    if (found != of_block_.end()) {
+        const OfBlock& known = found->second;
+        if (access.time() < known.before.at(count)) return true;
+        auto thread = known.threads.find(access.thread());
+        if (thread != known.threads.end() && access.time() < thread->second.at(count)) return true;
+    }
+    for (const auto& [address, seen] : behind_) {
+        std::uint32_t& known = behind[address];
+        known = std::max(known, std::uint32_t(seen.at(count)));
     }
     return false;
 }
 
-Address* Addresses::find(std::uintptr_t at, bool make) {
+Address* Addresses::find(std::uintptr_t at, Scope scope, unsigned block, bool make) {
     std::lock_guard<std::mutex> lock(mutex_);
-    auto found = all_.find(at);
+    std::pair key{at, scope == Scope::block ? block : ALL};
+    auto found = all_.find(key);
     if (found != all_.end()) return found->second.get();
     if (!make) return nullptr;
-    return (all_[at] = std::make_unique<Address>()).get();
+    return (all_[key] = std::make_unique<Address>(scope)).get();
 }
 
 void Addresses::tell(std::uintptr_t at, const Told& told) {
@@ -94,12 +101,14 @@ void Order::begin_block(unsigned block) {
     used_ = false;
     looks_.clear();
     latest_look_.fill(0);
+    is_late_.fill(false);
     for (unsigned thread : touched_) thread_[thread] = {}, is_touched_[thread] = false;
     touched_.clear();
     seen_by_any_.clear();
     seen_by_all_.clear();
     all_before_ = {};
     for (auto& ready : all_ready_) ready.clear();
+    for (Seen& seen : all_seen_) seen.clear();
 }
 
 Order::Thread& Order::use(unsigned thread) {
@@ -111,12 +120,15 @@ Order::Thread& Order::use(unsigned thread) {
 
 void Order::barrier() {
     if (!used_) return;
+    for (unsigned thread = 0; thread < threads_; thread++) acquire_late(thread);
     seen_by_all_ = seen_by_any_;
     for (unsigned thread : touched_) {
         Thread& own = thread_[thread];
+        own.released_at = {};
         for (unsigned scope = 0; scope < SCOPES; scope++) {
             const Ready& ready = own.ready[scope];
             if (ready.is_empty()) continue;
+            merge(all_seen_[scope], ready.seen);
             all_before_[scope] = std::max(all_before_[scope], ready.before);
             auto& all = all_ready_[scope];
             all.resize(threads_);
@@ -134,8 +146,10 @@ void Order::barrier() {
 }
 
 void Order::share(unsigned warp, std::uint32_t lanes, bool meets) {
-    if (touched_.empty()) return;
     unsigned first = warp * Clocks::LANES;
+    for (std::uint32_t rest = lanes; rest; rest &= rest - 1)
+        acquire_late(first + unsigned(__builtin_ctz(rest)));
+    if (touched_.empty()) return;
     Thread joined;
     bool any = false;
     for (std::uint32_t rest = lanes; rest; rest &= rest - 1) {
@@ -144,12 +158,13 @@ void Order::share(unsigned warp, std::uint32_t lanes, bool meets) {
         any = true;
         const Thread& own = thread_[thread];
         merge(joined.pending, own.pending);
+        merge(joined.seen, own.seen);
+        if (!meets) continue;
+        merge(joined.seen, own.pending);
         for (unsigned scope = 0; scope < SCOPES; scope++) {
-            merge(joined.seen[scope], own.seen[scope]);
-            if (!meets) continue;
-            merge(joined.seen[scope], own.pending);
             Ready& ready = joined.ready[scope];
             ready.before = std::max(ready.before, own.ready[scope].before);
+            merge(ready.seen, own.ready[scope].seen);
             for (unsigned lane = 0; lane < Clocks::LANES; lane++)
                 ready.lanes[lane] = std::max(ready.lanes[lane], own.ready[scope].lanes[lane]);
         }
@@ -159,14 +174,20 @@ void Order::share(unsigned warp, std::uint32_t lanes, bool meets) {
         Thread& own = use(first + unsigned(__builtin_ctz(rest)));
         own.pending = joined.pending;
         own.seen = joined.seen;
-        if (meets) own.ready = joined.ready, own.released_at = 0;
+        if (meets) own.ready = joined.ready, own.released_at = {};
     }
 }
 
 void Order::fence(unsigned thread, Scope scope, Clocks& clocks) {
     addresses_->use_fences();
+    acquire_late(thread);
     Thread& own = use(thread);
     clocks.tick(thread);  // what comes later is not made ready
+    for (auto seen = own.pending.begin(); seen != own.pending.end();) {
+        bool is_enough = seen->first->scope <= scope;
+        if (is_enough) own.seen[seen->first] = std::max(own.seen[seen->first], seen->second);
+        seen = is_enough ? own.pending.erase(seen) : std::next(seen);
+    }
     for (unsigned s = 0; s <= unsigned(scope); s++) {
         Ready& ready = own.ready[s];
         ready.before = clocks.last_barrier();
@@ -174,72 +195,74 @@ void Order::fence(unsigned thread, Scope scope, Clocks& clocks) {
         for (unsigned lane = 0; lane < Clocks::LANES; lane++)
             ready.lanes[lane] =
                 std::max(ready.lanes[lane], std::uint16_t(clocks.known(thread, first + lane)));
-        merge(own.seen[s], own.pending);
+        merge(ready.seen, seen_by_all_);
+        merge(ready.seen, own.seen);
     }
-    if (scope == Scope::device) own.pending.clear();
-    own.released_at = 0;
+    own.released_at = {};
 }
 
-Seen Order::known(unsigned thread) const {
-    Seen seen = seen_by_all_;
-    if (!thread_.empty()) merge(seen, thread_[thread].seen[unsigned(Scope::device)]);
-    return seen;
-}
-
-void Order::release(unsigned thread, std::uintptr_t at) {
+void Order::release(unsigned thread, std::uintptr_t at, Scope scope) {
     if (!addresses_->fences_are_used()) return;
     Thread& own = use(thread);
-    if (own.released_at == at) return;
-    own.released_at = at;
-    std::array<Done, SCOPES> done;
-    bool any = false;
-    for (unsigned scope = 0; scope < SCOPES; scope++) {
-        const Ready& ready = own.ready[scope];
-        const auto& all = all_ready_[scope];
-        done[scope].before = std::max(ready.before, all_before_[scope]);
+    if (own.released_at.at == at && own.released_at.scope == scope) return;
+    own.released_at = {at, scope};
+    for (unsigned s = 0; s <= unsigned(scope); s++) {
+        const Ready& ready = own.ready[s];
+        const auto& all = all_ready_[s];
+        Done done;
+        done.before = std::max(ready.before, all_before_[s]);
         auto add = [&](unsigned who, unsigned time) {
-            if (time > done[scope].before) done[scope].threads.push_back({who, time});
+            if (time > done.before) done.threads.push_back({who, time});
         };
         unsigned first = thread - thread % Clocks::LANES;
         for (unsigned lane = 0; lane < Clocks::LANES; lane++) add(first + lane, ready.lanes[lane]);
         for (unsigned who = 0; who < all.size(); who++) add(who, all[who]);
-        any |= done[scope].before || !done[scope].threads.empty();
+        if (!done.before && done.threads.empty()) continue;
+        Seen seen = all_seen_[s];
+        merge(seen, ready.seen);
+        addresses_->find(at, Scope(s), block_, true)->release(block_, done, seen);
     }
-    if (any) addresses_->find(at, true)->release(block_, std::move(done), known(thread));
 }
 
 void Order::acquire(unsigned thread) {
+    is_late_[thread] = false;
     if (!addresses_->fences_are_used()) return;
     Thread& own = use(thread);
-    Address* address = addresses_->find(address_[thread], false);
-    if (!address) return;
-    own.pending[address] = seen_by_any_[address] = address->releases();
+    auto [at, scope] = address_[thread];
+    for (unsigned s = 0; s <= unsigned(scope); s++)
+        if (Address* address = addresses_->find(at, Scope(s), block_, false))
+            own.pending[address] = seen_by_any_[address] = address->releases();
 }
 
 void Order::acquired(unsigned thread) {
     if (!addresses_->fences_are_used()) return;
     Thread& own = use(thread);
-    for (Seen& seen : own.seen) merge(seen, own.pending);
+    merge(own.seen, own.pending);
     own.pending.clear();
 }
 
 void Order::arrive(unsigned thread, std::uintptr_t at, Clocks& clocks) {
     fence(thread, Scope::block, clocks);
-    release(thread, at);
+    release(thread, at, Scope::block);
+}
+
+void Order::open(std::uintptr_t at) {
+    if (Address* address = addresses_->find(at, Scope::block, block_, false)) address->open();
 }
 
 void Order::pass(unsigned thread, std::uintptr_t at) {
-    note_address(thread, at);
-    acquire(thread);
-    Thread& own = use(thread);
-    merge(own.seen[unsigned(Scope::block)], own.pending);
+    Address* address = addresses_->find(at, Scope::block, block_, false);
+    if (!address) return;
+    std::uint32_t opened = address->releases_when_opened();
+    for (Seen* seen : {&use(thread).seen, &seen_by_any_})
+        (*seen)[address] = std::max((*seen)[address], opened);
 }
 
 void Order::note_word(unsigned thread, std::uintptr_t at, Word word, const Clocks& clocks) {
     if (!words_left_) return;
     unsigned time = clocks.time(thread);
     unsigned look = word.reads ? 2 * time + 1 + word.looks : 0;
-    if (look && look == latest_look_[thread] && at == address_[thread]) return;  // as it waits
+    if (look && look == latest_look_[thread] && at == address_[thread].at) return;  // as it waits
     latest_look_[thread] = look;
     words_left_--;
     if (word.reads) looks_.push_back({at, thread, word.looks});
@@ -258,17 +281,17 @@ void Order::note_word(unsigned thread, std::uintptr_t at, Word word, const Clock
     addresses_->tell(at, told);
 }
 
-int Order::who_knows(Mark access, Scope scope) const {
+int Order::who_knows(Mark access) const {
     for (const Look& look : looks_)
-        if (is_done(access, look.thread, scope, true)) return int(look.thread);
+        if (is_done(access, look.thread, true)) return int(look.thread);
     return -1;
 }
 
-bool Order::is_done(Mark access, unsigned thread, Scope scope, bool at_once) const {
+bool Order::is_done(Mark access, unsigned thread, bool at_once) const {
     if (!used_ || !addresses_->fences_are_used()) return false;
     Seen open = seen_by_all_, visited;
     if (!thread_.empty()) {
-        merge(open, thread_[thread].seen[unsigned(scope)]);
+        merge(open, thread_[thread].seen);
         if (at_once) merge(open, thread_[thread].pending);
     }
     while (!open.empty()) {
@@ -277,7 +300,7 @@ bool Order::is_done(Mark access, unsigned thread, Scope scope, bool at_once) con
             std::uint32_t& known = visited[address];
             if (count <= known) continue;
             known = count;
-            if (address->tells_of(access, count, scope, behind)) return true;
+            if (address->tells_of(access, count, behind)) return true;
         }
         open.clear();
         for (auto [address, count] : behind)

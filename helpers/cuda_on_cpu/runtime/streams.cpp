@@ -230,16 +230,41 @@ void note_work(cudaStream_t stream, const std::string& call, std::vector<Touched
     streams().done.push_back(std::move(mine));
 }
 
+// What is done once a stream has come so far.
+static Times done_in(CUstream_st& known) {
+    Times times = known.after;
+    see_blocking(known, [&](const CUstream_st& other) {
+        if (known.id == find_stream(nullptr)->id) merge(times, other.after);
+    });
+    return times;
+}
+
 void note_wait(cudaStream_t stream) {
     Lock lock(streams_mutex());
-    CUstream_st* known = find_stream(stream);
-    if (!known) return;
-    Times times = known->after;
-    see_blocking(*known, [&](const CUstream_st& other) {
-        if (is_legacy(stream)) merge(times, other.after);
-    });
-    host_knows(times);
+    if (CUstream_st* known = find_stream(stream)) host_knows(done_in(*known));
 }
+
+// While it lives, the host does a stream's work: what that has waited for is done for the host.
+class HostWork {
+public:
+    explicit HostWork(cudaStream_t stream) {
+        Lock lock(streams_mutex());
+        all_ = streams().done;
+        if (CUstream_st* known = find_stream(stream)) host_knows(done_in(*known));
+        left_ = streams().done.size();
+    }
+    ~HostWork() {
+        Lock lock(streams_mutex());
+        if (streams().done.size() != left_) return;  // it was wrong, and all has been forgotten
+        streams().done = std::move(all_);
+        host_knows({});
+    }
+    HostWork(const HostWork&) = delete;
+
+private:
+    std::vector<DoneWork> all_;
+    std::size_t left_;
+};
 
 void forget_work() {
     Lock lock(streams_mutex());
@@ -346,6 +371,7 @@ cudaError_t cudaDeviceReset() {
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
     if (!function) return result(cudaErrorInvalidValue);
     return do_in_stream(stream, cudaGraphNodeTypeHost, [=] {
+        HostWork work(stream);
         function(data);
         return cudaSuccess;
     });

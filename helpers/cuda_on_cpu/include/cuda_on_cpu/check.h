@@ -49,7 +49,8 @@ CUDA_ON_CPU_API void name_array(const DeclaredArray&);  // a shared one, by a th
 CUDA_ON_CPU_API void name_variable(const DeclaredArray&, bool constant);
 // A local variable without a value is filled with this: no bool, a NaN of half, -1.7e38 as a float.
 constexpr unsigned char UNSET = 0xfe;
-// One that has no value yet; number_bytes: of the numbers that it consists of, 0 for a structure.
+// One that has no value yet; number_bytes: of the numbers that it consists of, 0 for a structure,
+// 1 for what is one as a whole only.
 CUDA_ON_CPU_API void declare_local(const DeclaredArray&, std::size_t number_bytes);
 CUDA_ON_CPU_API bool is_unset(const volatile void* variable, std::size_t bytes);
 CUDA_ON_CPU_API void set_local(const volatile void* variable, std::size_t bytes);
@@ -91,7 +92,9 @@ CUDA_ON_CPU_UNCHECKED void name_dynamic_shared([[maybe_unused]] const char* name
 }
 
 template <class T, class = void>
-constexpr std::size_t NUMBER_BYTES = std::is_arithmetic_v<T> || sizeof(T) == 2 ? sizeof(T) : 0;
+constexpr std::size_t NUMBER_BYTES = std::is_arithmetic_v<T> || sizeof(T) == 2 ? sizeof(T)
+                                     : std::is_class_v<T> || std::is_union_v<T>   ? 0
+                                                                                  : 1;
 template <class T>  // a vector of CUDA's: it is aligned to its size, and has no padding
 constexpr std::size_t NUMBER_BYTES<T, std::void_t<decltype(T::x)>> =
     alignof(T) == sizeof(T) || alignof(T) == 16 ? sizeof(T::x) : 0;
@@ -247,10 +250,8 @@ Parameter describe_parameter(Declared declared, const T& argument) {
     } else if constexpr (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>) {
         using Element = std::conditional_t<std::is_void_v<std::remove_pointer_t<T>>, char,
                                            std::remove_pointer_t<T>>;
-        Parameter parameter{declared.name, argument, sizeof(Element),
-                            !std::is_arithmetic_v<Element>, declared.only_read};
-        parameter.at_multiples_of_8 = std::is_class_v<Element> && alignof(Element) == 8;
-        return parameter;
+        return {declared.name, argument, sizeof(Element), !std::is_arithmetic_v<Element>,
+                declared.only_read};
     } else {
         Parameter parameter{declared.name, nullptr, 0,
                             !std::is_arithmetic_v<T> && !std::is_enum_v<T>, false};

@@ -81,8 +81,7 @@ struct Parameter {
     bool only_read;          // the kernel's own text does not write through it
     unsigned rank = 1;       // of indices that it is used with
     std::size_t extents[4] = {};  // if these are more than one
-    bool at_multiples_of_8 = false;  // structures, of doubles say, that need lie nowhere better
-    unsigned long long number = 0;   // an unsigned one, which may be a texture or surface object
+    unsigned long long number = 0;  // an unsigned one, which may be a texture or surface object
 };
 
 struct Launch {
