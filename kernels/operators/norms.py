@@ -8,6 +8,7 @@ from kernels.operators._register import (
     built,
     cast_inputs,
     contiguous,
+    gradient_by,
     gradient_of,
     operator,
     second_derivative,
@@ -36,11 +37,12 @@ _layer_norm_backward = operator(
     lambda dout, inp, weight, mean, rstd, eps: _like(inp, weight, weight),
 )
 cast_inputs(_layer_norm_forward, torch.float32)
-
-
-@gradient_of(_layer_norm_forward, keeps="inp weight mean rstd eps", constants="mean rstd")
-def _(ctx, dout, inp, weight, mean, rstd, eps):
-    return *_layer_norm_backward(dout, inp, weight, mean, rstd, eps), None
+gradient_by(
+    _layer_norm_forward,
+    _layer_norm_backward,
+    keeps="inp weight mean rstd eps",
+    constants="mean rstd",
+)
 
 
 @gradient_of(_layer_norm_backward, keeps="dout inp weight eps")
@@ -75,11 +77,7 @@ _rms_norm_backward = operator(
     lambda dout, inp, weight, rstd, eps: _like(inp, weight),
 )
 cast_inputs(_rms_norm_forward, torch.float32)
-
-
-@gradient_of(_rms_norm_forward, keeps="inp weight rstd eps", constants="rstd")
-def _(ctx, dout, inp, weight, rstd, eps):
-    return *_rms_norm_backward(dout, inp, weight, rstd, eps), None
+gradient_by(_rms_norm_forward, _rms_norm_backward, keeps="inp weight rstd eps", constants="rstd")
 
 
 @gradient_of(_rms_norm_backward, keeps="dout inp weight eps")
@@ -131,13 +129,12 @@ _batch_norm2d_forward = operator(
 )
 cast_inputs(_batch_norm2d_train, torch.float32)
 cast_inputs(_batch_norm2d_forward, torch.float32)
-
-
-@gradient_of(
-    _batch_norm2d_train, keeps="inp mean var weight eps", constants="mean var unbiased_var"
+gradient_by(
+    _batch_norm2d_train,
+    _batch_norm2d_backward,
+    keeps="inp mean var weight eps",
+    constants="mean var unbiased_var",
 )
-def _(ctx, dout, inp, mean, var, weight, eps):
-    return *_batch_norm2d_backward(dout, inp, mean, var, weight, eps), None
 
 
 @gradient_of(_batch_norm2d_backward, keeps="dout inp weight eps")
