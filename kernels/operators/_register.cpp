@@ -13,6 +13,7 @@
 #include <torch/library.h>
 
 #include <functional>
+#include <map>
 #include <type_traits>
 #include <variant>
 
@@ -273,6 +274,15 @@ static variable_list call_operator(const c10::OperatorHandle& op, const Backward
   return results;
 }
 
+// C++ of _products.h, of the gradients and all that is kept.
+static variable_list call_cpp(decltype(&matmul_gradients) function, const Backward& node,
+                              Stack given) {
+  for (const auto& kept : node.others) given.push_back(std::get<IValue>(kept));
+  variable_list results = function(node.needs(), given);
+  results.resize(node.arguments);
+  return results;
+}
+
 // ---------------------------------------------------------------------- autograd: the forward
 
 template <class Pointer, class... Args>
@@ -362,6 +372,28 @@ static void differentiate(const std::string& op, decltype(Gradient::function) fu
   add(op, "Autograd", std::make_unique<Differentiable>(std::move(gradient)));
 }
 
+// The operators of _products.h: what computes one, and its gradients.
+struct InCpp {
+  std::function<torch::CppFunction()> run;
+  decltype(&matmul_gradients) gradients;
+};
+
+static const InCpp& in_cpp(const std::string& op) {
+  static const std::map<std::string, InCpp> all{
+      {"matmul", {[] { return torch::CppFunction(&run_matmul); }, &matmul_gradients}},
+      {"linear", {[] { return torch::CppFunction(&run_linear); }, &linear_gradients}},
+      {"linear_gelu", {[] { return torch::CppFunction(&run_linear_gelu); },
+                       &linear_gelu_gradients}},
+      {"linear_residual", {[] { return torch::CppFunction(&run_linear_residual); },
+                           &linear_residual_gradients}},
+      {"linear_silu_gate", {[] { return torch::CppFunction(&run_linear_silu_gate); },
+                            &linear_silu_gate_gradients}},
+  };
+  const auto found = all.find(op);
+  TORCH_CHECK(found != all.end(), "expected matmul or a linear layer, got ", op);
+  return found->second;
+}
+
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   py::class_<Context>(m, "Context")
       .def_readonly("needs_input_grad", &Context::needs_input_grad);
@@ -373,12 +405,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
                                        std::move(halves_file), std::move(halves_function)));
   });
   m.def("run_in_cpp", [](const std::string& op, const std::string& key) {
-    if (op == "matmul") add(op, key, torch::CppFunction(&run_matmul));
-    else if (op == "linear") add(op, key, torch::CppFunction(&run_linear));
-    else if (op == "linear_gelu") add(op, key, torch::CppFunction(&run_linear_gelu));
-    else if (op == "linear_residual") add(op, key, torch::CppFunction(&run_linear_residual));
-    else if (op == "linear_silu_gate") add(op, key, torch::CppFunction(&run_linear_silu_gate));
-    else TORCH_CHECK(false, "expected matmul or a linear layer, got ", op);
+    add(op, key, in_cpp(op).run());
   });
   m.def("cast", [](const std::string& op, const std::string& device,
                    std::optional<c10::ScalarType> dtype) {
@@ -395,6 +422,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
                                Others others, Flows flows) {
     auto found = c10::Dispatcher::singleton().findSchemaOrThrow(by.c_str(), "");
     differentiate(op, std::bind_front(call_operator, found), std::move(tensors),
+                  std::move(others), std::move(flows));
+  });
+  m.def("differentiate_in_cpp", [](const std::string& op, const std::string&, Places tensors,
+                                   Others others, Flows flows) {
+    differentiate(op, std::bind_front(call_cpp, in_cpp(op).gradients), std::move(tensors),
                   std::move(others), std::move(flows));
   });
 }

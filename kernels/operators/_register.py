@@ -88,15 +88,21 @@ def gradient_of(op: torch._ops.OpOverload, keeps: str = "", constants: str = "")
 
 
 def gradient_by(
-    op: torch._ops.OpOverload, by: torch._ops.OpOverload, keeps: str = "", constants: str = ""
+    op: torch._ops.OpOverload,
+    by: torch._ops.OpOverload | str,
+    keeps: str = "",
+    constants: str = "",
 ) -> None:
     """Register an operator as the gradient of another one: no Python is entered then.
 
     `keeps` and `constants` as in `gradient_of`, but no shapes. `by` takes the gradient of each
     other result and what is kept; what it returns are the gradients of the first arguments. The
-    others have none.
+    others have none. In the place of `by` IN_CPP stands for C++ of ours.
     """
-    _differentiate("differentiate_by", op, by._schema.name, keeps, constants)
+    if by is IN_CPP:
+        _differentiate("differentiate_in_cpp", op, IN_CPP, keeps, constants)
+    else:
+        _differentiate("differentiate_by", op, by._schema.name, keeps, constants)
 
 
 def _differentiate(how, op, gradient, keeps, constants):
