@@ -4,6 +4,7 @@
 // which.
 #include "_register.h"
 
+#include "_norms.h"
 #include "_products.h"
 
 #include <torch/csrc/Exceptions.h>
@@ -372,7 +373,7 @@ static void differentiate(const std::string& op, decltype(Gradient::function) fu
   add(op, "Autograd", std::make_unique<Differentiable>(std::move(gradient)));
 }
 
-// The operators of _products.h: what computes one, and its gradients.
+// The operators of _norms.h and _products.h: what computes one, and its gradients.
 struct InCpp {
   std::function<torch::CppFunction()> run;
   decltype(&matmul_gradients) gradients;
@@ -380,6 +381,7 @@ struct InCpp {
 
 static const InCpp& in_cpp(const std::string& op) {
   static const std::map<std::string, InCpp> all{
+      {"batch_norm2d_train", {[] { return torch::CppFunction(&run_batch_norm2d_train); }, nullptr}},
       {"matmul", {[] { return torch::CppFunction(&run_matmul); }, &matmul_gradients}},
       {"linear", {[] { return torch::CppFunction(&run_linear); }, &linear_gradients}},
       {"linear_gelu", {[] { return torch::CppFunction(&run_linear_gelu); },
@@ -390,7 +392,7 @@ static const InCpp& in_cpp(const std::string& op) {
                             &linear_silu_gate_gradients}},
   };
   const auto found = all.find(op);
-  TORCH_CHECK(found != all.end(), "expected matmul or a linear layer, got ", op);
+  TORCH_CHECK(found != all.end(), "expected an operator of _norms.h or _products.h, got ", op);
   return found->second;
 }
 

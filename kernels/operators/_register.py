@@ -26,7 +26,7 @@ from helpers.compiler.extension import operator_name
 _FOLDER = Path(__file__).parents[1]  # of the kernel files
 _LIBRARY = torch.library.Library("kernels", "DEF")
 _DEVICES = ("CPU", "CUDA")  # without a GPU, kernels take CPU tensors
-IN_CPP = "_products.h"  # for `operator`: what chooses among kernel files
+IN_CPP = "C++"  # for `operator` and `gradient_by`: a function of _norms.h or _products.h
 
 
 @functools.cache
@@ -34,11 +34,6 @@ def built(file: str):
     """Return the functions of kernels/<file>.cu: built once on a machine, then from the cache."""
     with every_call_checked(False):  # an exercise checks what a learner writes, not these
         return compile_cuda(_FOLDER / f"{file}.cu", announce=f"Building kernels/{file}.cu")
-
-
-def contiguous(value):
-    """Return a tensor whose elements lie in order; anything else as it is."""
-    return value.contiguous() if isinstance(value, Tensor) else value
 
 
 def operator(
@@ -159,7 +154,7 @@ def _first_call(name, *args):
 @functools.cache
 def _register() -> ModuleType:
     here = Path(__file__).parent
-    parts = [here / "_register.h", here / IN_CPP]
+    parts = sorted(here.glob("_*.h"))
     module = compile_extension(here / "_register.cpp", *parts)
     module.find_functions_by(_find)
     return module

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from kernels.operators._register import built, contiguous, gradient_by, operator
+from kernels.operators._register import built, gradient_by, operator
 
 TIMEOUT_S = 600  # as NCCL's: a rank may come late, from a checkpoint or a compiler
 
@@ -34,7 +34,7 @@ def _links_of(name: str, like: Tensor) -> list[int]:
 
 
 def _run(inp, group):
-    inp = contiguous(inp)
+    inp = inp.contiguous()
     return built("all_reduce").all_reduce(inp, _links_of(group, inp))
 
 

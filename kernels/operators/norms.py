@@ -5,9 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kernels.operators._register import (
-    built,
+    IN_CPP,
     cast_inputs,
-    contiguous,
     gradient_by,
     gradient_of,
     operator,
@@ -99,20 +98,10 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     return _rms_norm_forward(x, weight, eps)[0]
 
 
-def _run_train(inp, weight, bias, eps):
-    # With a momentum of 1 the running statistics become those of the batch.
-    scratch, unbiased_var = inp.new_zeros(inp.shape[1:2]), inp.new_zeros(inp.shape[1:2])
-    inp, weight, bias = map(contiguous, (inp, weight, bias))
-    results = built("batch_norm2d").batch_norm2d_train(
-        inp, scratch, unbiased_var, weight, bias, 1.0, eps
-    )
-    return *results, unbiased_var
-
-
 _batch_norm2d_train = operator(
     "batch_norm2d_train(Tensor inp, Tensor weight, Tensor bias, float eps)"
     " -> (Tensor out, Tensor mean, Tensor var, Tensor unbiased_var)",
-    _run_train,
+    IN_CPP,
     lambda inp, weight, bias, eps: _like(inp, weight, weight, weight),
 )
 _batch_norm2d_backward = operator(
