@@ -1,13 +1,17 @@
-// matmul, linear and what follows a layer: which kernel file computes it, and how it takes the
-// matrices.
+// matmul, linear and what follows a layer: which kernel file computes it, how it takes the matrices,
+// and the gradients, which are products again.
 #pragma once
 
 #include "_register.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/silu.h>
 
 #include <array>
+#include <vector>
 
 namespace kernels {
 
@@ -97,6 +101,82 @@ inline Tensor run_linear_silu_gate(const Tensor& inp, const Tensor& weight, cons
     return layer(inp.contiguous(), weight, bias.contiguous())[0].toTensor();
   auto halves = run_linear(inp, weight, bias).chunk(2, -1);
   return at::silu(halves[0]).mul_(halves[1]);
+}
+
+// ----------------------------------------------------------------------------------- gradients
+
+// They call operators, not files, so that autograd and torch.compile see what there is to
+// differentiate again. needs: whether anybody asks for the gradient of an argument; given: the
+// result's gradient, and what _register.py was told to keep.
+using Needs = std::vector<bool>;
+
+// An operator of ours that takes as many tensors as are given here, and returns one.
+template <class... Tensors>
+Tensor call(const c10::OperatorHandle& op, const Tensors&... tensors) {
+  return op.typed<Tensor(const Tensors&...)>().call(tensors...);
+}
+
+inline c10::OperatorHandle find(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
+}
+
+inline Tensor product(const Tensor& A, const Tensor& B) {
+  static const auto matmul = find("kernels::matmul");
+  return call(matmul, A, B);
+}
+
+inline variable_list matmul_gradients(const Needs& needs, const Stack& given) {
+  const Tensor &dout = given[0].toTensor(), &A = given[1].toTensor(), &B = given[2].toTensor();
+  return {needs[0] ? product(dout, B.t()) : Tensor(), needs[1] ? product(A.t(), dout) : Tensor()};
+}
+
+// of inp, weight and bias, from that of y = inp @ weight.T + bias
+inline variable_list layer_gradients(const Needs& needs, const Tensor& dy, const Tensor& inp,
+                                     const Tensor& weight) {
+  auto sum_of_rows = [&dy] {
+    return product(dy.new_ones_symint({1, dy.sym_size(0)}), dy).select(0, 0);
+  };
+  return {needs[0] ? product(dy, weight) : Tensor(),
+          needs[1] ? product(dy.t(), inp) : Tensor(),
+          needs[2] ? sum_of_rows() : Tensor()};
+}
+
+inline variable_list linear_gradients(const Needs& needs, const Stack& given) {
+  return layer_gradients(needs, given[0].toTensor(), given[1].toTensor(), given[2].toTensor());
+}
+
+inline variable_list linear_residual_gradients(const Needs& needs, const Stack& given) {
+  variable_list gradients = linear_gradients(needs, given);
+  gradients.push_back(given[0].toTensor());
+  return gradients;
+}
+
+// What follows a layer in its kernel never lies in memory before it: where its gradient needs y,
+// the layer's own result, the layer is computed once more.
+inline Tensor layer_again(const Tensor& inp, const Tensor& weight, const Tensor& bias) {
+  static const auto linear = find("kernels::linear");
+  return call(linear, inp, weight, bias);
+}
+
+inline variable_list linear_gelu_gradients(const Needs& needs, const Stack& given) {
+  static const auto gelu_backward = find("kernels::gelu_backward");
+  const Tensor &dout = given[0].toTensor(), &inp = given[1].toTensor();
+  const Tensor &weight = given[2].toTensor(), &bias = given[3].toTensor();
+  const Tensor y = layer_again(inp, weight, bias);
+  const bool by_tanh = given[4].toBool();
+  const Tensor dy = by_tanh ? at::gelu_backward(dout, y, "tanh") : call(gelu_backward, dout, y);
+  return layer_gradients(needs, dy, inp, weight);
+}
+
+inline variable_list linear_silu_gate_gradients(const Needs& needs, const Stack& given) {
+  const Tensor &dout = given[0].toTensor(), &inp = given[1].toTensor();
+  const Tensor &weight = given[2].toTensor(), &bias = given[3].toTensor();
+  const auto halves = layer_again(inp, weight, bias).to(c10::kFloat).chunk(2, -1);
+  const Tensor &gate = halves[0], &up = halves[1];
+  const Tensor share = gate.sigmoid();
+  const Tensor dgate = dout * up * share * (1 + gate * (1 - share));
+  const Tensor dup = dout * gate * share;
+  return layer_gradients(needs, at::cat({dgate, dup}, -1).to(inp.scalar_type()), inp, weight);
 }
 
 }  // namespace kernels

@@ -1,8 +1,10 @@
 // The way of an operator's call, from PyTorch's dispatcher to the function of a kernel file and
-// back through autograd, in C++: Python is entered where a file has to be built, and for a
-// gradient. One boxed kernel stands for each step; _register.py says which operator has which.
+// back through autograd, in C++: Python is entered where a file has to be built, and for a gradient
+// that is written in it. One boxed kernel stands for each step; _register.py says which operator has
+// which.
 #include "_register.h"
 
+#include "_norms.h"
 #include "_products.h"
 
 #include <torch/csrc/Exceptions.h>
@@ -11,6 +13,8 @@
 #include <torch/csrc/dynamo/compiled_autograd.h>
 #include <torch/library.h>
 
+#include <functional>
+#include <map>
 #include <type_traits>
 #include <variant>
 
@@ -134,43 +138,23 @@ struct Cast final : c10::OperatorKernel {
 // ------------------------------------------------------------------------------------- autograd
 
 using torch::autograd::Edge, torch::autograd::Node, torch::autograd::SavedVariable;
-using torch::autograd::variable_list;
 using NodePointer = decltype(Edge::function);  // a std::shared_ptr before PyTorch 2.13
 using Shape = std::vector<c10::SymInt>;
+
+struct Backward;
+using Places = std::vector<size_t>;
+using Others = std::vector<std::pair<size_t, bool>>;  // places; true: of the shape alone
+using Flows = std::vector<bool>;                      // a result each: whether gradients go through
 
 // What the gradient of an operator needs: places count its arguments, then its results.
 struct Gradient {
   std::string name;
-  PyObject* function;  // Python: ctx, gradients, what is kept → a gradient for each argument
-  std::vector<size_t> tensors;                   // places
-  std::vector<std::pair<size_t, bool>> others;   // places; true: of the shape alone
-  std::vector<bool> flows;                       // a result each: whether gradients go through it
+  // a node, gradients of its results and the tensors that it keeps → one for each argument
+  std::function<variable_list(const Backward&, Stack)> function;
+  Places tensors;
+  Others others;
+  Flows flows;
 };
-
-struct Context {  // `ctx` for Python
-  py::tuple needs_input_grad;
-};
-
-static py::object to_python(const IValue& value) {
-  if (value.isNone()) return py::none();
-  if (value.isBool()) return py::cast(value.toBool());
-  if (value.isInt()) return py::cast(value.toInt());
-  if (value.isDouble()) return py::cast(value.toDouble());
-  if (value.isSymInt()) return py::cast(value.toSymInt());  // while torch.compile traces
-  if (value.isSymFloat()) return py::cast(value.toSymFloat());
-  if (value.isString()) return py::cast(value.toStringRef());
-  TORCH_CHECK_TYPE(value.isList(), "a gradient keeps tensors, numbers, strings, lists of them and "
-                   "shapes, got ", value.tagKind());
-  py::list items;
-  for (const IValue& item : value.toListRef()) items.append(to_python(item));
-  return items;
-}
-
-static py::object to_python(const Shape& shape) {
-  py::tuple sizes(shape.size());
-  for (size_t i = 0; i < shape.size(); ++i) sizes[i] = py::cast(shape[i]);
-  return py::module_::import("torch").attr("Size")(sizes);
-}
 
 struct Backward final : Node {
   const Gradient& gradient;
@@ -192,29 +176,20 @@ struct Backward final : Node {
     std::lock_guard<std::mutex> lock(mutex_);
     variable_list results(arguments);
     if (grads.size() == 1 && !grads[0].defined()) return results;  // nothing flows back
-    py::gil_scoped_acquire python;
-    Context context{py::tuple(arguments)};
-    for (size_t i = 0; i < arguments; ++i)
-      context.needs_input_grad[i] = py::bool_(task_should_compute_output(i));
-    py::tuple given(1 + grads.size() + saved.size() + others.size());
-    size_t place = 0;
-    given[place++] = py::cast(context);
+    Stack given;
     for (size_t i = 0; i < grads.size(); ++i)
-      given[place++] = py::cast(grads[i].defined() ? grads[i] : input_metadata(i).zeros_like());
-    for (const SavedVariable& variable : saved)
-      given[place++] = py::cast(variable.unpack(getptr()));
-    for (const auto& kept : others)
-      given[place++] = std::visit([](const auto& value) { return to_python(value); }, kept);
-    auto returned = py::reinterpret_steal<py::object>(
-        PyObject_CallObject(gradient.function, given.ptr()));
-    if (!returned) throw python_error();
-    py::tuple found = py::isinstance<py::tuple>(returned) ? py::tuple(returned)
-                                                          : py::make_tuple(returned);
-    TORCH_CHECK(found.size() == arguments, name(), ": expected ", arguments,
-                " gradients, one for each argument, got ", found.size());
-    for (size_t i = 0; i < arguments; ++i)
-      if (!found[i].is_none()) results[i] = found[i].cast<Tensor>();
-    return results;
+      given.emplace_back(grads[i].defined() ? grads[i] : input_metadata(i).zeros_like());
+    for (const SavedVariable& variable : saved) {
+      Tensor tensor = variable.unpack(getptr());
+      given.push_back(tensor.defined() ? IValue(std::move(tensor)) : IValue());
+    }
+    return gradient.function(*this, std::move(given));
+  }
+
+  std::vector<bool> needs() const {  // of each argument: whether anybody asks for its gradient
+    std::vector<bool> asked(arguments);
+    for (size_t i = 0; i < arguments; ++i) asked[i] = task_should_compute_output(i);
+    return asked;
   }
 
   // A result holds this node: what is saved of it does not, or neither would ever be freed.
@@ -240,6 +215,76 @@ struct Backward final : Node {
     return results;
   }
 };
+
+// ------------------------------------------------------------------------ gradients: who has them
+
+struct Context {  // `ctx` for Python
+  py::tuple needs_input_grad;
+};
+
+static py::object to_python(const IValue& value) {
+  if (value.isNone()) return py::none();
+  if (value.isTensor()) return py::cast(value.toTensor());
+  if (value.isBool()) return py::cast(value.toBool());
+  if (value.isInt()) return py::cast(value.toInt());
+  if (value.isDouble()) return py::cast(value.toDouble());
+  if (value.isSymInt()) return py::cast(value.toSymInt());  // while torch.compile traces
+  if (value.isSymFloat()) return py::cast(value.toSymFloat());
+  if (value.isString()) return py::cast(value.toStringRef());
+  TORCH_CHECK_TYPE(value.isList(), "a gradient keeps tensors, numbers, strings, lists of them and "
+                   "shapes, got ", value.tagKind());
+  py::list items;
+  for (const IValue& item : value.toListRef()) items.append(to_python(item));
+  return items;
+}
+
+static py::object to_python(const Shape& shape) {
+  py::tuple sizes(shape.size());
+  for (size_t i = 0; i < shape.size(); ++i) sizes[i] = py::cast(shape[i]);
+  return py::module_::import("torch").attr("Size")(sizes);
+}
+
+// A Python function of `ctx`, the gradients and all that is kept.
+static variable_list call_python(PyObject* function, const Backward& node, Stack given) {
+  py::gil_scoped_acquire python;
+  py::tuple arguments(1 + given.size() + node.others.size());
+  size_t place = 0;
+  arguments[place++] = py::cast(Context{py::tuple(py::cast(node.needs()))});
+  for (const IValue& value : given) arguments[place++] = to_python(value);
+  for (const auto& kept : node.others)
+    arguments[place++] = std::visit([](const auto& value) { return to_python(value); }, kept);
+  auto returned = py::reinterpret_steal<py::object>(PyObject_CallObject(function, arguments.ptr()));
+  if (!returned) throw python_error();
+  py::tuple found = py::isinstance<py::tuple>(returned) ? py::tuple(returned)
+                                                        : py::make_tuple(returned);
+  TORCH_CHECK(found.size() == node.arguments, node.name(), ": expected ", node.arguments,
+              " gradients, one for each argument, got ", found.size());
+  variable_list results(node.arguments);
+  for (size_t i = 0; i < found.size(); ++i)
+    if (!found[i].is_none()) results[i] = found[i].cast<Tensor>();
+  return results;
+}
+
+// An operator of the gradients and all that is kept; arguments behind its results have no gradient.
+static variable_list call_operator(const c10::OperatorHandle& op, const Backward& node,
+                                   Stack given) {
+  for (const auto& kept : node.others) given.push_back(std::get<IValue>(kept));
+  op.callBoxed(&given);
+  variable_list results(node.arguments);
+  for (size_t i = 0; i < given.size(); ++i) results[i] = std::move(given[i]).toTensor();
+  return results;
+}
+
+// C++ of _products.h, of the gradients and all that is kept.
+static variable_list call_cpp(decltype(&matmul_gradients) function, const Backward& node,
+                              Stack given) {
+  for (const auto& kept : node.others) given.push_back(std::get<IValue>(kept));
+  variable_list results = function(node.needs(), given);
+  results.resize(node.arguments);
+  return results;
+}
+
+// ---------------------------------------------------------------------- autograd: the forward
 
 template <class Pointer, class... Args>
 static Pointer make_node(Args&&... args) {
@@ -321,6 +366,36 @@ static void add(const std::string& op, const std::string& key, std::unique_ptr<K
   add(op, key, torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
 }
 
+static void differentiate(const std::string& op, decltype(Gradient::function) function,
+                          Places tensors, Others others, Flows flows) {
+  Gradient gradient{op, std::move(function), std::move(tensors), std::move(others),
+                    std::move(flows)};
+  add(op, "Autograd", std::make_unique<Differentiable>(std::move(gradient)));
+}
+
+// The operators of _norms.h and _products.h: what computes one, and its gradients.
+struct InCpp {
+  std::function<torch::CppFunction()> run;
+  decltype(&matmul_gradients) gradients;
+};
+
+static const InCpp& in_cpp(const std::string& op) {
+  static const std::map<std::string, InCpp> all{
+      {"batch_norm2d_train", {[] { return torch::CppFunction(&run_batch_norm2d_train); }, nullptr}},
+      {"matmul", {[] { return torch::CppFunction(&run_matmul); }, &matmul_gradients}},
+      {"linear", {[] { return torch::CppFunction(&run_linear); }, &linear_gradients}},
+      {"linear_gelu", {[] { return torch::CppFunction(&run_linear_gelu); },
+                       &linear_gelu_gradients}},
+      {"linear_residual", {[] { return torch::CppFunction(&run_linear_residual); },
+                           &linear_residual_gradients}},
+      {"linear_silu_gate", {[] { return torch::CppFunction(&run_linear_silu_gate); },
+                            &linear_silu_gate_gradients}},
+  };
+  const auto found = all.find(op);
+  TORCH_CHECK(found != all.end(), "expected an operator of _norms.h or _products.h, got ", op);
+  return found->second;
+}
+
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   py::class_<Context>(m, "Context")
       .def_readonly("needs_input_grad", &Context::needs_input_grad);
@@ -332,12 +407,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
                                        std::move(halves_file), std::move(halves_function)));
   });
   m.def("run_in_cpp", [](const std::string& op, const std::string& key) {
-    if (op == "matmul") add(op, key, torch::CppFunction(&run_matmul));
-    else if (op == "linear") add(op, key, torch::CppFunction(&run_linear));
-    else if (op == "linear_gelu") add(op, key, torch::CppFunction(&run_linear_gelu));
-    else if (op == "linear_residual") add(op, key, torch::CppFunction(&run_linear_residual));
-    else if (op == "linear_silu_gate") add(op, key, torch::CppFunction(&run_linear_silu_gate));
-    else TORCH_CHECK(false, "expected matmul or a linear layer, got ", op);
+    add(op, key, in_cpp(op).run());
   });
   m.def("cast", [](const std::string& op, const std::string& device,
                    std::optional<c10::ScalarType> dtype) {
@@ -345,12 +415,21 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     const auto key = "Autocast" + device;
     add(op, key, std::make_unique<Cast>(type, c10::parseDispatchKey(key), dtype));
   });
-  m.def("differentiate", [](const std::string& op, py::function function,
-                            std::vector<size_t> tensors,
-                            std::vector<std::pair<size_t, bool>> others, std::vector<bool> flows) {
-    Gradient gradient{op, function.release().ptr(), std::move(tensors), std::move(others),
-                      std::move(flows)};
-    add(op, "Autograd", std::make_unique<Differentiable>(std::move(gradient)));
+  m.def("differentiate", [](const std::string& op, py::function function, Places tensors,
+                            Others others, Flows flows) {
+    differentiate(op, std::bind_front(call_python, function.release().ptr()), std::move(tensors),
+                  std::move(others), std::move(flows));
+  });
+  m.def("differentiate_by", [](const std::string& op, const std::string& by, Places tensors,
+                               Others others, Flows flows) {
+    auto found = c10::Dispatcher::singleton().findSchemaOrThrow(by.c_str(), "");
+    differentiate(op, std::bind_front(call_operator, found), std::move(tensors),
+                  std::move(others), std::move(flows));
+  });
+  m.def("differentiate_in_cpp", [](const std::string& op, const std::string&, Places tensors,
+                                   Others others, Flows flows) {
+    differentiate(op, std::bind_front(call_cpp, in_cpp(op).gradients), std::move(tensors),
+                  std::move(others), std::move(flows));
   });
 }
 

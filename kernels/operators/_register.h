@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <atomic>
@@ -13,6 +14,7 @@ namespace kernels {
 
 namespace py = pybind11;
 using at::Tensor;
+using torch::autograd::variable_list;
 using torch::jit::Stack;
 
 // kernels/<file>.cu is built when its function is first called. Lives as long as the process.

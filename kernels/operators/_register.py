@@ -5,9 +5,9 @@
                                                      ├─ fake: shapes alone, for torch.compile
                                                      └─ CPU, CUDA: softmax.cu, built when called
 
-`operator` defines one, `gradient_of` and `cast_inputs` add to it. Each step but `fake` is C++, of
-_register.cpp: a call enters Python for a gradient only. What stands here until an operator is first
-called builds that C++, and puts it in its own place.
+`operator` defines one, `gradient_by` or `gradient_of` and `cast_inputs` add to it. Each step but
+`fake` is C++, of _register.cpp: a call enters Python for a gradient of `gradient_of` only. What
+stands here until an operator is first called builds that C++, and puts it in its own place.
 """
 
 import functools
@@ -26,7 +26,7 @@ from helpers.compiler.extension import operator_name
 _FOLDER = Path(__file__).parents[1]  # of the kernel files
 _LIBRARY = torch.library.Library("kernels", "DEF")
 _DEVICES = ("CPU", "CUDA")  # without a GPU, kernels take CPU tensors
-IN_CPP = "_products.h"  # for `operator`: what chooses among kernel files
+IN_CPP = "C++"  # for `operator` and `gradient_by`: a function of _norms.h or _products.h
 
 
 @functools.cache
@@ -34,11 +34,6 @@ def built(file: str):
     """Return the functions of kernels/<file>.cu: built once on a machine, then from the cache."""
     with every_call_checked(False):  # an exercise checks what a learner writes, not these
         return compile_cuda(_FOLDER / f"{file}.cu", announce=f"Building kernels/{file}.cu")
-
-
-def contiguous(value):
-    """Return a tensor whose elements lie in order; anything else as it is."""
-    return value.contiguous() if isinstance(value, Tensor) else value
 
 
 def operator(
@@ -79,6 +74,33 @@ def gradient_of(op: torch._ops.OpOverload, keeps: str = "", constants: str = "")
     what is kept; it returns a gradient, or None, for each argument, of which
     `ctx.needs_input_grad` says whether anybody asks for its gradient.
     """
+
+    def register(gradient):
+        _differentiate("differentiate", op, gradient, keeps, constants)
+        return gradient
+
+    return register
+
+
+def gradient_by(
+    op: torch._ops.OpOverload,
+    by: torch._ops.OpOverload | str,
+    keeps: str = "",
+    constants: str = "",
+) -> None:
+    """Register an operator as the gradient of another one: no Python is entered then.
+
+    `keeps` and `constants` as in `gradient_of`, but no shapes. `by` takes the gradient of each
+    other result and what is kept; what it returns are the gradients of the first arguments. The
+    others have none. In the place of `by` IN_CPP stands for C++ of ours.
+    """
+    if by is IN_CPP:
+        _differentiate("differentiate_in_cpp", op, IN_CPP, keeps, constants)
+    else:
+        _differentiate("differentiate_by", op, by._schema.name, keeps, constants)
+
+
+def _differentiate(how, op, gradient, keeps, constants):
     schema = op._schema
     names = [argument.name for argument in schema.arguments]
     names += [result.name or "out" for result in schema.returns]
@@ -87,14 +109,8 @@ def gradient_of(op: torch._ops.OpOverload, keeps: str = "", constants: str = "")
     flows = [result.name not in constants.split() for result in schema.returns]
     kept = [(names.index(word.split(".")[0]), word.endswith(".shape")) for word in keeps.split()]
     tensors = [place for place, shape in kept if is_tensor[place] and not shape]
-    others = kept[len(tensors) :]
-
-    def register(gradient):
-        how = gradient, tensors, others, flows
-        _when_called(schema.name.partition("::")[2], "Autograd", "differentiate", *how)
-        return gradient
-
-    return register
+    name, others = schema.name.partition("::")[2], kept[len(tensors) :]
+    _when_called(name, "Autograd", how, gradient, tensors, others, flows)
 
 
 def second_derivative(forward: Callable, grads: tuple, dout: Tensor, *inputs: Tensor) -> tuple:
@@ -138,7 +154,7 @@ def _first_call(name, *args):
 @functools.cache
 def _register() -> ModuleType:
     here = Path(__file__).parent
-    parts = [here / "_register.h", here / IN_CPP]
+    parts = sorted(here.glob("_*.h"))
     module = compile_extension(here / "_register.cpp", *parts)
     module.find_functions_by(_find)
     return module

@@ -4,7 +4,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.operators._register import cast_inputs, gradient_of, operator, second_derivative
+from kernels.operators._register import (
+    cast_inputs,
+    gradient_by,
+    gradient_of,
+    operator,
+    second_derivative,
+)
 
 
 def _like_last(*tensors):
@@ -14,16 +20,8 @@ def _like_last(*tensors):
 _relu_forward = operator("relu_forward(Tensor inp) -> Tensor", "relu", _like_last)
 _relu_backward = operator("relu_backward(Tensor dout, Tensor out) -> Tensor", "relu", _like_last)
 cast_inputs(_relu_forward, torch.float32)
-
-
-@gradient_of(_relu_forward, keeps="out")
-def _(ctx, dout, out):
-    return _relu_backward(dout, out)
-
-
-@gradient_of(_relu_backward, keeps="out")
-def _(ctx, grad, out):
-    return _relu_backward(grad, out), None
+gradient_by(_relu_forward, _relu_backward, keeps="out")
+gradient_by(_relu_backward, _relu_backward, keeps="out")
 
 
 def relu(x: Tensor) -> Tensor:
@@ -33,11 +31,7 @@ def relu(x: Tensor) -> Tensor:
 
 _gelu_forward = operator("gelu_forward(Tensor inp) -> Tensor", "gelu", _like_last)
 _gelu_backward = operator("gelu_backward(Tensor dout, Tensor inp) -> Tensor", "gelu", _like_last)
-
-
-@gradient_of(_gelu_forward, keeps="inp")
-def _(ctx, dout, inp):
-    return _gelu_backward(dout, inp)
+gradient_by(_gelu_forward, _gelu_backward, keeps="inp")
 
 
 @gradient_of(_gelu_backward, keeps="dout inp")
@@ -55,11 +49,7 @@ _softmax_backward = operator(
     "softmax_backward(Tensor dout, Tensor out) -> Tensor", "softmax", _like_last
 )
 cast_inputs(_softmax_forward, torch.float32)
-
-
-@gradient_of(_softmax_forward, keeps="out")
-def _(ctx, dout, out):
-    return _softmax_backward(dout, out)
+gradient_by(_softmax_forward, _softmax_backward, keeps="out")
 
 
 @gradient_of(_softmax_backward, keeps="dout out")

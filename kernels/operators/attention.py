@@ -5,6 +5,7 @@ from torch import Tensor
 
 from kernels.operators._register import (
     cast_inputs,
+    gradient_by,
     gradient_of,
     operator,
     second_derivative,
@@ -34,11 +35,12 @@ _backward = operator(
 )
 cast_inputs(_plain)
 cast_inputs(_forward)
-
-
-@gradient_of(_forward, keeps="q k v out lse lengths causal lower_right window", constants="lse")
-def _(ctx, dout, q, k, v, out, lse, *how):
-    return *_backward(dout, q, k, v, out, lse, *how), None, None, None, None
+gradient_by(
+    _forward,
+    _backward,
+    keeps="q k v out lse lengths causal lower_right window",
+    constants="lse",
+)
 
 
 @gradient_of(_backward, keeps="dout q k v lengths causal lower_right window")

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from kernels.operators._register import built, contiguous, gradient_of, operator
+from kernels.operators._register import built, gradient_by, operator
 
 TIMEOUT_S = 600  # as NCCL's: a rank may come late, from a checkpoint or a compiler
 
@@ -34,7 +34,7 @@ def _links_of(name: str, like: Tensor) -> list[int]:
 
 
 def _run(inp, group):
-    inp = contiguous(inp)
+    inp = inp.contiguous()
     return built("all_reduce").all_reduce(inp, _links_of(group, inp))
 
 
@@ -43,11 +43,7 @@ _all_reduce = operator(
     _run,
     lambda inp, group: inp.new_empty(inp.shape),
 )
-
-
-@gradient_of(_all_reduce, keeps="group")
-def _(ctx, dout, group):
-    return _all_reduce(dout, group), None
+gradient_by(_all_reduce, _all_reduce, keeps="group")
 
 
 def all_reduce(x: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:

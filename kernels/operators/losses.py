@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.operators._register import gradient_of, operator, second_derivative
+from kernels.operators._register import gradient_by, gradient_of, operator, second_derivative
 
 _forward = operator(
     "cross_entropy_forward(Tensor logits, Tensor labels) -> Tensor",
@@ -16,11 +16,7 @@ _backward = operator(
     "cross_entropy",
     lambda dloss, logits, labels: logits.new_empty(logits.shape),
 )
-
-
-@gradient_of(_forward, keeps="logits labels")
-def _(ctx, dloss, logits, labels):
-    return _backward(dloss, logits, labels), None
+gradient_by(_forward, _backward, keeps="logits labels")
 
 
 @gradient_of(_backward, keeps="dloss logits labels")

@@ -5,9 +5,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kernels.operators._register import (
-    built,
+    IN_CPP,
     cast_inputs,
-    contiguous,
+    gradient_by,
     gradient_of,
     operator,
     second_derivative,
@@ -36,11 +36,12 @@ _layer_norm_backward = operator(
     lambda dout, inp, weight, mean, rstd, eps: _like(inp, weight, weight),
 )
 cast_inputs(_layer_norm_forward, torch.float32)
-
-
-@gradient_of(_layer_norm_forward, keeps="inp weight mean rstd eps", constants="mean rstd")
-def _(ctx, dout, inp, weight, mean, rstd, eps):
-    return *_layer_norm_backward(dout, inp, weight, mean, rstd, eps), None
+gradient_by(
+    _layer_norm_forward,
+    _layer_norm_backward,
+    keeps="inp weight mean rstd eps",
+    constants="mean rstd",
+)
 
 
 @gradient_of(_layer_norm_backward, keeps="dout inp weight eps")
@@ -75,11 +76,7 @@ _rms_norm_backward = operator(
     lambda dout, inp, weight, rstd, eps: _like(inp, weight),
 )
 cast_inputs(_rms_norm_forward, torch.float32)
-
-
-@gradient_of(_rms_norm_forward, keeps="inp weight rstd eps", constants="rstd")
-def _(ctx, dout, inp, weight, rstd, eps):
-    return *_rms_norm_backward(dout, inp, weight, rstd, eps), None
+gradient_by(_rms_norm_forward, _rms_norm_backward, keeps="inp weight rstd eps", constants="rstd")
 
 
 @gradient_of(_rms_norm_backward, keeps="dout inp weight eps")
@@ -101,20 +98,10 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     return _rms_norm_forward(x, weight, eps)[0]
 
 
-def _run_train(inp, weight, bias, eps):
-    # With a momentum of 1 the running statistics become those of the batch.
-    scratch, unbiased_var = inp.new_zeros(inp.shape[1:2]), inp.new_zeros(inp.shape[1:2])
-    inp, weight, bias = map(contiguous, (inp, weight, bias))
-    results = built("batch_norm2d").batch_norm2d_train(
-        inp, scratch, unbiased_var, weight, bias, 1.0, eps
-    )
-    return *results, unbiased_var
-
-
 _batch_norm2d_train = operator(
     "batch_norm2d_train(Tensor inp, Tensor weight, Tensor bias, float eps)"
     " -> (Tensor out, Tensor mean, Tensor var, Tensor unbiased_var)",
-    _run_train,
+    IN_CPP,
     lambda inp, weight, bias, eps: _like(inp, weight, weight, weight),
 )
 _batch_norm2d_backward = operator(
@@ -131,13 +118,12 @@ _batch_norm2d_forward = operator(
 )
 cast_inputs(_batch_norm2d_train, torch.float32)
 cast_inputs(_batch_norm2d_forward, torch.float32)
-
-
-@gradient_of(
-    _batch_norm2d_train, keeps="inp mean var weight eps", constants="mean var unbiased_var"
+gradient_by(
+    _batch_norm2d_train,
+    _batch_norm2d_backward,
+    keeps="inp mean var weight eps",
+    constants="mean var unbiased_var",
 )
-def _(ctx, dout, inp, mean, var, weight, eps):
-    return *_batch_norm2d_backward(dout, inp, mean, var, weight, eps), None
 
 
 @gradient_of(_batch_norm2d_backward, keeps="dout inp weight eps")

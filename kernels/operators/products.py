@@ -9,8 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from kernels.operators._register import IN_CPP, cast_inputs, gradient_of, operator
-from kernels.operators.activations import _gelu_backward
+from kernels.operators._register import IN_CPP, cast_inputs, gradient_by, gradient_of, operator
 
 _matmul = operator(
     "matmul(Tensor A, Tensor B) -> Tensor",
@@ -24,33 +23,8 @@ _linear = operator(
 )
 cast_inputs(_matmul)
 cast_inputs(_linear)
-
-
-@gradient_of(_matmul, keeps="A B")
-def _(ctx, dout, A, B):
-    dA = _matmul(dout, B.t()) if ctx.needs_input_grad[0] else None
-    dB = _matmul(A.t(), dout) if ctx.needs_input_grad[1] else None
-    return dA, dB
-
-
-@gradient_of(_linear, keeps="inp weight")
-def _(ctx, dout, inp, weight):
-    return _gradients(ctx, dout, inp, weight)
-
-
-def _gradients(ctx, dy, inp, weight):
-    """Return the gradients of inp, weight and bias from that of y = inp @ weight.T + bias."""
-    dinp, dweight, dbias = ctx.needs_input_grad[:3]
-    ones = dy.new_ones(1, dy.shape[0])
-    return (
-        _matmul(dy, weight) if dinp else None,
-        _matmul(dy.t(), inp) if dweight else None,
-        _matmul(ones, dy)[0] if dbias else None,
-    )
-
-
-# What follows a layer in its kernel never lies in memory before it: where its gradient needs y, the
-# layer's own result, the layer is computed once more.
+gradient_by(_matmul, IN_CPP, keeps="A B")
+gradient_by(_linear, IN_CPP, keeps="inp weight")
 
 _linear_gelu = operator(
     "linear_gelu(Tensor inp, Tensor weight, Tensor bias, bool by_tanh) -> Tensor",
@@ -70,30 +44,9 @@ _linear_silu_gate = operator(
 cast_inputs(_linear_gelu)
 cast_inputs(_linear_residual)
 cast_inputs(_linear_silu_gate)
-
-
-@gradient_of(_linear_gelu, keeps="inp weight bias by_tanh")
-def _(ctx, dout, inp, weight, bias, by_tanh):
-    y = _linear(inp, weight, bias)
-    if by_tanh:
-        dy = torch.ops.aten.gelu_backward(dout, y, approximate="tanh")
-    else:
-        dy = _gelu_backward(dout, y)
-    return *_gradients(ctx, dy, inp, weight), None
-
-
-@gradient_of(_linear_residual, keeps="inp weight")
-def _(ctx, dout, inp, weight):
-    return *_gradients(ctx, dout, inp, weight), dout
-
-
-@gradient_of(_linear_silu_gate, keeps="inp weight bias")
-def _(ctx, dout, inp, weight, bias):
-    gate, up = _linear(inp, weight, bias).float().chunk(2, -1)
-    share = gate.sigmoid()
-    dgate = dout * up * share * (1 + gate * (1 - share))
-    dup = dout * gate * share
-    return _gradients(ctx, torch.cat([dgate, dup], -1).to(inp.dtype), inp, weight)
+gradient_by(_linear_gelu, IN_CPP, keeps="inp weight bias by_tanh")
+gradient_by(_linear_residual, IN_CPP, keeps="inp weight")
+gradient_by(_linear_silu_gate, IN_CPP, keeps="inp weight bias")
 
 
 _quantized_linear = operator(

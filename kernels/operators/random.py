@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from kernels.operators._register import cast_inputs, gradient_of, operator
+from kernels.operators._register import cast_inputs, gradient_by, operator
 
 
 def _like_input(inp, *_):
@@ -14,11 +14,7 @@ _dropout = operator(
     "philox_dropout(Tensor inp, float p, int seed, int offset) -> Tensor", "philox", _like_input
 )
 cast_inputs(_dropout, torch.float32)
-
-
-@gradient_of(_dropout, keeps="p seed offset")
-def _(ctx, dout, p, seed, offset):
-    return _dropout(dout, p, seed, offset), None, None, None
+gradient_by(_dropout, _dropout, keeps="p seed offset")
 
 
 def dropout(x: Tensor, p: float, seed: int, offset: int = 0) -> Tensor:

@@ -571,8 +571,6 @@ def test_views(of):
 
 # --------------------------------------------------------------- no Python on the way to a kernel
 
-IN_PYTHON = {"batch_norm2d_train"}  # it moves running statistics that it makes for the call
-
 
 def frames(call):
     """Return the names of the Python functions that are entered during a call."""
@@ -592,23 +590,36 @@ def test_no_python_between_dispatcher_and_kernel(of):
         for arguments in ([v.detach() if is_float(v) else v for v in args], leaves(args)):
             op(*arguments)  # which builds what is missing
             entered = frames(lambda op=op, arguments=arguments: op(*arguments))
-            if op._schema.name.removeprefix("kernels::") in IN_PYTHON:
-                assert len(entered) > 2
-            else:
-                assert entered == ["<lambda>", "__call__"]
+            assert entered == ["<lambda>", "__call__"]
 
 
-@pytest.mark.skipif(
+in_this_thread = pytest.mark.skipif(
     DEVICE.type == "cuda", reason="a GPU's gradients are computed in a thread that no profiler sees"
 )
+
+
+@in_this_thread
 def test_a_gradient_enters_python_once():
     """For the function that _register.gradient_of decorates, and what that calls."""
-    x = floats(3).requires_grad_()
-    kernels.relu(x).backward(torch.ones_like(x))
-    out, ones = kernels.relu(x), torch.ones_like(x)
+    x, weight = floats(2, 3, 4, 4), floats(3, 2, 2).requires_grad_()
+    kernels.depthwise_conv2d(x, weight).sum().backward()
+    out = kernels.depthwise_conv2d(x, weight)
+    ones = torch.ones_like(out)
     entered = frames(lambda: out.backward(ones))
     assert [name for name in entered if name == "_"] == ["_"]
     assert entered[entered.index("_") :] == ["_", "__call__"]
+
+
+@in_this_thread
+@pytest.mark.parametrize("name", ["relu", "softmax", "rms_norm", "attention", "cross_entropy"])
+def test_a_gradient_that_is_an_operator_enters_no_python(name):
+    of = next(row.values[0] for row in ROWS if row.id == name)
+    arguments = leaves(of.arguments(*of.size))
+    of.function(*arguments).sum().backward()
+    out = of.function(*arguments)
+    ones = torch.ones_like(out)
+    entered = frames(lambda: out.backward(ones))
+    assert "backward" in entered and not {"_", "__call__"} & set(entered)
 
 
 def test_autocast_enters_no_python():
@@ -659,6 +670,18 @@ def test_compiled_autograd():
     for ours, ref in (
         (kernels.gelu, F.gelu),
         (lambda x: kernels.max_pool2d(x, 2), lambda x: F.max_pool2d(x, 2)),
+        (  # with numbers and bools to keep
+            lambda x: kernels.layer_norm(x, x[0, 0, 0], x[0, 0, 1], EPS),
+            lambda x: F.layer_norm(x, x.shape[-1:], x[0, 0, 0], x[0, 0, 1], EPS),
+        ),
+        (
+            lambda x: kernels.attention(x, x, x, causal=True),
+            lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True),
+        ),
+        (
+            lambda x: x * kernels.dropout(x, 0.5, 3),
+            lambda x: x * kernels.dropout(x.float(), 0.5, 3),
+        ),
     ):
         with torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager")):
             got = gradient(ours, x)
