@@ -154,6 +154,9 @@ def test_cross_entropy_does_not_count_rows_to_be_ignored(ce):
     grad = ce.cross_entropy_backward(one, logits, labels)
     assert grad[~counts].abs().max() == 0
     check_close(grad[counts], ce.cross_entropy_backward(one, logits[counts], labels[counts]))
+    logits[~counts] = torch.tensor([torch.nan, torch.inf, -torch.inf, *[0.0] * 7], device=DEVICE)
+    assert torch.equal(ce.cross_entropy_forward(logits, labels), loss)
+    assert torch.equal(ce.cross_entropy_backward(one, logits, labels), grad)
     labels[:] = -100
     assert ce.cross_entropy_forward(logits, labels).isnan()
     assert ce.cross_entropy_backward(one, logits, labels).abs().max() == 0

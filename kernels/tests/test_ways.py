@@ -69,6 +69,16 @@ def checked_where_it_can_be(op: str, function: str):
     return getattr(compile_cuda(path, check=BACKEND == "cpu"), function)
 
 
+@every_function
+def test_what_looks_at_addresses_is_tested_at_each_of_them(op, function):
+    """A file that asks where a tensor begins has another path for each answer."""
+    case = CASES[op, function]
+    looks = "uintptr_t" in (ROOT / "kernels" / f"{op}.cu").read_text()
+    read = {*tensors(case.arguments(*case.sizes[0]))} - {"like"}  # of which only the shape counts
+    if looks and read and not case.vectors:
+        assert function in BEGIN, f"ways.py: BEGIN has no size for {function}"
+
+
 @pytest.mark.parametrize("way", [w for w in WAYS if w.size in BEGIN.get(w.function, [])], ids=str)
 def test_each_tensor_may_begin_anywhere(way):
     """One alone, an element or 8 bytes after a multiple of 16 bytes, and all of them."""
