@@ -516,7 +516,8 @@ def test_too_little_memory_for_stacks_ends_the_launch_alone(tmp_path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     said = ["all_kernel: no memory for its threads' stacks.", str([8] * 8)]
-    assert done.stdout.splitlines() == 5 * said  # it was one launch in three that killed the process
+    # five: it was one launch in three that killed the process
+    assert done.stdout.splitlines() == 5 * said
 
 
 def test_blocks_that_are_too_many_to_wait_for_each_other(lib, short_patience):
