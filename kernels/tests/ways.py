@@ -248,6 +248,9 @@ OFF: dict[str, float] = {
 USUAL = 8.0
 OFF_IN_HALVES = 2.0  # rounded once
 OFF_BY_KIND = 100.0  # rounding errors of the same sign add up; what is wrong is off by thousands
+# Of opposed rows all scores are -715 and all errors of their exponents alike: 116 at most were seen
+# of 480 calls; PyTorch's float32 was off by 0.4 to 1 times ours in one that was looked at.
+OFF_BY_KINDS = {("flash_attention_backward", "opposed"): 200.0}
 # What is exact to an absolute error: a few numbers may all be small.
 ABSOLUTE = {"gelu", "cross_entropy"}
 # Gradients that a row of one column has none of: differences are left.
