@@ -70,6 +70,29 @@ FAULTS = {
     cudaMemcpyAsync(x, k, 4096, cudaMemcpyHostToDevice, b);  // fault
 """,
     ),
+    "freed_while_it_is_used": (
+        r"cudaFreeAsync in line \d+ frees byte 0 of .*, which add_kernel .* writes in another",
+        """
+    float* mine;
+    cudaMallocAsync(&mine, 4096, a);
+    cudaMemsetAsync(x, 0, 4096, a);
+    add_kernel<<<4, 256, 0, a>>>(x, mine, 1024, 1);  // fault
+    // fix: cudaEventRecord(e, a), cudaStreamWaitEvent(b, e);
+    cudaFreeAsync(mine, b);  // fault
+""",
+    ),
+    "what_a_free_does_not_order": (
+        r"(reads|writes) byte 0 of .*, which add_kernel .* (writes|reads) in another stream",
+        """
+    float* mine;
+    cudaMallocAsync(&mine, 4096, a);
+    cudaMemset(x, 0, 4096);
+    add_kernel<<<4, 256, 0, a>>>(x, y, 1024, 1);  // fault
+    cudaFreeAsync(mine, a);
+    // fix: cudaEventRecord(e, a), cudaStreamWaitEvent(b, e);
+    add_kernel<<<4, 256, 0, b>>>(y, x, 1024, 1);  // fault
+""",
+    ),
     "one_element_shared": (
         r"writes byte 2048 of .*, which add_kernel .* writes in another stream",
         """

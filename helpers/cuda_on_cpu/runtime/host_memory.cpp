@@ -282,24 +282,38 @@ cudaError_t fill(const MemoryCall& call, void* pointer, int byte, std::size_t by
 
 // ---------------------------------------------------------------- allocations
 
-cudaError_t free_for_host(void* pointer, bool checked) {
-    if (!Multiprocessor::running())
-        if (cudaError_t error = refuse_during_capture()) return error;
-    if (!Multiprocessor::running()) forget_work();  // it waits for the device
+static cudaError_t release_or_report(void* pointer, bool checked) {
     if (!pointer || release_now(pointer)) return cudaSuccess;
     if (checked) report_bad_free(pointer);
     return result(cudaErrorInvalidValue);
 }
 
+cudaError_t free_for_host(void* pointer, bool checked) {
+    if (!Multiprocessor::running())
+        if (cudaError_t error = refuse_during_capture()) return error;
+    if (!Multiprocessor::running()) forget_work();  // it waits for the device
+    return release_or_report(pointer, checked);
+}
+
+cudaError_t free_in_stream(const MemoryCall& call, void* pointer, cudaStream_t stream) {
+    if (is_put_off(stream))  // in a graph it stays, for the next launch
+        return do_in_stream(stream, cudaGraphNodeTypeMemFree, [] { return cudaSuccess; });
+    MemoryFound array;
+    bool noted = call.checked && pointer && find_memory(pointer, &array) && array.inside;
+    return do_in_stream(stream, cudaGraphNodeTypeMemFree, [=] {
+        try {
+            if (noted) note_free(stream, text(call), array.begin, array.begin + array.bytes);
+        } catch (...) {
+            release_now(pointer);
+            throw;
+        }
+        return release_or_report(pointer, call.checked);
+    });
+}
+
 }  // namespace cuda_on_cpu
 
 using namespace cuda_on_cpu;
-
-// In a graph it stays, for the next launch.
-cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
-    if (!is_put_off(stream)) return cudaFree(pointer);
-    return do_in_stream(stream, cudaGraphNodeTypeMemFree, [] { return cudaSuccess; });
-}
 
 cudaError_t cudaHostRegister(void* pointer, std::size_t bytes, unsigned flags) {
     if (!pointer || !bytes) return result(cudaErrorInvalidValue);

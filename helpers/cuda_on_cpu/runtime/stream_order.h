@@ -16,11 +16,15 @@ using Times = std::unordered_map<unsigned long long, unsigned long long>;
 struct Touched {
     std::uintptr_t begin, end;
     bool written;
+    bool freed = false;  // then written as well
 };
 
 // Work that has just been done in a stream. call: "cudaMemcpyAsync in line 3". Throws
 // std::runtime_error if nothing puts it in order with other work that touches the same memory.
 void note_work(cudaStream_t, const std::string& call, std::vector<Touched> touched);
+// An array is about to be freed in a stream. What else touched it is then forgotten, for its memory
+// may be another array's next.
+void note_free(cudaStream_t, const std::string& call, std::uintptr_t begin, std::uintptr_t end);
 void note_wait(cudaStream_t);  // the host has waited for a stream
 void forget_work();            // for all, or a new function begins
 

@@ -218,7 +218,8 @@ void note_work(cudaStream_t stream, const std::string& call, std::vector<Touched
         if (time != before.end() && other.number <= time->second) continue;
         auto [own, its] = meeting(mine.touched, other.touched);
         if (!own) continue;
-        std::string sentence = call + (own->written ? " writes " : " reads ") +
+        const char* does = own->freed ? " frees " : own->written ? " writes " : " reads ";
+        std::string sentence = call + does +
                                describe_place(std::max(own->begin, its->begin)) + ", which " +
                                other.call + (its->written ? " writes" : " reads") +
                                " in another stream; nothing orders the two. Is a "
@@ -228,6 +229,17 @@ void note_work(cudaStream_t stream, const std::string& call, std::vector<Touched
     }
     host_must_wait = host_must_wait || touches_host(mine);
     streams().done.push_back(std::move(mine));
+}
+
+void note_free(cudaStream_t stream, const std::string& call, std::uintptr_t begin,
+               std::uintptr_t end) {
+    Lock lock(streams_mutex());
+    note_work(stream, call, {{begin, end, true, true}});
+    auto is_of_it = [=](const Touched& it) { return it.begin >= begin && it.end <= end; };
+    for (DoneWork& work : streams().done) {
+        auto& touched = work.touched;
+        touched.erase(std::remove_if(touched.begin(), touched.end(), is_of_it), touched.end());
+    }
 }
 
 // What is done once a stream has come so far.

@@ -158,6 +158,7 @@ CUDA_ON_CPU_API cudaError_t fill(const MemoryCall&, void* pointer, int byte, std
                                  cudaStream_t);
 CUDA_ON_CPU_API cudaError_t fill(const MemoryCall&, cudaPitchedPtr, int byte, cudaExtent,
                                  cudaStream_t);
+CUDA_ON_CPU_API cudaError_t free_in_stream(const MemoryCall&, void* pointer, cudaStream_t);
 }  // namespace cuda_on_cpu
 
 #define CUDA_ON_CPU_AT int line = __builtin_LINE()
@@ -389,7 +390,10 @@ inline cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, std::size_t) { return cudaSu
 inline cudaError_t cudaMemPoolSetAccess(cudaMemPool_t, const cudaMemAccessDesc*, std::size_t) {
     return cudaSuccess;
 }
-CUDA_ON_CPU_API cudaError_t cudaFreeAsync(void* pointer, cudaStream_t);
+CUDA_ON_CPU_INLINE cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream, CUDA_ON_CPU_AT) {
+    using namespace cuda_on_cpu;
+    return free_in_stream(memory_call("cudaFreeAsync", line, pointer, nullptr), pointer, stream);
+}
 template <class T>
 inline cudaError_t cudaMallocFromPoolAsync(T** pointer, std::size_t bytes, cudaMemPool_t pool,
                                            cudaStream_t stream) {
