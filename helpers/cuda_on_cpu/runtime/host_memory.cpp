@@ -298,7 +298,7 @@ cudaError_t free_for_host(void* pointer, bool checked) {
 cudaError_t free_in_stream(const MemoryCall& call, void* pointer, cudaStream_t stream) {
     if (is_put_off(stream))  // in a graph it stays, for the next launch
         return do_in_stream(stream, cudaGraphNodeTypeMemFree, [] { return cudaSuccess; });
-    MemoryFound array;
+    MemoryFound array{};
     bool noted = call.checked && pointer && find_memory(pointer, &array) && array.inside;
     return do_in_stream(stream, cudaGraphNodeTypeMemFree, [=] {
         try {
