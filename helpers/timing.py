@@ -269,7 +269,7 @@ def _time(functions: list[Candidate]) -> tuple[list[list[float]], str]:
 def _launch_ms(fn: Candidate) -> float:
     """Return how long a call holds up the CPU; the GPU may go on after that."""
     times = []
-    for _ in range(3):
+    while len(times) < 3 or (len(times) < 10 and min(times) > MOST_HIDDEN_MS):
         torch.cuda.synchronize()
         start = time.perf_counter()
         fn()

@@ -127,6 +127,17 @@ def test_results_by_machine(tmp_path):
     assert sum("sum.cu" in row for row in rows) == 2
 
 
+def test_a_work_whose_launching_could_not_be_hidden_is_not_chosen(tmp_path):
+    usual = bench_work("usual", ours=2.0, PyTorch=3.0)
+    slow = bench_work("slow", ours=2.0, PyTorch=9.0) | {"method": "median, launching included"}
+    write_record(tmp_path, "bench_sum", [slow, usual])
+    table = results_table(tmp_path)
+    assert "usual" in table and "slow" not in table
+    assert "| slow, launching included |" in kernels_readme(tmp_path)
+    write_record(tmp_path, "bench_sum", [slow])
+    assert "| slow, launching included |" in results_table(tmp_path)
+
+
 def test_kernels_readme_is_current():
     assert (KERNELS / "README.md").read_text() == kernels_readme(), "it is old: make results"
 

@@ -305,9 +305,10 @@ def test_a_call_stands_alone_between_its_events_after_the_flush(monkeypatch, fro
     assert log == [*calls, "wait"] and flushed[0].nbytes == 2**26
 
 
-def test_the_first_slow_call_does_not_count_as_launching(gpu):
-    times = iter([20, 0, 0])
-    assert timing._launch_ms(lambda: time.sleep(next(times) / 1e3)) < 10
+@pytest.mark.parametrize("slow", [1, 5])  # calls, while the machine is busy with something else
+def test_the_first_slow_calls_do_not_count_as_launching(gpu, slow):
+    times = iter([20] * slow + [0, 0])
+    assert timing._launch_ms(lambda: time.sleep(next(times) / 1e3)) < timing.MOST_HIDDEN_MS
 
 
 # ---- the table
