@@ -11,6 +11,7 @@ from helpers.compiler import compile_cuda
 from helpers.device import BACKEND, DEVICE
 from helpers.trace.from_cpu_backend import record
 from kernels.tests.contract import Case, equal_bits, floats, wrong
+from kernels.tests.hopper_clusters import StandIns, on_cpu, replaced, with_bodies
 
 HALF_TYPES = (torch.float16, torch.bfloat16)
 FLOAT_TYPES = [(torch.float32, False), (torch.float32, True)] + [(t, False) for t in HALF_TYPES]
@@ -102,6 +103,151 @@ def test_each_type_in_any_layout(matmul, dtype, allow_tf32, size):
 def test_rows_and_columns_that_are_the_same_memory(matmul, dtype, allow_tf32):
     row, column = numbers(1, 33, dtype), numbers(20, 1, dtype)
     check(matmul, row.expand(20, 33), column.expand(20, 33).t(), allow_tf32)
+
+
+# ------------------------------------------------------------------ wgmma and TMA, on sm_90
+
+_OF_PRODUCTS = r"""
+struct View {  // TMA's, of a matrix with contiguous rows
+    char* data;
+    int64_t rows, width, pitch;  // the last two in bytes
+    int size;                    // bytes of an element
+    // the piece of 16 bytes, or what is inside of it, at a row and byte
+    __device__ char* find(int64_t row, int64_t at, int64_t& inside) const {
+        inside = row < rows ? min(width - at, int64_t(16)) : 0;
+        return data + row * pitch + at;
+    }
+};
+// byte `at` of shared memory, of boxes with rows of 128 bytes, swizzled
+static __device__ char* swizzled(unsigned at) {
+    return static_cast<char*>(__cvta_shared_to_generic(at ^ (at >> 7 & 7) << 4));
+}
+// from row or column i of an operand as wgmma is told of it, number k
+template <typename T> __device__ Sum<T> number(uint64_t told, bool along, int i, int k) {
+    unsigned at = (told & 0x3fff) << 4, box = (told >> 16 & 0x3fff) << 4;
+    unsigned eight = (told >> 32 & 0x3fff) << 4;
+    at += along ? i / 8 * eight + i % 8 * 128 + k * sizeof(T)
+                : i / 64 * box + i % 64 * sizeof(T) + k / 8 * eight + k % 8 * 128;
+    return Sum<T>(*reinterpret_cast<const T*>(swizzled(at)));
+}
+"""
+_BODIES = {
+    "load_box": """
+        for (int block = 0; block < CLUSTER; block++) {
+            if (!TO_ALL && block != RANK) continue;
+            for (int i = 0; i < BOX; i += 16) {
+                int64_t inside;
+                const char* from = map.find(y + i / LINE, int64_t(x) * map.size + i % LINE, inside);
+                uint4 piece = {};
+                if (inside >= 16) piece = *reinterpret_cast<const uint4*>(from);
+                else
+                    for (int b = 0; b < inside; b++) reinterpret_cast<char*>(&piece)[b] = from[b];
+                char* there = swizzled(shared_at(to) + i) + (block - RANK) * APART;
+                *reinterpret_cast<uint4*>(there) = piece;
+            }
+            full.arrive_in(block);
+        }""",
+    "store_box": """
+        for (int i = 0; i < BOX; i += 16) {
+            int64_t inside;
+            char* there = map.find(y + i / LINE, int64_t(x) * map.size + i % LINE, inside);
+            if (inside >= 16)
+                *reinterpret_cast<uint4*>(there) =
+                    *reinterpret_cast<const uint4*>(swizzled(shared_at(from) + i));
+        }""",
+    "wait_for_stores": "",
+    "wgmma": """
+        constexpr int DEPTH = 32 / sizeof(T);
+        int row = threadIdx.x % WARPGROUP / 32 * 16 + threadIdx.x % 32 / 4;
+        Sum<T> rows[2][DEPTH], column[DEPTH];
+        for (int k = 0; k < 2 * DEPTH; k++)
+            rows[k / DEPTH][k % DEPTH] = number<T>(a, A_ALONG, row + k / DEPTH * 8, k % DEPTH);
+        for (int i = 0; i < SIZE; i += i % 4 ? 3 : 1) {  // 0, 1, 4, 5 ...: and two behind
+            int col = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
+            for (int k = 0; k < DEPTH; k++) column[k] = number<T>(b, B_ALONG, col, k);
+            for (int h = 0; h < 2; h++) {
+                Sum<T> sum = add ? d[i + 2 * h] : Sum<T>(0);
+                for (int k = 0; k < DEPTH; k++) sum += rows[h][k] * column[k];
+                d[i + 2 * h] = sum;
+            }
+        }""",
+    "map_of": """
+        int size = x.element_size();
+        TORCH_CHECK(reinterpret_cast<uintptr_t>(x.data_ptr()) % 16 == 0 &&
+                    x.stride(0) * size % 16 == 0 && cols <= x.stride(0), "not for TMA");
+        return View{static_cast<char*>(x.data_ptr()), x.size(0), cols * size, x.stride(0) * size,
+                    size};""",
+}
+# TMA stores at once here, so that a box is free again: so there is room for 256 columns
+_ELSEWHERE = {
+    "full[s].init(1);": "full[s].init(C::STAGE / BOX);",
+    "if (block < CLUSTER)": "for (int block = 0; block < CLUSTER; block++)",
+    "int block = threadIdx.x % WARPGROUP;": "",
+    "char* stages = memory +": "char* stages = memory + RANK * APART +",
+    "STAGES = (225 * 1024 -": "STAGES = (112 * 1024 -",
+    "? 2 * BOX : 0;": "? (COLS > 192 ? 1 : 2) * BOX : 0;",
+    "c % 2 * BOX": "c % (COUNT > 96 ? 1 : 2) * BOX",
+    "int sms = attribute(cudaDevAttrMultiProcessorCount, A);": "int sms = 2 * CLUSTER;",
+    "K == 0 || !fills": "K == 0",
+}
+# What is left out, by choose(..., fault): what it stops is found then.
+FAULTS = {
+    "empty[turn.stage].wait(turn.phase ^ 1);": 1,
+    "warpgroup_sync();  // the box is complete": 2,
+    "warpgroup_sync();  // the box has gone": 3,
+    "full[turn.stage].wait(turn.phase);": 4,
+}
+CHOOSE = """
+static int chosen;
+void choose(int64_t cols, int64_t fault) {
+    chosen = cols;
+    int without = fault;
+    C10_CUDA_CHECK(cudaMemcpyToSymbol(planted, &without, sizeof without));
+}
+
+// The clocks that products"""
+
+
+def on_stand_ins(types, check=False):
+    """Return the file as on sm_90, for some types, with a width of tiles that the test chooses.
+
+    Over stand-ins (see hopper_clusters.py); two or three stages, so that they come round, and two
+    clusters, which have several tiles.
+    """
+    planted = {text: f"if (planted != {i}) {text}" for text, i in FAULTS.items()}
+    source = (ROOT / "kernels" / "matmul_tensor_core.cu").read_text()
+    begin, end = source.index("    if (type == torch::kFloat16) launch"), source.rindex("    C10_CUDA")
+    source = replaced(
+        source[:begin] + "".join(f"    {t}(out, A, B);\n" for t in types) + source[end:],
+        planted
+        | {
+            "#include <cuda.h>": "static __device__ int planted;\n#include <cuda.h>",
+            "\n// The clocks that products": CHOOSE,
+            # no kernel for every chip: it would be compiled as well
+            "(out, A, B)) return;\n#endif": "(out, A, B)) return;\n#else",
+            "N, K,\n        A.stride(0), B.stride(0));": "N, K,\n A.stride(0), B.stride(0));\n#endif",
+        },
+    )
+    source = with_bodies(source, {"clocks_of": "return C::COLS != chosen;"})
+    stand_ins = StandIns(_OF_PRODUCTS, _BODIES, _ELSEWHERE, "CLUSTER")
+    return compile_cuda(on_cpu(source, stand_ins), ["matmul_tensor_core", "choose"], check=check)
+
+
+WIDTHS = (64, 128, 192, 256)
+# M, K, N: ends within boxes and within stages, and several tiles of a cluster
+STANDING_IN = [(264, 136, 456), (600, 72, 264)]
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="a GPU runs the instructions")
+def test_wgmma_over_stand_ins():
+    """Each width of tiles in all layouts."""
+    loaded = on_stand_ins(["launch<at::Half>"])
+    for width in WIDTHS:
+        loaded.choose(width, 0)
+        for size, a, b in itertools.product(STANDING_IN, LAYOUTS[:2], LAYOUTS[:2]):
+            M, K, N = size
+            A, B = matrix(M, K, a, torch.float16), matrix(K, N, b, torch.float16)
+            check(loaded.matmul_tensor_core, A, B, False)
 
 
 SM_90 = BACKEND == "cuda" and torch.cuda.get_device_capability() == (9, 0)
