@@ -472,6 +472,10 @@ __device__ void store_box(const CUtensorMap& map, const char* from, int x, int y
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
+__device__ void prefetch(const CUtensorMap& map) {
+    asm volatile("prefetch.tensormap [%0];" :: "l"(&map) : "memory");
+}
+
 // until TMA has read all but the last LEFT of the thread's groups of boxes
 template <int LEFT> __device__ void wait_for_stores() {
     asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(LEFT) : "memory");
@@ -744,7 +748,8 @@ matmul_wgmma_kernel(const __grid_constant__ CUtensorMap out_map,
             empty[s].init(CONSUMERS * CLUSTER);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    }
+    } else if (threadIdx.x == CONSUMERS * WARPGROUP)
+        prefetch(A_map), prefetch(B_map);
     cluster_sync();  // all barriers are there before one is used
     if (threadIdx.x / WARPGROUP == CONSUMERS) {
         move_registers<false>();

@@ -122,14 +122,21 @@ struct View {  // TMA's, of a matrix with contiguous rows
 static __device__ char* swizzled(unsigned at) {
     return static_cast<char*>(__cvta_shared_to_generic(at ^ (at >> 7 & 7) << 4));
 }
-// from row or column i of an operand as wgmma is told of it, number k
-template <typename T> __device__ Sum<T> number(uint64_t told, bool along, int i, int k) {
-    unsigned at = (told & 0x3fff) << 4, box = (told >> 16 & 0x3fff) << 4;
-    unsigned eight = (told >> 32 & 0x3fff) << 4;
-    at += along ? i / 8 * eight + i % 8 * 128 + k * sizeof(T)
-                : i / 64 * box + i % 64 * sizeof(T) + k / 8 * eight + k % 8 * 128;
-    return Sum<T>(*reinterpret_cast<const T*>(swizzled(at)));
-}
+// row or column i of an operand as wgmma is told of it, 32 bytes along k
+template <typename T> struct Line {
+    static constexpr int DEPTH = 32 / sizeof(T);
+    T at[DEPTH];
+    __device__ Line(uint64_t told, bool along, int i) {
+        unsigned first = (told & 0x3fff) << 4, box = (told >> 16 & 0x3fff) << 4;
+        unsigned eight = (told >> 32 & 0x3fff) << 4;
+        first += along ? i / 8 * eight + i % 8 * 128 : i / 64 * box + i % 64 * sizeof(T);
+        for (int p = 0; along && p < 2; p++)
+            reinterpret_cast<uint4*>(at)[p] =
+                *reinterpret_cast<const uint4*>(swizzled(first + p * 16));
+        for (int k = 0; !along && k < DEPTH; k++)
+            at[k] = *reinterpret_cast<const T*>(swizzled(first + k / 8 * eight + k % 8 * 128));
+    }
+};
 """
 _BODIES = {
     "load_box": """
@@ -157,17 +164,14 @@ _BODIES = {
         }""",
     "wait_for_stores": "",
     "wgmma": """
-        constexpr int DEPTH = 32 / sizeof(T);
         int row = threadIdx.x % WARPGROUP / 32 * 16 + threadIdx.x % 32 / 4;
-        Sum<T> rows[2][DEPTH], column[DEPTH];
-        for (int k = 0; k < 2 * DEPTH; k++)
-            rows[k / DEPTH][k % DEPTH] = number<T>(a, A_ALONG, row + k / DEPTH * 8, k % DEPTH);
+        Line<T> upper(a, A_ALONG, row), lower(a, A_ALONG, row + 8);
         for (int i = 0; i < SIZE; i += i % 4 ? 3 : 1) {  // 0, 1, 4, 5 ...: and two behind
-            int col = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
-            for (int k = 0; k < DEPTH; k++) column[k] = number<T>(b, B_ALONG, col, k);
+            Line<T> column(b, B_ALONG, i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2);
             for (int h = 0; h < 2; h++) {
                 Sum<T> sum = add ? d[i + 2 * h] : Sum<T>(0);
-                for (int k = 0; k < DEPTH; k++) sum += rows[h][k] * column[k];
+                for (int k = 0; k < 32 / sizeof(T); k++)
+                    sum += Sum<T>((h ? lower : upper).at[k]) * Sum<T>(column.at[k]);
                 d[i + 2 * h] = sum;
             }
         }""",
@@ -178,17 +182,22 @@ _BODIES = {
         return View{static_cast<char*>(x.data_ptr()), x.size(0), cols * size, x.stride(0) * size,
                     size};""",
 }
-# TMA stores at once here, so that a box is free again: so there is room for 256 columns
+# Where a box is stored at once it is free again: of 256 columns, for which there is no room else,
+# or of 128, so that the barrier that keeps it is missed
 _ELSEWHERE = {
     "full[s].init(1);": "full[s].init(C::STAGE / BOX);",
     "if (block < CLUSTER)": "for (int block = 0; block < CLUSTER; block++)",
     "int block = threadIdx.x % WARPGROUP;": "",
     "char* stages = memory +": "char* stages = memory + RANK * APART +",
     "STAGES = (225 * 1024 -": "STAGES = (112 * 1024 -",
-    "? 2 * BOX : 0;": "? (COLS > 192 ? 1 : 2) * BOX : 0;",
-    "c % 2 * BOX": "c % (COUNT > 96 ? 1 : 2) * BOX",
+    "? 2 * BOX : 0;": "? (COLS % 128 ? 2 : 1) * BOX : 0;",
+    "c % 2 * BOX": "c % (COUNT % 64 ? 2 : 1) * BOX",
     "int sms = attribute(cudaDevAttrMultiProcessorCount, A);": "int sms = 2 * CLUSTER;",
     "K == 0 || !fills": "K == 0",
+    "out = torch::empty({PARTS * rows": """out;
+    int no_cluster = 1;
+    C10_CUDA_CHECK(cudaMemcpyToSymbol(cluster_blocks, &no_cluster, sizeof no_cluster));
+    out = torch::empty({PARTS * rows""",
 }
 # What is left out, by choose(..., fault): what it stops is found then.
 FAULTS = {
@@ -208,32 +217,42 @@ void choose(int64_t cols, int64_t fault) {
 // The clocks that products"""
 
 
+WIDTHS = (64, 128, 192, 256)
+
+
 def on_stand_ins(types, check=False):
     """Return the file as on sm_90, for some types, with a width of tiles that the test chooses.
 
     Over stand-ins (see hopper_clusters.py); two or three stages, so that they come round, and two
-    clusters, which have several tiles.
+    clusters, which have several tiles. With every access checked only one kernel: it takes long.
     """
     planted = {text: f"if (planted != {i}) {text}" for text, i in FAULTS.items()}
     source = (ROOT / "kernels" / "matmul_tensor_core.cu").read_text()
-    begin, end = source.index("    if (type == torch::kFloat16) launch"), source.rindex("    C10_CUDA")
+    begin = source.index("    if (type == torch::kFloat16) launch")
+    end = source.rindex("    C10_CUDA")
+    source = source[:begin] + "".join(f"    {t}(out, A, B);\n" for t in types) + source[end:]
     source = replaced(
-        source[:begin] + "".join(f"    {t}(out, A, B);\n" for t in types) + source[end:],
+        with_bodies(source, {"clocks_of": "return C::COLS != chosen;"}),
         planted
         | {
             "#include <cuda.h>": "static __device__ int planted;\n#include <cuda.h>",
             "\n// The clocks that products": CHOOSE,
             # no kernel for every chip: it would be compiled as well
             "(out, A, B)) return;\n#endif": "(out, A, B)) return;\n#else",
-            "N, K,\n        A.stride(0), B.stride(0));": "N, K,\n A.stride(0), B.stride(0));\n#endif",
+            " A.stride(0), B.stride(0));": " A.stride(0), B.stride(0));\n#endif",
         },
     )
-    source = with_bodies(source, {"clocks_of": "return C::COLS != chosen;"})
+    if check:
+        others = [f"weigh(Cut<T, false, {width}>());" for width in WIDTHS if width != 128]
+        others += ["if (has_rows(A) && has_rows(B)) launch<T, EXACT, true, false>(out, A, B);"]
+        others += ["else if (has_rows(B)) launch<T, EXACT, false, false>(out, A, B);"]
+        others += ["launch<T, EXACT, EXACT, true>(out, EXACT ? A.contiguous() : A, B)"]
+        source = source.replace("    else if (has_rows(A)) launch", "    if (has_rows(A)) launch")
+        source = replaced(source, dict.fromkeys(others, ""))
     stand_ins = StandIns(_OF_PRODUCTS, _BODIES, _ELSEWHERE, "CLUSTER")
     return compile_cuda(on_cpu(source, stand_ins), ["matmul_tensor_core", "choose"], check=check)
 
 
-WIDTHS = (64, 128, 192, 256)
 # M, K, N: ends within boxes and within stages, and several tiles of a cluster
 STANDING_IN = [(264, 136, 456), (600, 72, 264)]
 
@@ -248,6 +267,37 @@ def test_wgmma_over_stand_ins():
             M, K, N = size
             A, B = matrix(M, K, a, torch.float16), matrix(K, N, b, torch.float16)
             check(loaded.matmul_tensor_core, A, B, False)
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="a GPU runs the instructions")
+def test_wgmma_of_other_types_over_stand_ins():
+    """Rows that suit TMA, and those that are copied before."""
+    loaded = on_stand_ins(
+        ["if (type == torch::kInt8) launch<int8_t>", "else if (allow_tf32) launch<float>",
+         "else if (type == torch::kFloat32) launch<float, true>"]
+    )  # fmt: skip
+    for dtype, tf32 in (*FLOAT_TYPES[:2], (torch.int8, False)):
+        for K, a, b in ((96, "rows", "columns"), (71, "columns", "rows")):
+            A, B = matrix(264, K, a, dtype), matrix(K, 264, b, dtype)
+            check(loaded.matmul_tensor_core, A, B, tf32)
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="a GPU runs the instructions")
+def test_wgmma_waits_for_what_it_reads():
+    """With every access checked: no fault in the file, one in it without each of its waits."""
+    loaded = on_stand_ins(["launch<at::Half>"], check=True)
+
+    def check_with(fault, K):
+        loaded.choose(128, fault)
+        A, B = matrix(130, K, "rows", torch.float16), matrix(K, 72, "columns", torch.float16)
+        check(loaded.matmul_tensor_core, A, B, False)
+
+    check_with(0, 200)
+    for text, fault in FAULTS.items():
+        # a stage that is filled too early may be read in order, with the wrong numbers
+        with pytest.raises((RuntimeError, AssertionError), match="thread|allowed") as said:
+            check_with(fault, 200 if fault == 1 else 8)
+        assert fault == 1 or said.type is RuntimeError, text
 
 
 SM_90 = BACKEND == "cuda" and torch.cuda.get_device_capability() == (9, 0)
