@@ -9,8 +9,9 @@
 // a copy of an operand whose rows (or columns) are not multiples of 16 bytes. Infinity
 // and NaN as in PyTorch. On sm_90 the kernel is persistent and its warps specialised: a
 // block goes from tile to tile, one producer brings slices by TMA, two consumer
-// warpgroups multiply them by wgmma, and mbarriers are between them. These come in a
-// build for sm_90a only: by the flag below, or "9.0a" in TORCH_CUDA_ARCH_LIST.
+// warpgroups multiply them by wgmma, and mbarriers are between them; of 16 bits tiles
+// have 64 to 256 columns, as a model of the time chooses. These come in a build for
+// sm_90a only: by the flag below, or "9.0a" in TORCH_CUDA_ARCH_LIST.
 // Notebook: 10b_wgmma_and_tma. Own code; after NVIDIA, PTX ISA, "mma", and CUTLASS (BSD
 // 3-Clause); three products: Ootomo and Yokota (2022).
 //

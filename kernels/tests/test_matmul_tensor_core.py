@@ -1,6 +1,7 @@
 """matmul_tensor_core: what it promises (see contract.py), each type's error, every layout."""
 
 import itertools
+import re
 
 import pytest
 import torch
@@ -314,6 +315,25 @@ def test_wgmma_in_any_layout(matmul, dtype, allow_tf32, size):
         with torch.profiler.profile() as profiled:
             check(matmul, A, B, allow_tf32)
         assert any("matmul_wgmma_kernel" in event.key for event in profiled.key_averages())
+
+
+# M, K, N: the widths of tiles that are fastest for them, from narrow to wide
+FILLING = [(1016, 1000, 1024), (1272, 1280, 1272), (1528, 1544, 1528), (2040, 2056, 2040)]
+
+
+@pytest.mark.skipif(not SM_90, reason="what this tests is sm_90's")
+@pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
+def test_wgmma_of_each_width(matmul, dtype):
+    for a, b in itertools.product(("rows", "columns"), repeat=2):
+        found = set()
+        for M, K, N in FILLING:
+            A, B = matrix(M, K, a, dtype), matrix(K, N, b, dtype)
+            with torch.profiler.profile() as profiled:
+                check(matmul, A, B, False)
+            names = " ".join(event.key for event in profiled.key_averages())
+            found |= set(map(int, re.findall(r"matmul_wgmma_kernel<Cut<.*?(\d+)>", names)))
+            assert equal_bits(matmul(A, B, False), matmul(A, B, False))
+        assert found == set(WIDTHS)
 
 
 @pytest.mark.skipif(not SM_90, reason="what this tests is sm_90's")
