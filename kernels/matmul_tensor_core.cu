@@ -9,8 +9,9 @@
 // a copy of an operand whose rows (or columns) are not multiples of 16 bytes. Infinity
 // and NaN as in PyTorch. On sm_90 the kernel is persistent and its warps specialised: a
 // block goes from tile to tile, one producer brings slices by TMA, two consumer
-// warpgroups multiply them by wgmma, and mbarriers are between them. These come in a
-// build for sm_90a only: by the flag below, or "9.0a" in TORCH_CUDA_ARCH_LIST.
+// warpgroups multiply them by wgmma, and mbarriers are between them; of 16 bits tiles
+// have 64 to 256 columns, as a model of the time chooses. These come in a build for
+// sm_90a only: by the flag below, or "9.0a" in TORCH_CUDA_ARCH_LIST.
 // Notebook: 10b_wgmma_and_tma. Own code; after NVIDIA, PTX ISA, "mma", and CUTLASS (BSD
 // 3-Clause); three products: Ootomo and Yokota (2022).
 //
@@ -399,25 +400,30 @@ template <typename T> static Tensor aligned(Tensor x) {
 constexpr int WARPGROUP = 128;  // threads: four warps
 constexpr int LINE = 128;       // bytes of a row of a box
 constexpr int BOX = 64 * LINE;  // what TMA brings at once: 64 rows
-constexpr int CLUSTER = 2;      // blocks that share the tiles of B
+constexpr int CLUSTER = 2;      // blocks that share tiles of A or B
 constexpr int CONSUMERS = 2;    // warpgroups that multiply; one more copies
 
-// How T is cut. EXACT: A and B are sums of two matrices, the second below the first.
-template <typename T, bool EXACT> struct Cut {
-    static constexpr int ROWS = 64 * CONSUMERS, COLS = EXACT ? 128 : 256;
+// How products of T are cut: COLS columns of out per block. EXACT: A and B are sums of
+// two matrices, the second below the first. The blocks of a cluster share the larger
+// tile: side by side that of A, else that of B.
+template <typename Type, bool IN_PARTS, int WIDTH> struct Cut {
+    using T = Type;
+    static constexpr bool EXACT = IN_PARTS, BESIDE = WIDTH < 128;
+    static constexpr int THREADS = (CONSUMERS + 1) * WARPGROUP;
+    static constexpr int ROWS = 64 * CONSUMERS, COLS = WIDTH;
     static constexpr int DEPTH = LINE / sizeof(T), PARTS = EXACT ? 2 : 1;
     static constexpr int A_BYTES = ROWS * LINE, B_BYTES = COLS * LINE;
     static constexpr int STAGE = PARTS * (A_BYTES + B_BYTES);
-    static constexpr int OUT = sizeof(T) == 2 ? CONSUMERS * BOX : 0;
-    static constexpr int STAGES = (225 * 1024 - OUT) / STAGE;
-    static constexpr int SHARED = 1024 + STAGES * STAGE + OUT;
+    static constexpr int OUT = sizeof(T) == 2 ? 2 * BOX : 0;  // two, per consumer
+    static constexpr int STAGES = (225 * 1024 - CONSUMERS * OUT) / STAGE;
+    static constexpr int SHARED = 1024 + STAGES * STAGE + CONSUMERS * OUT;
 };
 
 __device__ unsigned shared_at(const void* p) { return __cvta_generic_to_shared(p); }
 
 // An mbarrier: a phase ends when all that were told of have arrived, threads and bytes.
 // A stage has two. full: one arrival, the producer's, and the bytes that it expects.
-// empty: one of each consumer of the cluster, since B's tiles go to all of its blocks.
+// empty: one of each consumer of the cluster, since a tile goes to all of its blocks.
 // Who waits for phase ^ 1 at first passes: an empty stage has been given back, so to
 // speak.
 struct Barrier {
@@ -464,6 +470,16 @@ __device__ void store_box(const CUtensorMap& map, const char* from, int x, int y
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group "
                  "[%0, {%2, %3}], [%1];"
                  :: "l"(&map), "r"(shared_at(from)), "r"(x), "r"(y) : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+__device__ void prefetch(const CUtensorMap& map) {
+    asm volatile("prefetch.tensormap [%0];" :: "l"(&map) : "memory");
+}
+
+// until TMA has read all but the last LEFT of the thread's groups of boxes
+template <int LEFT> __device__ void wait_for_stores() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(LEFT) : "memory");
 }
 
 __device__ void cluster_sync() {
@@ -482,63 +498,90 @@ template <bool ALONG> __device__ uint64_t describe(unsigned at) {
            uint64_t(1024 >> 4) << 32 | uint64_t(1) << 62;
 }
 
-#define REGISTERS_64 \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, " \
-    "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, " \
-    "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, " \
-    "%58, %59, %60, %61, %62, %63}, "
-#define REGISTERS_128 \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, " \
-    "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, " \
-    "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, " \
-    "%58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, " \
-    "%72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, " \
-    "%86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, " \
-    "%100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
-    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, " \
-    "%124, %125, %126, %127}, "
-#define SUMS_8(d, r, i) r(d[i]), r(d[i + 1]), r(d[i + 2]), r(d[i + 3]), \
-    r(d[i + 4]), r(d[i + 5]), r(d[i + 6]), r(d[i + 7])
-#define SUMS_64(d, r, i) SUMS_8(d, r, i), SUMS_8(d, r, i + 8), SUMS_8(d, r, i + 16), \
-    SUMS_8(d, r, i + 24), SUMS_8(d, r, i + 32), SUMS_8(d, r, i + 40), \
-    SUMS_8(d, r, i + 48), SUMS_8(d, r, i + 56)
-#define WGMMA_256(TYPE, r, MORE, ...) \
-    asm volatile("{ .reg .pred p;\n setp.ne.b32 p, %130, 0;\n" \
-                 "wgmma.mma_async.sync.aligned.m64n256" TYPE " " REGISTERS_128 \
-                 "%128, %129, p" MORE "; }" : SUMS_64(d, r, 0), SUMS_64(d, r, 64) \
-                 : "l"(a), "l"(b), "r"(int(add)), ##__VA_ARGS__)
-
-// d, a warpgroup's 64 rows and COLS columns = add ? d + a b : a b; 32 bytes along k
-template <typename T, bool A_ALONG, bool B_ALONG>
-__device__ void wgmma(Sum<T> (&d)[128], uint64_t a, uint64_t b, bool add) {
-    if constexpr (std::is_same_v<T, at::Half>)
-        WGMMA_256("k16.f32.f16.f16", "+f", ", 1, 1, %131, %132", "n"(!A_ALONG),
-                  "n"(!B_ALONG));
-    else if constexpr (std::is_same_v<T, at::BFloat16>)
-        WGMMA_256("k16.f32.bf16.bf16", "+f", ", 1, 1, %131, %132", "n"(!A_ALONG),
-                  "n"(!B_ALONG));
-    else if constexpr (std::is_same_v<T, int8_t>) WGMMA_256("k32.s32.s8.s8", "+r", "");
-    else WGMMA_256("k8.f32.tf32.tf32", "+f", ", 1, 1");
+__device__ void begin_wgmma() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-template <typename T, bool A_ALONG, bool B_ALONG>
-__device__ void wgmma(float (&d)[64], uint64_t a, uint64_t b, bool add) {
-    asm volatile("{ .reg .pred p;\n setp.ne.b32 p, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 " REGISTERS_64
-                 "%64, %65, p, 1, 1; }" : SUMS_64(d, "+f", 0)
-                 : "l"(a), "l"(b), "r"(int(add)));
+__device__ void end_wgmma() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// The tiles of a cluster, one after the other: GROUP rows of tiles at about a time.
-struct Tiles {
+template <int PENDING> __device__ void wait_for_wgmma() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(PENDING) : "memory");
+}
+
+template <bool MORE> __device__ void move_registers() {
+    if (MORE) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    else asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+}
+
+#define LIST_32 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define LIST_64 LIST_32 \
+    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, " \
+    "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, " \
+    "%62, %63"
+#define LIST_96 LIST_64 \
+    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, " \
+    "%79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, " \
+    "%94, %95"
+#define LIST_128 LIST_96 \
+    ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, " \
+    "%109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, " \
+    "%121, %122, %123, %124, %125, %126, %127"
+#define SUMS_8(r, i) r(d[i]), r(d[i + 1]), r(d[i + 2]), r(d[i + 3]), r(d[i + 4]), \
+    r(d[i + 5]), r(d[i + 6]), r(d[i + 7])
+#define SUMS_32(r, i) SUMS_8(r, i), SUMS_8(r, i + 8), SUMS_8(r, i + 16), \
+    SUMS_8(r, i + 24)
+#define SUMS_64(r) SUMS_32(r, 0), SUMS_32(r, 32)
+#define SUMS_96(r) SUMS_64(r), SUMS_32(r, 64)
+#define SUMS_128(r) SUMS_96(r), SUMS_32(r, 96)
+#define WGMMA(SHAPE, LIST, A, B, ADD, MORE, ...) \
+    asm volatile("{ .reg .pred p;\n setp.ne.b32 p, " ADD ", 0;\n" \
+                 "wgmma.mma_async.sync.aligned.m64n" SHAPE " {" LIST "}, " A ", " B \
+                 ", p" MORE "; }" : __VA_ARGS__ \
+                 : "l"(a), "l"(b), "r"(int(add)), "n"(!A_ALONG), "n"(!B_ALONG))
+#define WGMMA_16_BITS(COLS, LIST, A, B, ADD, MORE, ...) \
+    if constexpr (SIZE == COLS / 2 && std::is_same_v<T, at::Half>) \
+        WGMMA(#COLS "k16.f32.f16.f16", LIST, A, B, ADD, MORE, __VA_ARGS__); \
+    else if constexpr (SIZE == COLS / 2 && std::is_same_v<T, at::BFloat16>) \
+        WGMMA(#COLS "k16.f32.bf16.bf16", LIST, A, B, ADD, MORE, __VA_ARGS__)
+
+// d, a warpgroup's 64 rows and 2 SIZE columns = add ? d + a b : a b; 32 bytes along k
+template <typename T, bool A_ALONG, bool B_ALONG, int SIZE>
+__device__ void wgmma(Sum<T> (&d)[SIZE], uint64_t a, uint64_t b, bool add) {
+    WGMMA_16_BITS(64, LIST_32, "%32", "%33", "%34", ", 1, 1, %35, %36",
+                  SUMS_32("+f", 0));
+    WGMMA_16_BITS(128, LIST_64, "%64", "%65", "%66", ", 1, 1, %67, %68", SUMS_64("+f"));
+    WGMMA_16_BITS(192, LIST_96, "%96", "%97", "%98", ", 1, 1, %99, %100",
+                  SUMS_96("+f"));
+    WGMMA_16_BITS(256, LIST_128, "%128", "%129", "%130", ", 1, 1, %131, %132",
+                  SUMS_128("+f"));
+    if constexpr (sizeof(T) == 1)
+        WGMMA("256k32.s32.s8.s8", LIST_128, "%128", "%129", "%130", "", SUMS_128("+r"));
+    else if constexpr (sizeof(T) == 4 && SIZE == 128)
+        WGMMA("256k8.f32.tf32.tf32", LIST_128, "%128", "%129", "%130", ", 1, 1",
+              SUMS_128("+f"));
+    else if constexpr (sizeof(T) == 4)
+        WGMMA("128k8.f32.tf32.tf32", LIST_64, "%64", "%65", "%66", ", 1, 1",
+              SUMS_64("+f"));
+}
+
+// The tiles of clusters, one after the other: GROUP rows of tiles at about a time.
+template <class C> struct Tiles {
     int rows, cols;
-    __device__ int count() const { return rows * cols; }
-    __device__ void find(int tile, int& row, int& col) const {
+    __host__ __device__ Tiles(int64_t M, int64_t N)
+        : rows(cdiv(M, C::BESIDE ? C::ROWS : CLUSTER * C::ROWS)),
+          cols(cdiv(N, C::BESIDE ? CLUSTER * C::COLS : C::COLS)) {}
+    __host__ __device__ int count() const { return rows * cols; }
+    // where that of the cluster's block `rank` begins
+    __device__ void find(int tile, int rank, int& row, int& col) const {
         int group = tile / (GROUP * cols), i = tile % (GROUP * cols);
         int height = min(GROUP, rows - group * GROUP);
         row = group * GROUP + i % height, col = i / height;
+        (C::BESIDE ? col : row) = (C::BESIDE ? col : row) * CLUSTER + rank;
+        row *= C::ROWS, col *= C::COLS;
     }
 };
 
@@ -551,16 +594,15 @@ struct Turn {
 };
 
 // One thread of the block: brings tile by tile, as soon as a stage is empty.
-template <typename T, bool EXACT, bool A_ALONG, bool B_ALONG>
+template <class C, bool A_ALONG, bool B_ALONG>
 __device__ void produce(char* stages, Barrier* full, Barrier* empty,
                         const CUtensorMap& A_map, const CUtensorMap& B_map, int M,
-                        int N, int K, Tiles tiles, int rank) {
-    using C = Cut<T, EXACT>;
+                        int N, int K, int rank) {
+    Tiles<C> tiles(M, N);
     Turn turn;
     for (int i = blockIdx.x / CLUSTER; i < tiles.count(); i += gridDim.x / CLUSTER) {
         int row, col;
-        tiles.find(i, row, col);
-        row = (row * CLUSTER + rank) * C::ROWS, col *= C::COLS;
+        tiles.find(i, rank, row, col);
         for (int k = 0; k < K; k += C::DEPTH, turn.next(C::STAGES)) {
             Barrier& ready = full[turn.stage];
             empty[turn.stage].wait(turn.phase ^ 1);
@@ -568,21 +610,24 @@ __device__ void produce(char* stages, Barrier* full, Barrier* empty,
             char* to = stages + turn.stage * C::STAGE;
             for (int r = 0; r < C::PARTS * C::ROWS; r += 64, to += BOX) {
                 int at = row + r % C::ROWS + r / C::ROWS * M;
-                load_box<false>(to, A_map, ready, A_ALONG ? k : at, A_ALONG ? at : k);
+                if (C::BESIDE && r / 64 % CLUSTER != rank) continue;  // each its share
+                load_box<C::BESIDE>(to, A_map, ready, A_ALONG ? k : at,
+                                    A_ALONG ? at : k);
             }
             for (int c = 0; c < C::PARTS * C::COLS; c += 64, to += BOX) {
                 int at = col + c % C::COLS + c / C::COLS * N;
-                if (c / 64 % CLUSTER != rank) continue;  // each block its share
-                load_box<true>(to, B_map, ready, B_ALONG ? k : at, B_ALONG ? at : k);
+                if (!C::BESIDE && c / 64 % CLUSTER != rank) continue;
+                load_box<!C::BESIDE>(to, B_map, ready, B_ALONG ? k : at,
+                                     B_ALONG ? at : k);
             }
         }
     }
 }
 
 // A warpgroup's registers: element 4 j + 2 h + e is row lane / 4 + 8 h of the warp's
-// 16, column 8 j + lane % 4 * 2 + e. Sums of 16 bits go through shared memory: `box`.
+// 16, column 8 j + lane % 4 * 2 + e. Sums of 16 bits go through two boxes in turn.
 template <typename T, int COUNT>
-__device__ void write_sums(const CUtensorMap& map, Result<T>* out, char* box,
+__device__ void write_sums(const CUtensorMap& map, Result<T>* out, char* boxes,
                            const Sum<T> (&sums)[COUNT], int row, int col, int M,
                            int N) {
     int lane = threadIdx.x % 32, warp = threadIdx.x % WARPGROUP / 32;
@@ -591,7 +636,9 @@ __device__ void write_sums(const CUtensorMap& map, Result<T>* out, char* box,
         int r = 16 * warp + lane % 16;
 #pragma unroll
         for (int c = 0; c < COUNT / 32; c++) {  // 64 columns are a box
-            if (first) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+            char* box = boxes + c % 2 * BOX;
+            if (first && c == 0) wait_for_stores<0>();
+            else if (first) wait_for_stores<1>();
             warpgroup_sync();  // the box has gone
 #pragma unroll
             for (int j = 0; j < 8; j += 2) {
@@ -608,9 +655,7 @@ __device__ void write_sums(const CUtensorMap& map, Result<T>* out, char* box,
             }
             asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
             warpgroup_sync();  // the box is complete
-            if (!first) continue;
-            store_box(map, box, col + c * 64, row);
-            asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+            if (first) store_box(map, box, col + c * 64, row);
         }
     } else {
         using To = Result<T>;
@@ -630,14 +675,16 @@ __device__ void write_sums(const CUtensorMap& map, Result<T>* out, char* box,
 }
 
 // A warpgroup: multiplies 64 rows of each tile.
-template <typename T, bool EXACT, bool A_ALONG, bool B_ALONG>
+template <class C, bool A_ALONG, bool B_ALONG>
 __device__ void consume(char* stages, Barrier* full, Barrier* empty,
-                        const CUtensorMap& out_map, Result<T>* out, int M, int N, int K,
-                        Tiles tiles, int rank) {
-    using C = Cut<T, EXACT>;
+                        const CUtensorMap& out_map, Result<typename C::T>* out, int M,
+                        int N, int K, int rank) {
+    using T = typename C::T;
+    constexpr bool EXACT = C::EXACT;
     constexpr int COUNT = C::COLS / 2, STEPS = LINE / 32;
     int group = threadIdx.x / WARPGROUP;
-    char* box = stages + C::STAGES * C::STAGE + group * (C::OUT / CONSUMERS);
+    char* boxes = stages + C::STAGES * C::STAGE + group * C::OUT;
+    Tiles<C> tiles(M, N);
     auto release = [&](int stage) {  // a thread tells each block of the cluster
         int block = threadIdx.x % WARPGROUP;
         if (block < CLUSTER) empty[stage].arrive_in(block);
@@ -651,7 +698,7 @@ __device__ void consume(char* stages, Barrier* full, Barrier* empty,
             unsigned A_at = shared_at(stages + turn.stage * C::STAGE) + group * BOX;
             unsigned B_at = shared_at(stages + turn.stage * C::STAGE) +
                             C::PARTS * C::A_BYTES;
-            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+            begin_wgmma();
 #pragma unroll
             for (int step = 0; step < (EXACT ? 3 : 1) * STEPS; step++) {
                 unsigned a = A_at + (EXACT && step / STEPS == 0 ? C::A_BYTES : 0);
@@ -662,38 +709,36 @@ __device__ void consume(char* stages, Barrier* full, Barrier* empty,
                     describe<B_ALONG>(b + s * (B_ALONG ? 32 : 16 * LINE)),
                     EXACT ? step > 0 : k + step > 0);
             }
-            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+            end_wgmma();
             if constexpr (EXACT) {  // tensor cores round down: they add few at a time
-                asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+                wait_for_wgmma<0>();
                 release(turn.stage);
 #pragma unroll
                 for (int e = 0; e < COUNT; e++) sums[e] += d[e];
             } else {
-                asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+                wait_for_wgmma<1>();
                 if (last >= 0) release(last);
                 last = turn.stage;
             }
         }
-        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+        wait_for_wgmma<0>();
         if (!EXACT) release(last);
         int row, col;
-        tiles.find(i, row, col);
-        row = (row * CLUSTER + rank) * C::ROWS + group * 64;
-        write_sums<T>(out_map, out, box, EXACT ? sums : d, row, col * C::COLS, M, N);
+        tiles.find(i, rank, row, col);
+        row += group * 64;
+        write_sums<T>(out_map, out, boxes, EXACT ? sums : d, row, col, M, N);
     }
-    if (threadIdx.x % WARPGROUP == 0)
-        asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+    if (threadIdx.x % WARPGROUP == 0) wait_for_stores<0>();
 }
 
 // out: (M, N), A: (M, K), B: (K, N), all with K > 0; see Cut
-template <typename T, bool EXACT, bool A_ALONG, bool B_ALONG>
-__global__ void __launch_bounds__((CONSUMERS + 1) * WARPGROUP, 1)
+template <class C, bool A_ALONG, bool B_ALONG>
+__global__ void __launch_bounds__(C::THREADS, 1)
 matmul_wgmma_kernel(const __grid_constant__ CUtensorMap out_map,
                     const __grid_constant__ CUtensorMap A_map,
-                    const __grid_constant__ CUtensorMap B_map, Result<T>* out, int M,
-                    int N, int K, Tiles tiles) {
+                    const __grid_constant__ CUtensorMap B_map,
+                    Result<typename C::T>* out, int M, int N, int K) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    using C = Cut<T, EXACT>;
     __shared__ Barrier full[C::STAGES], empty[C::STAGES];
     extern __shared__ char memory[];
     char* stages = memory + (1024 - shared_at(memory) % 1024) % 1024;
@@ -704,17 +749,17 @@ matmul_wgmma_kernel(const __grid_constant__ CUtensorMap out_map,
             empty[s].init(CONSUMERS * CLUSTER);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    }
+    } else if (threadIdx.x == CONSUMERS * WARPGROUP)
+        prefetch(A_map), prefetch(B_map);
     cluster_sync();  // all barriers are there before one is used
     if (threadIdx.x / WARPGROUP == CONSUMERS) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        move_registers<false>();
         if (threadIdx.x % WARPGROUP == 0)
-            produce<T, EXACT, A_ALONG, B_ALONG>(stages, full, empty, A_map, B_map, M, N,
-                                                K, tiles, rank);
+            produce<C, A_ALONG, B_ALONG>(stages, full, empty, A_map, B_map, M, N, K,
+                                         rank);
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-        consume<T, EXACT, A_ALONG, B_ALONG>(stages, full, empty, out_map, out, M, N, K,
-                                            tiles, rank);
+        move_registers<true>();
+        consume<C, A_ALONG, B_ALONG>(stages, full, empty, out_map, out, M, N, K, rank);
     }
     cluster_sync();  // the other block may still arrive at barriers of this one
 #else
@@ -820,27 +865,13 @@ static void warn_of_build(const Tensor& x) {
                         "pass nvcc -gencode=arch=compute_90a,code=sm_90a");
 }
 
-// Whether it did: in a build with wgmma, for operands that suit TMA and fill the GPU
-template <typename T, bool EXACT, bool A_ALONG, bool B_ALONG>
-static bool launch_wgmma(Tensor out, Tensor A, Tensor B) {
-    using C = Cut<T, EXACT>;
-    // wgmma has operands of 16 bits either way round, others in rows that run along k
-    constexpr bool COPY_A = sizeof(T) == 4 || (sizeof(T) == 1 && !A_ALONG);
-    constexpr bool COPY_B = sizeof(T) == 4 || (sizeof(T) == 1 && !B_ALONG);
-    int64_t M = A.size(0), K = A.size(1), N = B.size(1);
-    Tensor A_rows = A_ALONG ? A : A.t(), B_rows = B_ALONG ? B.t() : B;
-    auto kernel = matmul_wgmma_kernel<T, EXACT, A_ALONG || COPY_A, B_ALONG || COPY_B>;
-    cudaFuncAttributes built;
-    C10_CUDA_CHECK(cudaFuncGetAttributes(&built, kernel));
-    Tiles tiles = {cdiv(M, C::ROWS * CLUSTER), cdiv(N, C::COLS)};
-    int clusters = attribute(cudaDevAttrMultiProcessorCount, A) / CLUSTER;
-    clusters = std::min(clusters, tiles.rows * tiles.cols);
-    bool suits = (COPY_A || suits_tma(A_rows)) && (COPY_B || suits_tma(B_rows)) &&
-                 (sizeof(T) != 2 || suits_tma(out));
-    if (!suits || K == 0 || clusters < 32) return false;
-    if (built.sharedSizeBytes == 0) return warn_of_build(A), false;
-    if (COPY_A) A_rows = to_rows<T, C::PARTS>(A, A_ALONG);
-    if (COPY_B) B_rows = to_rows<T, C::PARTS>(B.t(), B_ALONG);
+// out from A and B in rows that suit TMA; see Cut
+template <class C, bool A_ALONG, bool B_ALONG>
+static void launch_wgmma(Tensor out, Tensor A, Tensor B, int K, int sms) {
+    using T = typename C::T;
+    int64_t M = out.size(0), N = out.size(1);
+    auto kernel = matmul_wgmma_kernel<C, A_ALONG, B_ALONG>;
+    unsigned clusters = std::min(sms / CLUSTER, Tiles<C>(M, N).count());
     CUtensorMap out_map = {};
     if (sizeof(T) == 2) out_map = map_of<T>(out, N);
     C10_CUDA_CHECK(cudaFuncSetAttribute(
@@ -848,13 +879,72 @@ static bool launch_wgmma(Tensor out, Tensor A, Tensor B) {
     cudaLaunchAttribute cluster = {};
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim = {CLUSTER, 1, 1};
-    cudaLaunchConfig_t config = {unsigned(clusters * CLUSTER),
-                                 (CONSUMERS + 1) * WARPGROUP, C::SHARED,
+    cudaLaunchConfig_t config = {clusters * CLUSTER, C::THREADS, C::SHARED,
                                  getCurrentCUDAStream(), &cluster, 1};
     C10_CUDA_CHECK(cudaLaunchKernelEx(
-        &config, kernel, out_map, map_of<T>(A_rows, A_ALONG || COPY_A ? K : M),
-        map_of<T>(B_rows, B_ALONG || COPY_B ? K : N), out.data_ptr<Result<T>>(), int(M),
-        int(N), int(K), tiles));
+        &config, kernel, out_map, map_of<T>(A, A_ALONG ? K : M),
+        map_of<T>(B, B_ALONG ? K : N), out.data_ptr<Result<T>>(), int(M), int(N), K));
+}
+
+// The clocks that products of 16 bits take, cut by C. Clusters take turns. A tile costs
+// TILE clocks, and 24 per column, beside its slices of k, each the longer of
+//   4 COLS: 2,048 multiply-adds a clock (wgmma),
+//   its bytes of A and B, from L2, at 36 a clock: what two blocks share comes once.
+// Meanwhile all comes from memory or goes there, 11 bytes a clock and SM, and a tenth
+// of the shorter time does not overlap. The numbers are those of kernels/linear.cu.
+template <class C>
+static double clocks_of(int64_t M, int64_t N, int64_t K, int sms) {
+    constexpr double TILE = 4000;
+    constexpr int OWN = C::BESIDE ? C::B_BYTES : C::A_BYTES;
+    double slice = std::max(4.0 * C::COLS, (C::STAGE + OWN) / 2 / 36.0);
+    double turns = cdiv(Tiles<C>(M, N).count(), sms / CLUSTER);
+    double work = turns * (cdiv(K, C::DEPTH) * slice + TILE + 24 * C::COLS);
+    double memory = 2.0 * (double(M) * K + double(K) * N + double(M) * N) / (11 * sms);
+    return std::max(work, memory) + 0.1 * std::min(work, memory);
+}
+
+// products of 16 bits by the cut that should be fastest
+template <typename T, bool A_ALONG, bool B_ALONG>
+static void launch_fastest(Tensor out, Tensor A, Tensor B, int K, int sms) {
+    double least = INFINITY;
+    void (*fastest)(Tensor, Tensor, Tensor, int, int) = nullptr;
+    auto weigh = [&](auto cut) {
+        using C = decltype(cut);
+        double clocks = clocks_of<C>(out.size(0), out.size(1), K, sms);
+        if (clocks < least) least = clocks, fastest = launch_wgmma<C, A_ALONG, B_ALONG>;
+    };
+    weigh(Cut<T, false, 256>());
+    weigh(Cut<T, false, 192>());
+    weigh(Cut<T, false, 128>());
+    weigh(Cut<T, false, 64>());
+    fastest(out, A, B, K, sms);
+}
+
+// Whether it did: in a build with wgmma, for operands that suit TMA and fill the GPU,
+// or of 16 bits take more than 640 x 640 x 640 products
+template <typename T, bool EXACT, bool A_ALONG, bool B_ALONG>
+static bool launch_wgmma(Tensor out, Tensor A, Tensor B) {
+    using C = Cut<T, EXACT, EXACT ? 128 : 256>;
+    // wgmma has operands of 16 bits either way round, others in rows that run along k
+    constexpr bool COPY_A = sizeof(T) == 4 || (sizeof(T) == 1 && !A_ALONG);
+    constexpr bool COPY_B = sizeof(T) == 4 || (sizeof(T) == 1 && !B_ALONG);
+    constexpr bool A_WAY = A_ALONG || COPY_A, B_WAY = B_ALONG || COPY_B;
+    int64_t M = A.size(0), K = A.size(1), N = B.size(1);
+    Tensor A_rows = A_ALONG ? A : A.t(), B_rows = B_ALONG ? B.t() : B;
+    cudaFuncAttributes built;
+    C10_CUDA_CHECK(cudaFuncGetAttributes(&built, matmul_wgmma_kernel<C, A_WAY, B_WAY>));
+    int sms = attribute(cudaDevAttrMultiProcessorCount, A);
+    bool fills = sizeof(T) == 2 ? double(M) * N * K >= 1 << 28
+                                : std::min(sms / CLUSTER, Tiles<C>(M, N).count()) >= 32;
+    bool suits = (COPY_A || suits_tma(A_rows)) && (COPY_B || suits_tma(B_rows)) &&
+                 (sizeof(T) != 2 || suits_tma(out));
+    if (!suits || K == 0 || !fills) return false;
+    if (built.sharedSizeBytes == 0) return warn_of_build(A), false;
+    if (COPY_A) A_rows = to_rows<T, C::PARTS>(A, A_ALONG);
+    if (COPY_B) B_rows = to_rows<T, C::PARTS>(B.t(), B_ALONG);
+    if constexpr (sizeof(T) == 2)
+        launch_fastest<T, A_WAY, B_WAY>(out, A_rows, B_rows, K, sms);
+    else launch_wgmma<C, A_WAY, B_WAY>(out, A_rows, B_rows, K, sms);
     return true;
 }
 #endif

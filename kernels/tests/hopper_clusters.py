@@ -8,14 +8,57 @@ blocks; a block's memory lies behind that of the block before.
 """
 
 import re
+from dataclasses import dataclass
 
 from helpers.cuda_on_cpu.scanner import Source
+
+
+@dataclass(frozen=True)
+class StandIns:
+    """What stands for the instructions of a kernel file.
+
+    `before`: CUDA that the rest uses, with a struct View, TMA's of a matrix. `bodies`: of
+    functions, by their names: what an instruction does, at once. `elsewhere`: other lines, and
+    what takes their place. `size`: the number of blocks of a cluster where one is launched.
+    """
+
+    before: str
+    bodies: dict[str, str]
+    elsewhere: dict[str, str]
+    size: str
+
 
 _BEFORE = r"""
 constexpr int MOST_BLOCKS = 3;  // of a cluster: 1,024 threads
 static __device__ int cluster_blocks;
 #define RANK int(threadIdx.x / (blockDim.x / cluster_blocks))
 #define APART (224 / cluster_blocks * 1024)
+"""
+_BODIES = {
+    "arrive_and_expect": "",  # a full stage waits for what is loaded
+    "arrive_in": """
+        auto there = reinterpret_cast<uintptr_t>(this) +
+                     (block - RANK) * 2 * 12 * int64_t(sizeof(Barrier));
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
+                     :: "r"(shared_at(reinterpret_cast<void*>(there))) : "memory");""",
+    "cluster_sync": "__syncthreads();",
+    "warpgroup_sync": """
+        asm volatile("bar.sync %0, 128;" :: "r"(4 * RANK + 1 + threadIdx.x / WARPGROUP));""",
+    **dict.fromkeys(["begin_wgmma", "end_wgmma", "wait_for_wgmma", "move_registers"], ""),
+}
+_ELSEWHERE = {
+    "#ifdef __CUDACC_VER_MAJOR__": "#if 1",
+    "#ifdef __CUDA_ARCH_FEAT_SM90_ALL": "#if 1",
+    "built.sharedSizeBytes == 0": "false",  # the backend does not know how much there is
+    "__shared__ Barrier full[C::STAGES], empty[C::STAGES];": (
+        "__shared__ Barrier barriers[MOST_BLOCKS][2][12];"
+        "Barrier *full = barriers[RANK][0], *empty = barriers[RANK][1];"
+    ),
+    # wgmma keeps the warps of a warpgroup together, so one thread tells that all have read a
+    # stage; here each thread tells of what it has read itself
+    "empty[s].init(CONSUMERS *": "empty[s].init(CONSUMERS * WARPGROUP *",
+}
+_OF_LINEAR = r"""
 struct View {  // TMA's, of elements of 16 bits, the fastest dimension first
     uint16_t* data;
     int64_t sizes[4], strides[4];
@@ -51,14 +94,7 @@ template <typename T> struct Row {
     }
 };
 """
-# Bodies of functions, by their names: what an instruction does, at once.
-_BODIES = {
-    "arrive_and_expect": "",  # a full stage waits for the loads of each block of the pair
-    "arrive_in": """
-        auto there = reinterpret_cast<uintptr_t>(this) +
-                     (block - RANK) * 2 * 12 * int64_t(sizeof(Barrier));
-        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
-                     :: "r"(shared_at(reinterpret_cast<void*>(there))) : "memory");""",
+_BODIES_OF_LINEAR = {
     "load_weight": "load_box(to, map, k, 0, 0, eight);",
     "load_inp": """
         for (int block = 0; block < cluster_blocks; block++)
@@ -69,9 +105,6 @@ _BODIES = {
     "load_of_block": """
         return *reinterpret_cast<const float4*>(reinterpret_cast<uintptr_t>(from) +
                                                 (block - RANK) * int64_t(APART));""",
-    "cluster_sync": "__syncthreads();",
-    "warpgroup_sync": """
-        asm volatile("bar.sync %0, 128;" :: "r"(4 * RANK + 1 + threadIdx.x / WARPGROUP));""",
     "consumers_sync": """
         asm volatile("bar.sync %0, %1;" :: "r"(4 * RANK + 3), "n"(CONSUMERS * WARPGROUP));""",
     "describe": "return at;",
@@ -87,7 +120,6 @@ _BODIES = {
                 d[i + 2 * h] = sum;
             }
         }""",
-    **dict.fromkeys(["begin_wgmma", "end_wgmma", "wait_for_wgmma", "move_registers"], ""),
     "map_of": """
         View view = {static_cast<uint16_t*>(x.data_ptr()), {1, 1, 1, 1}, {1}, {1, 1, 1, 1}};
         for (size_t i = 0; i < box.size(); i++) {
@@ -96,25 +128,16 @@ _BODIES = {
         }
         return view;""",
 }
-_ELSEWHERE = {
-    "#include <cuda.h>": "#include <vector>\n" + _BEFORE,
-    "#ifdef __CUDACC_VER_MAJOR__": "#if 1",
-    "#ifdef __CUDA_ARCH_FEAT_SM90_ALL": "#if 1",
-    "built.sharedSizeBytes == 0": "false",  # the backend does not know how much there is
-    "__shared__ Barrier full[C::STAGES], empty[C::STAGES];": (
-        "__shared__ Barrier barriers[MOST_BLOCKS][2][12];"
-        "Barrier *full = barriers[RANK][0], *empty = barriers[RANK][1];"
-    ),
-    "full[s].init(1);": "full[s].init(deal.pair);",
-    # wgmma keeps the warps of a warpgroup together, so one thread tells that all have read a
-    # stage; here each thread tells of what it has read itself
-    "empty[s].init(CONSUMERS *": "empty[s].init(CONSUMERS * WARPGROUP *",
+_ELSEWHERE_IN_LINEAR = {
+    "#include <cuda.h>": "#include <vector>\n#include <cuda.h>",
+    "full[s].init(1);": "full[s].init(deal.pair);",  # for the loads of each block
     "if (thread < deal.pair)": "for (int other = 0; other < deal.pair; other++)",
     "arrive_in(place.split * deal.pair + thread);": "arrive_in(place.split * deal.pair + other);",
     "char* stages = reinterpret_cast<char*>(memory);": (
         "char* stages = reinterpret_cast<char*>(memory) + RANK * APART;"
     ),
 }
+LINEAR = StandIns(_OF_LINEAR, _BODIES_OF_LINEAR, _ELSEWHERE_IN_LINEAR, "deal.size()")
 _WORDS = {  # in what follows
     r"threadIdx\.x": "(threadIdx.x % (blockDim.x / cluster_blocks))",
     r"blockIdx\.x": "(blockIdx.x * cluster_blocks + RANK)",
@@ -124,7 +147,7 @@ _WORDS = {  # in what follows
     "cuuint32_t": "uint32_t",
     "wgmma": "multiply",
 }
-_LAUNCH = r"""int size = deal.size();
+_LAUNCH = r"""int size = {size};
     C10_CUDA_CHECK(cudaMemcpyToSymbol(cluster_blocks, &size, sizeof size));
     kernel<<<clusters, C::THREADS * size, 225 * 1024, getCurrentCUDAStream()>>>("""
 
@@ -147,18 +170,20 @@ def replaced(text: str, instead: dict[str, str]) -> str:
     return text
 
 
-def on_cpu(text: str) -> str:
-    """Return a kernel file's text with stand-ins, for one with the names of kernels/linear.cu.
+def on_cpu(text: str, stand_ins: StandIns) -> str:
+    """Return a kernel file's text with stand-ins.
 
     Clusters of up to three blocks. Raises KeyError or ValueError where a stand-in has no place.
     """
-    text = replaced(with_bodies(text, _BODIES), _ELSEWHERE)
+    text = with_bodies(text, _BODIES | stand_ins.bodies)
+    text = replaced(replaced(text, stand_ins.elsewhere), _ELSEWHERE)
     text = re.sub(r"(MaxDynamicSharedMemorySize, )C::SHARED", r"\g<1>225 * 1024", text)
     text = re.sub(r"cudaLaunchAttribute cluster.*?&cluster,[^;]*;", "", text, flags=re.DOTALL)
+    launch = _LAUNCH.replace("{size}", stand_ins.size)
     text = re.sub(r"C10_CUDA_CHECK\(cudaLaunchKernelEx\(\s*&config, kernel, (.*?)\)\);",
-                  lambda found: f"{_LAUNCH}{found[1]});", text, flags=re.DOTALL)  # fmt: skip
-    text = re.sub(r"__launch_bounds__\(Cut<.*?BLOCKS\)", "", text)
-    before, after = text.split(_BEFORE)
+                  lambda found: f"{launch}{found[1]});", text, flags=re.DOTALL)  # fmt: skip
+    text = re.sub(r"__launch_bounds__\(C(ut<|::)[^)]*\)", "", text)
+    before, after = text.split("#include <cuda.h>\n")
     for word, instead in _WORDS.items():
         after = re.sub(rf"\b{word}\b", instead, after)
-    return before + _BEFORE + after
+    return before + _BEFORE + stand_ins.before + after

@@ -52,6 +52,9 @@ ELSEWHERE = {
     r"linear linear_plain_kernel": "test_linear.py: test_as_built_for_sm_75",
     r"linear linear_wgmma_kernel": "test_linear.py: test_wgmma",
     r"matmul_fp8 (matmul_fp8_wgmma|fp8_pad)_kernel": "test_matmul_fp8.py: test_wgmma",
+    r"matmul_tensor_core matmul_wgmma_kernel<Cut<c10::": (
+        "test_matmul_tensor_core.py: test_wgmma_of_each_width"
+    ),
     r"matmul_tensor_core (matmul_wgmma|rows)_kernel": (
         "test_matmul_tensor_core.py: test_wgmma_in_any_layout"
     ),

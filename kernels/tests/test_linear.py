@@ -13,7 +13,7 @@ from helpers.compiler import compile_cuda
 from helpers.device import BACKEND, DEVICE
 from helpers.trace.from_cpu_backend import record
 from kernels.tests.contract import Case, equal_bits, floats
-from kernels.tests.hopper_clusters import on_cpu, replaced, with_bodies
+from kernels.tests.hopper_clusters import LINEAR, on_cpu, replaced, with_bodies
 
 FILE = ROOT / "kernels" / "linear.cu"
 HALF_TYPES = (torch.float16, torch.bfloat16)
@@ -396,7 +396,7 @@ def on_stand_ins(check=False):
         source = source[: source.rindex("\nTensor linear_gelu(")]
         source = re.sub(r"auto way = cols == 32.*?;", KERNELS, source, flags=re.DOTALL)
         functions = ["linear"]
-    source = on_cpu(with_bodies(source, {"plan_wgmma": "return chosen;"}))
+    source = on_cpu(with_bodies(source, {"plan_wgmma": "return chosen;"}), LINEAR)
     return compile_cuda(source, [*functions, "choose"], check=check)
 
 
