@@ -316,6 +316,14 @@ def test_what_a_half_type_does_not_hold_becomes_infinity(linear):
     ).all()
 
 
+def test_silu_keeps_its_digits_where_it_is_small(linear):
+    """Of gates down to -16, whose sigmoid is 1e-7."""
+    gate = torch.linspace(-16, 16, 99, device=DEVICE).half()[:, None]
+    weight, bias = gate.new_tensor([[1], [0]]), gate.new_tensor([0, 1000])  # up: 1000
+    out = linear.linear_silu_gate(gate, weight, bias)
+    check_close(out, 1000 * F.silu(gate.double()), rtol=0.51 * 2**-10, atol=0)
+
+
 def test_types_are_not_mixed(linear):
     inp, weight = floats(3, 4).half(), floats(5, 4).bfloat16()
     with pytest.raises(RuntimeError, match="expected inp and weight of one type, got Half and BF"):
