@@ -10,6 +10,7 @@ memory, numbers of other kinds, sizes where loops turn twice.
 Right is each element, within the case's tolerance, and each result as a whole: see `roundings`.
 """
 
+import mmap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +31,13 @@ def floats(*shape: int) -> torch.Tensor:
 def complexes(*shape: int) -> torch.Tensor:
     """Return normal random complex64 numbers."""
     return torch.randn(shape, dtype=torch.complex64, device=DEVICE)
+
+
+def untouched(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return zeros on the CPU that take memory only where they are read or written."""
+    size = torch.Size(shape).numel() * dtype.itemsize
+    memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(memory, dtype=dtype).view(shape)
 
 
 def pixels(*shape: int) -> torch.Tensor:

@@ -112,6 +112,7 @@ static __device__ void end_products() { groups().emplace_back(); }
 
 template <int COUNT> __device__ void wait_for_all_but() {
     Groups& mine = groups();
+    if (threadIdx.x % WARPGROUP == 0) __nanosleep(1);  // others overwrite what they may
     while (mine.size() > COUNT + 1) {
         for (auto& product : mine[0]) product();
         mine.erase(mine.begin());
@@ -166,6 +167,8 @@ __device__ void wgmma(float (&d)[COUNT], const unsigned* a, uint64_t b, bool add
 template <typename T>
 static BoxMap map_of(const Tensor& x, int64_t heads, int64_t rows, int64_t columns,
                      int box_rows) {
+    TORCH_CHECK(reinterpret_cast<uintptr_t>(x.data_ptr()) % 16 == 0 && columns % 8 == 0,
+                "a tensor map: expected rows that begin at multiples of 16 bytes");
     return {reinterpret_cast<const unsigned short*>(x.data_ptr()), heads, rows, columns,
             box_rows};
 }

@@ -1,5 +1,7 @@
 """conv2d_half and its gradients: what they promise (see contract.py), NaN, what is exact."""
 
+import itertools
+
 import pytest
 import torch
 from torch.nn.functional import conv2d as conv2d_ref
@@ -11,7 +13,7 @@ from helpers.compiler import compile_cuda
 from helpers.device import BACKEND, DEVICE
 from helpers.trace.from_cpu_backend import record
 from kernels.tests import test_conv2d
-from kernels.tests.contract import Case, unit_of_type, wrong
+from kernels.tests.contract import Case, unit_of_type, untouched, wrong
 from kernels.tests.contract import floats as float32
 from kernels.tests.hopper_loops import with_loops
 
@@ -34,6 +36,7 @@ SIZES = [
     (2, 16, 9, 13, 32, 2, 3, (1, 2), (3, 1), (2, 1), 2),  # a border beyond the filter
     (1, 8, 13, 17, 8, 3, 3, (6, 4), (2, 2), (4, 2), 1),  # common divisors: classes without taps
     (1, 3, 16, 33, 3, 7, 7, (1, 1), (9, 9), (2, 5), 1),  # dilated: filled up
+    (2, 3, 12, 9, 5, 3, 3, (1, 2), (1, 1), (3, 1), 1),  # runs of rows apart
     (5, 8, 2, 2, 8, 3, 3, *PLAIN),  # tiles across many images
     (1, 4, 9, 9, 4, 1, 1, (3, 3), (0, 0), (1, 1), 2),  # pixels that no tap reads
     (1, 8, 3, 4, 8, 3, 3, (7, 9), (2, 1), (1, 1), 1),  # a stride beyond the image
@@ -209,6 +212,23 @@ def test_refuses_images_that_are_too_large(conv2d):
         conv2d.conv2d_half_forward(inp, floats(1, 1, 1, 1), nothing(inp), *how)
 
 
+@pytest.mark.skipif(BACKEND == "cuda", reason="test_huge.py has what a GPU has memory for")
+@pytest.mark.parametrize("C, W", [(64, 1025), (3, 21_900)])
+def test_images_of_more_than_2_31_numbers(conv2d, C, W):
+    """Of which a stride shows the corners."""
+    inp = untouched(1, 32_769, W, C, dtype=torch.float16).permute(0, 3, 1, 2)
+    corners, weight, stride = floats(1, C, 4, 4), floats(8, C, 2, 2), [32_767, W - 2]
+    for y, x in itertools.product((0, 1), (0, 1)):
+        of_inp = inp[:, :, y * stride[0] :, x * stride[1] :]
+        of_inp[:, :, :2, :2] = corners[:, :, 2 * y :, 2 * x :][:, :, :2, :2]
+    how = [0, 0], [1, 1], 1
+    out = conv2d.conv2d_half_forward(inp, weight, nothing(inp), stride, *how)
+    check_close(out, conv2d_ref(corners.double(), weight.double(), stride=2), **tolerance())
+    got = conv2d.conv2d_half_backward_weight(out, inp, 2, 2, stride, *how)
+    want = test_conv2d.weight_ref(out.double(), corners.double(), 2, 2, [2, 2], *how, False)
+    check_close(got, want, **tolerance())
+
+
 @pytest.mark.skipif(BACKEND == "cuda", reason="what is compiled for sm_75 runs there")
 @pytest.mark.parametrize("dtype", HALVES)
 def test_the_instructions_of_sm_75(dtype):
@@ -262,6 +282,7 @@ BY_WGMMA = [
     (2, 64, 11, 12, 40, 5, 4, (1, 2), (2, 1), (1, 1), 1),  # more taps than a block has
     (5, 200, 9, 9, 32, 1, 1, (2, 1), (0, 0), (1, 1), 1),  # one tap, rows that no tap reads
     (4, 128, 10, 10, 72, 1, 1, *POINT),  # forward by tiles twice as high
+    (3, 64, 11, 9, 32, 3, 1, (3, 1), (0, 0), (1, 1), 1),  # two last rows that no tap reads
 ]
 FEW = [
     (1, 3, 53, 52, 40, 7, 7, (2, 2), (3, 3), (1, 1), 1),
@@ -305,6 +326,32 @@ def test_the_way_of_sm_90a_by_loops(size):
 @pytest.mark.parametrize("size", FEW, ids=str)
 def test_the_gradient_of_few_channels_by_loops(size):
     check_size(compile_cuda(by_loops()), CASES[1], size, torch.float16)
+
+
+def takes_another_way(conv2d, case: Case, made: dict) -> bool:
+    try:
+        getattr(conv2d, case.function)(*made.values())
+    except RuntimeError as error:
+        assert "another way" in str(error)
+        return True
+    return False
+
+
+@pytest.mark.skipif(BACKEND == "cuda", reason="a GPU has wgmma itself")
+def test_another_way_where_tma_has_none():
+    """From places between 16 bytes, and with 128 rows before an image or behind it."""
+    conv2d = compile_cuda(by_loops())
+    for case in CASES:
+        made = case.arguments(*SMALL)
+        assert not takes_another_way(conv2d, case, made)
+        for name in {"inp", "weight", "dout"} & {*made}:
+            x = made[name]
+            away = x.new_zeros(x.numel() + 1)[1:].as_strided(x.shape, x.stride()).copy_(x)
+            assert takes_another_way(conv2d, case, made | {name: away}), name
+    before = (1, 64, 200, 4, 64, 2, 1, (1, 1), (128, 0), (128, 1), 1)
+    behind = (1, 64, 260, 4, 64, 3, 1, (1, 1), (0, 0), (64, 1), 1)
+    assert takes_another_way(conv2d, CASES[0], CASES[0].arguments(*before))
+    assert takes_another_way(conv2d, CASES[2], CASES[2].arguments(*behind))
 
 
 @pytest.mark.skipif(BACKEND == "cuda", reason="a GPU has wgmma itself")

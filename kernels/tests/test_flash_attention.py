@@ -8,7 +8,7 @@ from helpers.checks import check_close, poisoned
 from helpers.compiler import compile_cuda
 from helpers.device import BACKEND, DEVICE
 from helpers.trace.from_cpu_backend import record
-from kernels.tests.contract import Case, floats, wrong
+from kernels.tests.contract import Case, floats, untouched, wrong
 from kernels.tests.hopper import for_cpu
 
 SOURCE = ROOT / "kernels" / "flash_attention.cu"
@@ -195,6 +195,7 @@ def check_all(module, dout, q, k, v, *how, roundings=4):
         ((2, 2, 1, 33, 90, 80), (True, False, 0)),  # padded to 128
         ((1, 2, 1, 7, 17, 3), (False, False, 5)),
         ((1, 2, 2, 20, 31, 256), (True, False, 0)),
+        ((1, 2, 1, 20, 31, 12), (True, False, 0)),  # rows that begin at 8 bytes
         ((2, 8, 2, 2, 700, 64), (True, True, 0)),  # split keys
         ((1, 16, 1, 5, 300, 128), (True, True, 100)),  # split keys, 80 rows
     ],
@@ -247,6 +248,18 @@ def test_no_keys_at_all(module, dtype):
     assert [x.shape for x in grads] == [q.shape, k.shape, v.shape] and (grads[0] == 0).all()
 
 
+@NO_GPU
+@pytest.mark.parametrize("dtype", TYPES)
+def test_caches_of_more_than_2_31_numbers(module, dtype):
+    """Of which a window shows the last ones."""
+    q, last, *_ = halves(dtype, 1, 2, 1, 3, 64, 64)
+    cache = untouched(1, 1, 2**25 + 100, 64, dtype=dtype)
+    cache[:, :, -64:] = last
+    how = (None, True, True, 40)
+    want = forward_ref(q.double(), last.double(), last.double(), *how)
+    check_near(module.flash_attention_forward(q, cache, cache, *how), want, dtype)
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("D", [64, 128])
 @pytest.mark.parametrize("which", range(4))
@@ -273,6 +286,27 @@ def test_large_scores_do_not_overflow(module, dtype, D):
     left = max(torch.finfo(dtype).eps, 2e-3) * (dout * got[0]).float().abs().sum(-1).max()
     for ours, theirs, factor in ((got[2], want[2], k), (got[3], want[3], q)):
         assert (ours - theirs).abs().max() <= 40 * left * factor.float().abs().max() * D**-0.5
+
+
+def check_near(got, want, dtype):
+    """Check out and lse as wholes, where their size is that of their largest numbers."""
+    for x, exact in zip(got, want, strict=True):
+        assert (x.double() - exact).norm() <= (torch.finfo(dtype).eps + 1e-5) * exact.norm()
+
+
+def check_growing(module, dtype, S_q):
+    """Check where scores rise by 17 in 128 keys: what was added up before shrinks, tile by tile."""
+    q, k, v, _ = halves(dtype, 1, 2, 1, S_q, 400, 64)
+    k[..., 0], q[..., 0] = torch.arange(400, device=DEVICE) / 16, 17
+    how = (None, False, False, 0)
+    want = forward_ref(q.double(), k.double(), v.double(), *how)
+    check_near(module.flash_attention_forward(q, k, v, *how), want, dtype)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("S_q", [40, 3])
+def test_scores_that_grow_along_the_keys(module, dtype, S_q):
+    check_growing(module, dtype, S_q)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -315,13 +349,13 @@ def test_types_are_not_mixed(module):
 # size, how: ends within tiles and boxes, heads that share keys, tiles that no query sees
 ON_SM_90 = [
     ((1, 2, 1, 200, 300, 64), (True, False, 0)),
-    ((1, 2, 1, 130, 300, 128), (True, True, 0)),
+    ((1, 2, 1, 130, 300, 128), (True, True, 128)),  # as many as a block has
     ((1, 4, 2, 70, 150, 128), (True, True, 40)),
     ((2, 2, 2, 150, 140, 64), (True, False, 33)),
     ((2, 2, 1, 33, 90, 80), (False, False, 0)),
     ((1, 1, 1, 300, 129, 8), (False, True, 0)),
     ((1, 2, 2, 100, 20, 128), (True, True, 0)),
-    ((1, 1, 1, 2, 260, 64), (False, False, 5)),
+    ((1, 1, 1, 12, 260, 64), (False, False, 5)),
 ]
 
 
@@ -343,7 +377,7 @@ FORWARD_ON_SM_90 = [
     ((1, 12, 12, 300, 280, 64), (True, False, 0)),
     ((1, 11, 11, 260, 300, 64), (True, True, 100)),
     ((2, 4, 2, 200, 270, 40), (False, False, 0)),
-    ((1, 2, 1, 70, 170, 256), (True, True, 0)),
+    ((1, 2, 1, 70, 330, 256), (True, True, 0)),  # more tiles than slots
     ((1, 1, 1, 140, 90, 136), (False, False, 0)),
     ((1, 3, 1, 150, 500, 128), (True, True, 40)),
 ]
@@ -407,6 +441,10 @@ def test_the_way_of_sm_90_keeps_promises(hopper, dtype):
     test_what_lies_behind_the_length_is_not_read(hopper, dtype, 40, 64)
     test_large_scores_do_not_overflow(hopper, dtype, 128)
     test_nan_and_infinity_pass_as_in_pytorch(hopper, dtype, 100)
+    check_growing(hopper, dtype, 40)
+    test_all_is_that_of_pytorch(hopper, dtype, (1, 2, 1, 20, 31, 12), (True, False, 0))
+    for which in range(4):
+        test_views_that_start_anywhere_give_the_same(hopper, dtype, 64, which)
 
 
 @pytest.mark.skipif(not SM_90, reason="what this tests is sm_90's")
