@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "faults.h"
 #include "memory.h"
 
 namespace cuda_on_cpu {
@@ -136,7 +137,7 @@ bool Checker::is_astray(std::uintptr_t address, bool was_in_array) const {
     auto* code = reinterpret_cast<void*>(multiprocessor_.launch().run_threads);
     Dl_info module;
     return KNOWS_MODULES && address >= NEAR_NULL && !thread_local_memory(code).contains(address) &&
-           (was_in_array || !dladdr(reinterpret_cast<void*>(address), &module));
+           (was_in_array || !find_module(reinterpret_cast<void*>(address), &module));
 }
 
 static Region built_in_variables() {

@@ -20,6 +20,7 @@ static void with_library_of(const void* code, See see) {
         std::uintptr_t code;
         See& see;
     } search{std::uintptr_t(code), see};
+    InLoader here;
     dl_iterate_phdr(
         [](dl_phdr_info* library, std::size_t, void* data) {
             auto& search = *static_cast<Search*>(data);

@@ -164,12 +164,22 @@ static Calls code_of_kernel(const Multiprocessor& here, void* context) {
     return calls_in_library_of(kernel, running_calls(), code_address(context));
 }
 
+volatile int& InLoader::depth() {
+    static thread_local volatile int depth;
+    return depth;
+}
+
+bool find_module(const void* address, Dl_info* module) {
+    InLoader here;
+    return dladdr(address, module);
+}
+
 Calls calls_in_library_of(const void* function, const Calls& calls, const void* innermost) {
     Calls code;
     Dl_info library, frame;
-    if (!dladdr(function, &library)) return code;
+    if (!find_module(function, &library)) return code;
     for (void* at : calls) {
-        if (!dladdr(at, &frame) || frame.dli_fbase != library.dli_fbase) continue;
+        if (!find_module(at, &frame) || frame.dli_fbase != library.dli_fbase) continue;
         bool is_call = at != innermost;  // it returns to behind the call
         code.push_back(static_cast<char*>(at) - is_call);
     }
@@ -199,7 +209,8 @@ static void step_by_step(void* context, bool on) {
 
 static bool in_library_of(const void* function, void* code) {
     Dl_info its, here;
-    return dladdr(function, &its) && dladdr(code, &here) && its.dli_fbase == here.dli_fbase;
+    return find_module(function, &its) && find_module(code, &here) &&
+           its.dli_fbase == here.dli_fbase;
 }
 
 // Leaves a block that was expelled, if its own code stands there. Else returns whether it shall be
@@ -208,6 +219,7 @@ static bool leave_block_if_possible(Multiprocessor& here, void* context) {
     constexpr int TRIES = 8;  // of the watchdog, where there are no single instructions
     static thread_local int tries;
     if (!here.is_expelled()) return false;
+    if (InLoader::is_here()) return true;
     auto* kernel = reinterpret_cast<void*>(here.launch().run_threads);
     bool is_own = in_library_of(kernel, code_address(context));
     if (!is_own && (CAN_STEP || ++tries < TRIES)) return true;

@@ -54,6 +54,19 @@ Calls running_calls();
 constexpr int MOST_CALLS = 64;
 int running_calls(void* (&frames)[MOST_CALLS]);  // likewise, without memory of the C library's
 
+// A thread that asks the loader holds its lock meanwhile, so that the watchdog's signal must not
+// leave a block there: nobody would ever get the lock again.
+class InLoader {
+public:
+    InLoader() { depth() = depth() + 1; }
+    ~InLoader() { depth() = depth() - 1; }
+    static bool is_here() { return depth(); }
+
+private:
+    static volatile int& depth();  // of the calling thread
+};
+bool find_module(const void* address, Dl_info* module);  // dladdr, in the loader
+
 // Those of them in the library that a function is of. innermost: where the thread stands itself.
 Calls calls_in_library_of(const void* function, const Calls& calls, const void* innermost);
 
