@@ -921,7 +921,7 @@ static void launch_fastest(Tensor out, Tensor A, Tensor B, int K, int sms) {
 }
 
 // Whether it did: in a build with wgmma, for operands that suit TMA and fill the GPU,
-// or of 16 bits take 256 x 256 x 256 products (8.2 us, and 10.2 by mma.sync)
+// or of 16 bits take 256 x 256 x 256 products (on an H100 8.2 us, 10.2 by mma.sync)
 template <typename T, bool EXACT, bool A_ALONG, bool B_ALONG>
 static bool launch_wgmma(Tensor out, Tensor A, Tensor B) {
     using C = Cut<T, EXACT, EXACT ? 128 : 256>;
