@@ -15,6 +15,7 @@
 #endif
 #endif
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -235,9 +236,11 @@ static bool a_grid_runs();
 // signal is then not blocked while its handler runs.
 static void handle(int number, siginfo_t* info, void* context) {
     Multiprocessor* here = Multiprocessor::running();
-    bool is_step = CAN_STEP && number == SIGTRAP && steps_left;
+    // The two signals come in each other's handler too: a step is known by its code, as steps_left
+    // may be 0 for the moment.
+    bool is_step = CAN_STEP && number == SIGTRAP && info->si_code == TRAP_TRACE;
     if (is_step || number == STOP_SIGNAL) {
-        int left = is_step ? steps_left - 1 : STEPS;
+        int left = is_step ? std::max(steps_left - 1, 0) : STEPS;
         steps_left = 0;  // and so it stays if what follows does not return
         // A grid that runs is the watchdog's to stop: other threads use what its launch has here.
         bool goes_on = here ? leave_block_if_possible(*here, context)
