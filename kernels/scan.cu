@@ -3,9 +3,10 @@
 // Inclusive scan: out[i] = inp[0] + ... + inp[i], over the flattened tensor. float32,
 // contiguous, any shape and number of elements. The order of the additions depends on
 // the number of elements and the GPU alone, so that results repeat to the bit. Reads
-// and writes each element once; scratch memory: 8 bytes for 4,096 to 16,384 elements. A
-// cooperative launch, one block an SM with 48 to 192 KB of shared memory. Gradient: the
-// scan of dout from its end.
+// and writes each element once; scratch memory: 8 bytes for 4,096 to 16,384 elements,
+// which are set to 0 before. A cooperative launch, one block an SM with 48 to 192 KB of
+// shared memory; up to 4,096 elements an ordinary one, of one block. Gradient: the scan
+// of dout from its end.
 // Notebook: 07_reductions. Own code; single-pass, after D. Merrill and M. Garland,
 // "Single-pass Parallel Prefix Scan with Decoupled Look-back". There a block looks back
 // over as many tiles' sums and prefixes as it takes, so that the order of the additions
@@ -196,21 +197,29 @@ torch::Tensor scan(torch::Tensor inp) {
         &shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
     constexpr int PACKS = STAGES * BLOCK_SIZE * sizeof(float4);  // bytes for UNROLL = 1
     int unroll = std::min(4, (shared - 1024) / PACKS);  // 1024: the warps' sums
+    // of few elements small tiles, so that all SMs have one
+    unroll = std::min<int64_t>(unroll, (n - 1) / (4 * BLOCK_SIZE * sms) + 1);
     auto kernel = unroll == 4 ? scan_kernel<4> : unroll == 3 ? scan_kernel<3>
                 : unroll == 2 ? scan_kernel<2> : scan_kernel<1>;
     int64_t per_tile = int64_t(BLOCK_SIZE) * unroll * 4;
     TORCH_CHECK(n / per_tile < INT_MAX / 2, "inp: expected fewer than 2^42 elements, "
                 "got ", n);
     int tiles = (n + per_tile - 1) / per_tile;
-    auto words = torch::zeros({tiles}, inp.options().dtype(torch::kInt64));
+    auto words = torch::empty({tiles}, inp.options().dtype(torch::kInt64));
     auto* words_at = reinterpret_cast<unsigned long long*>(words.data_ptr<int64_t>());
+    cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
     float *out_at = out.data_ptr<float>(), *inp_at = inp.data_ptr<float>();
-    void* arguments[] = {&out_at, &words_at, &inp_at, &n, &tiles};
     C10_CUDA_CHECK(cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, unroll * PACKS));
-    C10_CUDA_CHECK(cudaLaunchCooperativeKernel(
-        (void*)kernel, std::min(tiles, sms), BLOCK_SIZE, arguments, unroll * PACKS,
-        c10::cuda::getCurrentCUDAStream()));
+    if (tiles == 1) {  // waits for nobody, and needs no word that is 0
+        kernel<<<1, BLOCK_SIZE, unroll * PACKS, stream>>>(out_at, words_at, inp_at, n, 1);
+    } else {
+        void* arguments[] = {&out_at, &words_at, &inp_at, &n, &tiles};
+        C10_CUDA_CHECK(cudaMemsetAsync(words_at, 0, tiles * sizeof(*words_at), stream));
+        C10_CUDA_CHECK(cudaLaunchCooperativeKernel(
+            (void*)kernel, std::min(tiles, sms), BLOCK_SIZE, arguments, unroll * PACKS,
+            stream));
+    }
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return out;
 }

@@ -132,6 +132,32 @@ softmax_forward_kernel(T* out, const T* inp, int64_t N, int C) {
     if (parts.extra >= 0) out[n * C + parts.extra] = T(exp_of(extra - largest) * scale);
 }
 
+// What L2 drops when it needs room: reads say so by a policy. As usual, what was read
+// for the last time `first`, what will be read again `last`.
+struct Policies {
+    uint64_t usual = 0, first = 0, last = 0;
+    __device__ Policies() {
+#if __CUDA_ARCH__ >= 800
+        asm("createpolicy.fractional.L2::evict_normal.b64 %0;" : "=l"(usual));
+        asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(first));
+        asm("createpolicy.fractional.L2::evict_last.b64 %0;" : "=l"(last));
+#endif
+    }
+};
+
+template <typename T> __device__ Pack<T> load_pack(const Pack<T>* from, uint64_t policy) {
+#if __CUDA_ARCH__ >= 800
+    Pack<T> x;
+    auto& words = reinterpret_cast<uint4&>(x);
+    asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+                 : "l"(from), "l"(policy));
+    return x;
+#else
+    return *from;
+#endif
+}
+
 // dinp = out * (dout - sum of dout * out); all (N, C); threads and turns as in forward
 template <typename T, int HELD>
 __global__ void __launch_bounds__(1024)
@@ -151,20 +177,23 @@ softmax_backward_kernel(T* dinp, const T* dout, const T* out, int64_t N, int C) 
     float sum = y_extra * dy_extra;
     Pack<T> y[PACKS], dy[PACKS];
     int start = 0, step = PACKS * blockDim.x;
-    auto load = [&] {
+    Policies evict;
+    auto load = [&](uint64_t policy) {
         int i = start + threadIdx.x;
 #pragma unroll
         for (int p = 0; p < PACKS; p++, i += blockDim.x) {
             y[p].fill(0.0f), dy[p].fill(0.0f);
-            if (i < parts.packs) y[p] = y_packs[i], dy[p] = dy_packs[i];
+            if (i >= parts.packs) continue;
+            y[p] = load_pack(y_packs + i, policy), dy[p] = load_pack(dy_packs + i, policy);
         }
     };
     while (true) {
-        load();
+        bool again = start + step < parts.packs;
+        load(again ? evict.last : start > 0 ? evict.first : evict.usual);
         for (int p = 0; p < PACKS; p++)
             for (int k = 0; k < WIDTH; k++)
                 sum += float(y[p].at[k]) * float(dy[p].at[k]);
-        if (start + step >= parts.packs) break;
+        if (!again) break;
         start += step;
     }
     sum = over_row(sum, 0.0f, sums, Sum());
@@ -175,11 +204,13 @@ softmax_backward_kernel(T* dinp, const T* dout, const T* out, int64_t N, int C) 
         for (int p = 0; p < PACKS; p++, i += blockDim.x) {
             for (int k = 0; k < WIDTH; k++)
                 y[p].at[k] = T(float(y[p].at[k]) * (float(dy[p].at[k]) - sum));
-            if (i < parts.packs) dinp_packs[i] = y[p];
+            if (i < parts.packs)
+                __stcs(reinterpret_cast<uint4*>(dinp_packs + i),
+                       reinterpret_cast<uint4&>(y[p]));
         }
         if (start == 0) break;
         start -= step;
-        load();
+        load(evict.first);
     }
     if (parts.extra >= 0) dinp[extra] = T(y_extra * (dy_extra - sum));
 }

@@ -5,7 +5,8 @@
 // The order of the additions depends on the number of elements, where they start within
 // 16 bytes, and the GPU alone, so that results repeat to the bit. Reads each element
 // once; scratch memory: 4 bytes a block and 4 more. Gradient: dout, expanded.
-// One launch: the block that ends last adds up the blocks' sums (last-block pattern).
+// One launch: the block that ends last adds up the blocks' sums (last-block pattern);
+// before it 4 bytes are set to 0, unless one block is enough.
 // Notebook: 07_reductions. Own code, after M. Harris, "Optimizing Parallel Reduction in
 // CUDA", and the threadFenceReduction sample of the CUDA samples (BSD-3-Clause).
 //
@@ -78,6 +79,10 @@ template <typename T>
 __global__ void __launch_bounds__(BLOCK_SIZE) sum_kernel(
         T* out, float* partial, int* done, const T* inp, int64_t n) {
     float sum = block_sum(thread_sum(inp, n));
+    if (gridDim.x == 1) {  // there are no others, so nothing is counted
+        if (threadIdx.x == 0) *out = T(sum);
+        return;
+    }
     __shared__ bool is_last;
     if (threadIdx.x == 0) {
         partial[blockIdx.x] = sum;
@@ -107,7 +112,7 @@ template <typename T> static void launch(Tensor out, Tensor inp) {
     float* partial = scratch.data_ptr<float>();
     int* done = reinterpret_cast<int*>(partial + blocks);
     cudaStream_t stream = getCurrentCUDAStream();
-    C10_CUDA_CHECK(cudaMemsetAsync(done, 0, sizeof(int), stream));
+    if (blocks > 1) C10_CUDA_CHECK(cudaMemsetAsync(done, 0, sizeof(int), stream));
     sum_kernel<T><<<blocks, BLOCK_SIZE, 0, stream>>>(out.data_ptr<T>(), partial, done,
                                                      inp.data_ptr<T>(), n);
     C10_CUDA_KERNEL_LAUNCH_CHECK();

@@ -11,7 +11,7 @@ from kernels.tests.contract import Case, floats
 
 SHAPES = [(6, 8), (1,), (3,), (127,), (128,), (129,), (4097,), (16_385,), (3, 5, 7, 11), ()]
 SHAPES += [(0,), (0, 5), (3, 0, 2)]
-TILE = 16_384  # elements of a tile where a block may have 227 KB of shared memory
+TILE = 16_384  # elements of the largest tile, where a block may have 227 KB of shared memory
 
 
 def scan_ref(inp):
@@ -37,6 +37,17 @@ def scan(kernel):
 def whole(n):
     """Return small whole numbers, whose sums float32 has exactly, in whatever order."""
     return torch.randint(-8, 9, (n,), device=DEVICE).float()
+
+
+@pytest.mark.parametrize("packs", [1, 2, 3, 4])
+def test_every_element_is_exact_where_tiles_are_as_small_as_one_wave_allows(scan, packs):
+    """On the CPU backend, with its 8 blocks: a thread has so many packs of a tile."""
+    wave = 8 * 4096 * packs
+    for n in (wave - 8 * 4096 + 1, wave - 4096 * packs, wave - 1, wave):
+        inp = whole(n)
+        with poisoned():
+            out = scan(inp)
+        assert torch.equal(out.long(), inp.long().cumsum(0))
 
 
 @pytest.mark.parametrize("tiles", [1, 2, 7, 8, 9, 16, 17, 25])
