@@ -190,6 +190,9 @@ def _sum():
         rival = {"CUB": functools.partial(cub().cub_sum, x)} if dtype == torch.float32 else {}
         ours, eager = functools.partial(total, x), functools.partial(torch.sum, x)
         yield _moving(f"{name}, 2²⁸", x.itemsize * 2**28, eager, ours, **rival)
+    few = _rand(1023)
+    eager, ours = functools.partial(torch.sum, few), functools.partial(total, few)
+    yield _moving("float32, 1023", 4 * 1023, eager, ours)
 
 
 def _transforming(name: str, bytes: int, eager: Callable, ours: Callable) -> Work:
@@ -253,19 +256,22 @@ def _argmax():
 
 @_case
 def _scan():
-    scan, x = kernel("scan").scan, _rand(2**28)
-    work = _moving(
-        "float32, 2²⁸",
-        8 * 2**28,
-        lambda: x.cumsum(0),
-        lambda: scan(x),
-        CUB=lambda: cub().cub_scan(x),
-    )
+    scan = kernel("scan").scan
 
-    def agree(got, ours):  # sums of as many random numbers, to some 16,000, in another order
-        check_close(got, ours, rtol=1e-3, atol=2)
+    for n, of in ((2**28, "2²⁸"), (1023, "1023"), (2**16, "65536"), (2**18, "262144")):
+        x = _rand(n)
 
-    yield replace(work, agree=agree)
+        def agree(got, ours, n=n):  # random numbers add up to some √n, in another order
+            check_close(got, ours, rtol=1e-3, atol=1e-4 * n**0.5)
+
+        work = _moving(
+            f"float32, {of}",
+            8 * n,
+            functools.partial(torch.cumsum, x, 0),
+            functools.partial(scan, x),
+            CUB=functools.partial(cub().cub_scan, x),
+        )
+        yield replace(work, agree=agree)
 
 
 @_case
