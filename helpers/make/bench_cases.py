@@ -444,10 +444,13 @@ def _cross_entropy():
     loss = kernel("cross_entropy")
     M, N = 8192, 50257
     labels = torch.randint(N, (M,), device="cuda")
-    one = torch.ones((), device="cuda")
+    scale = torch.full((), float(M), device="cuda")  # as a gradient's is, for float16 to hold it
 
     def mean(logits):
         return F.cross_entropy(logits.float(), labels)
+
+    def scaled(logits):
+        return scale * mean(logits)
 
     for name, dtype in TYPES.items():
         logits = _rand(M, N, dtype=dtype)
@@ -461,8 +464,8 @@ def _cross_entropy():
         yield _moving(
             f"backward, {name}, {M} × {N}",
             2 * bytes,
-            lambda logits=logits: torch.func.grad(mean)(logits),  # with the forward, as ours
-            lambda logits=logits: loss.cross_entropy_backward(one, logits, labels),
+            lambda logits=logits: torch.func.grad(scaled)(logits),  # with the forward, as ours
+            lambda logits=logits: loss.cross_entropy_backward(scale, logits, labels),
         )
 
 
