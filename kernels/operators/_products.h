@@ -9,6 +9,7 @@
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/silu.h>
+#include <ATen/ops/sum.h>
 
 #include <array>
 #include <vector>
@@ -133,12 +134,9 @@ inline variable_list matmul_gradients(const Needs& needs, const Stack& given) {
 // of inp, weight and bias, from that of y = inp @ weight.T + bias
 inline variable_list layer_gradients(const Needs& needs, const Tensor& dy, const Tensor& inp,
                                      const Tensor& weight) {
-  auto sum_of_rows = [&dy] {
-    return product(dy.new_ones_symint({1, dy.sym_size(0)}), dy).select(0, 0);
-  };
   return {needs[0] ? product(dy, weight) : Tensor(),
           needs[1] ? product(dy.t(), inp) : Tensor(),
-          needs[2] ? sum_of_rows() : Tensor()};
+          needs[2] ? at::sum(dy, at::OptionalIntArrayRef(0)) : Tensor()};
 }
 
 inline variable_list linear_gradients(const Needs& needs, const Stack& given) {
