@@ -319,7 +319,7 @@ def transformer():
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(NOTEBOOKS)
         cells = "setup embed embed-b embed-l embed-f embed-c pieces-2 ops ops-b init init-b block"
-        cells += " check-1 check-1-b ex2k ex2f ex2c gb-check ex4l"
+        cells += " check-1 check-1-b ex2k ex2f ex2c rms-check ex4l"
         cells = " ".join(f"15d-{cell}" for cell in cells.split())
         with silent():
             yield names_of("15d_transformer.ipynb", cells, {})
@@ -369,24 +369,18 @@ def test_a_block_is_mended_when_nobody_looks_ahead_and_the_residual_goes_around(
         assert said in refused(check, names["MendedBlock"])
 
 
-def test_gelu_and_a_bias_read_each_number_once(transformer):
-    check = transformer["check_gelu_bias"]
-    ours = solution("15d_transformer.ipynb", "15d GELU and a bias in one")
+def test_the_norm_of_todays_models_reads_each_number_once(transformer):
+    check = transformer["check_add_rms"]
+    ours = solution("15d_transformer.ipynb", "15d the norm of today's models")
     accepted(check, ours)
-    again = changed(ours, "sum += d;", "sum += d + 0.0f * dout[i];")
-    assert "loads 96 numbers" in refused(check, again)
-    slope = changed(ours, "(phi + v * 0.39894228f * expf(-0.5f * v * v))", "phi")
-    assert "dy, 1 × 32" in refused(check, slope)
-    half = changed(ours, "w < 8; w++", "w < 4; w++")
-    assert "parts" in refused(check, half)
-    idle = changed(
-        ours,
-        "if (threadIdx.y > 0 || col >= C) return;",
-        "if (threadIdx.y > 0 || col >= C || sum == 0.0f) return;",
-    )
-    assert "nan" in refused(check, idle)
-    with silent(), pytest.raises(RuntimeError, match="barrier missing"):
-        check(changed(ours, "__syncthreads();", ""))
+    again = changed(ours, "(g[k] - xhat[k] * dot / C)", "(g[k] - total[begin + col] * r * dot / C)")
+    assert "loads 192 numbers" in refused(check, again)
+    no_residual = changed(ours, "dx[begin + col] = dtotal[begin + col] + r", "dx[begin + col] = r")
+    assert "dx, 1 × 32" in refused(check, no_residual)
+    as_if_fixed = changed(ours, "(g[k] - xhat[k] * dot / C)", "g[k]")
+    assert "dx, 1 × 32" in refused(check, as_if_fixed)
+    one_lane = changed(ours, "dot += __shfl_xor_sync(0xffffffff, dot, offset);", "dot += dot;")
+    assert "dx, 1 × 32" in refused(check, one_lane)
 
 
 def test_a_scatter_has_an_order_and_no_long_chain(transformer):

@@ -293,6 +293,38 @@ def test_attention(kernel, dtype, D, close):
     check_close(ends(out), expected, rtol=close, atol=close)
 
 
+@pytest.mark.parametrize(
+    "dtype, D, close",
+    [(torch.float32, 128, 1e-5), (torch.bfloat16, 128, 0.02), (torch.float16, 64, 3e-3)],
+)
+def test_flash_attention(kernel, dtype, D, close):
+    heads, S = PLANES * SIDE**2 // 256 // D, 256
+    q, k, v = (torch.randn(1, heads, S, D, device=DEVICE, dtype=dtype) for _ in range(3))
+    out, lse = kernel("flash_attention").flash_attention_forward(q, k, v, None, True, False, 0)
+    q, k, v = (ends(tensor[0]) for tensor in (q, k, v))
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    check_close(ends(out[0]), expected, rtol=close, atol=close)
+    hidden = torch.ones(S, S, device=DEVICE, dtype=torch.bool).triu(1)
+    scores = (q @ k.mT / D**0.5).masked_fill(hidden, -torch.inf)
+    check_close(ends(lse[0]), scores.logsumexp(-1), rtol=close, atol=close)
+
+
+@pytest.mark.parametrize("D", [128, 160], ids=["wgmma", "plain"])
+def test_gradients_of_flash_attention(kernel, D):
+    """Of eight tensors, each of which has 2^31 elements and more."""
+    heads, S = PLANES * SIDE**2 // 2 // 256 // D + 1, 256
+    q, k, v, dout = (
+        torch.randn(1, heads, S, D, device=DEVICE, dtype=torch.bfloat16) for _ in range(4)
+    )
+    module = kernel("flash_attention")
+    out, lse = module.flash_attention_forward(q, k, v, None, False, False, 0)
+    grads = module.flash_attention_backward(dout, q, k, v, out, lse, None, False, False, 0)
+    exact = [ends(tensor[0]).requires_grad_() for tensor in (q, k, v)]
+    of = torch.nn.functional.scaled_dot_product_attention(*exact)
+    for got, want in zip(grads, torch.autograd.grad(of, exact, ends(dout[0])), strict=True):
+        check_close(ends(got[0]), want, rtol=0.03, atol=0.005)
+
+
 def test_matmul_tensor_core(kernel):
     """A as rows, as columns, as a view that has to be copied, and an out of that many elements."""
     matmul = kernel("matmul_tensor_core").matmul_tensor_core
