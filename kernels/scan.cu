@@ -212,7 +212,8 @@ torch::Tensor scan(torch::Tensor inp) {
     C10_CUDA_CHECK(cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, unroll * PACKS));
     if (tiles == 1) {  // waits for nobody, and needs no word that is 0
-        kernel<<<1, BLOCK_SIZE, unroll * PACKS, stream>>>(out_at, words_at, inp_at, n, 1);
+        kernel<<<1, BLOCK_SIZE, unroll * PACKS, stream>>>(out_at, words_at, inp_at,
+                                                          n, 1);
     } else {
         void* arguments[] = {&out_at, &words_at, &inp_at, &n, &tiles};
         C10_CUDA_CHECK(cudaMemsetAsync(words_at, 0, tiles * sizeof(*words_at), stream));

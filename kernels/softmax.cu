@@ -145,7 +145,8 @@ struct Policies {
     }
 };
 
-template <typename T> __device__ Pack<T> load_pack(const Pack<T>* from, uint64_t policy) {
+template <typename T>
+__device__ Pack<T> load_pack(const Pack<T>* from, uint64_t policy) {
 #if __CUDA_ARCH__ >= 800
     Pack<T> x;
     auto& words = reinterpret_cast<uint4&>(x);
@@ -184,7 +185,8 @@ softmax_backward_kernel(T* dinp, const T* dout, const T* out, int64_t N, int C) 
         for (int p = 0; p < PACKS; p++, i += blockDim.x) {
             y[p].fill(0.0f), dy[p].fill(0.0f);
             if (i >= parts.packs) continue;
-            y[p] = load_pack(y_packs + i, policy), dy[p] = load_pack(dy_packs + i, policy);
+            y[p] = load_pack(y_packs + i, policy),
+            dy[p] = load_pack(dy_packs + i, policy);
         }
     };
     while (true) {
