@@ -159,8 +159,9 @@ Stacks::~Stacks() {
 char* Stacks::usable(std::size_t i, std::size_t* bytes) {
     for (; guarded_ <= i; guarded_++)
         if (guards_left.fetch_sub(1) > 0) mprotect(base_ + guarded_ * stride_, guard_, PROT_NONE);
-    // Likewise, stacks that all started at the same offset in a page would share cache lines.
-    *bytes = STACK_BYTES - i % 32 * 128;
+    // Likewise, stacks that all started at the same offset in a page would share cache lines. A
+    // line further each: the innermost frames of 256 threads, a line each, have room in L1.
+    *bytes = STACK_BYTES - i % 64 * 64;
     return base_ + i * stride_ + guard_;
 }
 
