@@ -35,7 +35,6 @@ LONGEST = (  # more than half a minute each on 2 cores, where their files' sizes
     "kernels/tests/test_contract.py",
     "helpers/tests/test_compiler.py",
     "kernels/tests/test_counts.py",
-    "kernels/tests/test_architectures.py",
     "kernels/tests/test_ways.py",
     "kernels/tests/test_operators.py",
     "notebooks/17b_faster_and_faster.ipynb",
