@@ -145,10 +145,11 @@ def test_a_kernel_that_waits_is_found():
 
 
 def test_what_nvcc_makes_is_recorded():
-    """Or each run compiles anew: `python -m kernels.tests.architectures` records it."""
     with architectures.RECORD.open(newline="") as file:
         recorded = {(row["file"], row["source"], row["arch"]) for row in csv.DictReader(file)}
     due = {
         (path.stem, architectures.source_of(path), arch) for path in FILES for arch in kinds(path)
     }
-    assert recorded == due
+    assert recorded == due, (
+        "architectures.csv is of other versions of the files: python -m kernels.tests.architectures"
+    )
