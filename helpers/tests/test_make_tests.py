@@ -143,6 +143,28 @@ def test_cells_that_raise_show_something_else_or_end_their_kernel_fail(part):
     assert "the kernel died in this cell" in result.output
 
 
+@pytest.mark.skipif(BACKEND == "cuda", reason="stderr is not compared there")
+def test_words_about_a_build_are_not_compared_and_others_are(part):
+    build = """
+import sys
+from pathlib import Path
+from tempfile import mkdtemp
+sys.path.insert(0, %r)
+from helpers.cuda_on_cpu.cache import Cache
+for name in ("one", "two"):
+    Cache(Path(mkdtemp())).get(name, lambda private: None, f"Building {name}")
+print(1)"""
+    others = 'print(1)\nprint("Building without an end", file=__import__("sys").stderr)'
+    cells = [nbformat.v4.new_code_cell(source) for source in (build % str(run_tests.ROOT), others)]
+    for cell in cells:
+        cell.metadata["tags"], cell.execution_count = ["nbval-check-output"], 1
+        cell.outputs = [nbformat.v4.new_output("stream", text="1\n")]
+    text = nbformat.writes(nbformat.v4.new_notebook(cells=cells))
+    result = part(text, "00_test.ipynb", run_tests.NBVAL)
+    assert (result.passed, result.failed) == (1, 1), result.output
+    assert "stderr" in result.output
+
+
 @pytest.mark.skipif(BACKEND == "cuda" or sys.platform == "darwin", reason="no kernel is a fork")
 def test_a_kernel_has_what_the_worker_imported_and_nothing_of_the_part(
     tmp_path, monkeypatch, worker_with_torch
