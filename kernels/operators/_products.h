@@ -1,5 +1,5 @@
 // matmul, linear and what follows a layer: which kernel file computes it, how it takes the matrices,
-// and the gradients, which are products again.
+// and the gradients, which are products again, and sums.
 #pragma once
 
 #include "_register.h"

@@ -1,6 +1,6 @@
 """matmul, linear, what follows a linear layer in its kernel, and quantized_linear.
 
-All are differentiable any number of times: their gradients are products again. Weights of
+All are differentiable any number of times: their gradients are products and sums. Weights of
 quantized_linear are constants.
 """
 
