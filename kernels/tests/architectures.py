@@ -50,7 +50,7 @@ def found_in(path: Path, arch: str) -> Found | None:
     None: neither is there. Raises CompileError.
     """
     release = nvcc_release()
-    made_by, found = _recorded().get((path.stem, arch, source_of(path)), ("", None))
+    made_by, found = recorded().get((path.stem, arch, source_of(path)), ("", None))
     if found and release in (None, made_by):
         return found
     return by_nvcc(path.read_text(), arch) if release else None
@@ -94,7 +94,8 @@ def _has_wgmma(ptx: Path) -> bool:
 def kinds(path: Path) -> list[str]:
     """Return the first of ARCHS of each kind that the file's conditions tell apart.
 
-    And those that its other tests ask for: sm_90 where a launch may begin early.
+    And those that other tests ask for: sm_90 where a launch may begin early, and the chips for
+    which the call in the head builds where sm_90a has a path of its own.
     """
     text, first = path.read_text(), {}
     known = re.compile(rf"defined\(__CUDA_ARCH__\)|__CUDA_ARCH__ (?:<|>=) (\d+)|{OF_90A}")
@@ -115,7 +116,8 @@ def source_of(path: Path) -> str:
 
 
 @cache
-def _recorded() -> dict[tuple[str, str, str], tuple[str, Found]]:
+def recorded() -> dict[tuple[str, str, str], tuple[str, Found]]:
+    """Return nvcc's release and what it made, by the file's stem, the arch and `source_of`."""
     if not RECORD.exists():
         return {}
     with RECORD.open(newline="") as file:

@@ -30,7 +30,7 @@ DIFFERENT = {
     "conv2d_backward_weight 2×4×5×6×6×3×2×(2, 1)×(1, 2)×(1, 2)×2×False": {"load sectors"},
     "conv2d_backward_weight 2×3×7×5×4×3×3×(1, 1)×(1, 1)×(1, 1)×1×True": LOADS,
     # nvcc stores the two numbers of a Pair by one instruction, the CPU backend by two; copies that
-    # are told to read nothing, as above; and nvcc takes the loads of two biases apart otherwise
+    # are told to read nothing, as above; and one or two requests fewer for biases, why is not known
     **{f"{name} 5×24×6×True": ALL for name in ("linear", "linear_residual")},
     **{f"{name} 8×64×32×True": STORES for name in ("linear", "linear_residual")},
     "linear_gelu 5×24×6×True×False": STORES_TOO,

@@ -280,31 +280,35 @@ def test_transpose(kernel):
         exactly(kernel("transpose").transpose(inp), inp.t())
 
 
-@pytest.mark.parametrize(
+each_type = pytest.mark.parametrize(
     "dtype, D, close",
     [(torch.float32, 128, 1e-5), (torch.bfloat16, 128, 0.02), (torch.float16, 64, 3e-3)],
 )
+
+
+def random_heads(dtype, D, S=256):
+    """Return q, k and v, one batch entry, of 2^32 elements and more each."""
+    heads = PLANES * SIDE**2 // S // D
+    return (torch.randn(1, heads, S, D, device=DEVICE, dtype=dtype) for _ in range(3))
+
+
+@each_type
 def test_attention(kernel, dtype, D, close):
-    heads, S = PLANES * SIDE**2 // 256 // D, 256
-    q, k, v = (torch.randn(1, heads, S, D, device=DEVICE, dtype=dtype) for _ in range(3))
+    q, k, v = random_heads(dtype, D)
     out = kernel("attention").attention_forward(q, k, v, False)[0]
     exact = [ends(tensor[0]) for tensor in (q, k, v)]
     expected = torch.nn.functional.scaled_dot_product_attention(*exact)
     check_close(ends(out), expected, rtol=close, atol=close)
 
 
-@pytest.mark.parametrize(
-    "dtype, D, close",
-    [(torch.float32, 128, 1e-5), (torch.bfloat16, 128, 0.02), (torch.float16, 64, 3e-3)],
-)
+@each_type
 def test_flash_attention(kernel, dtype, D, close):
-    heads, S = PLANES * SIDE**2 // 256 // D, 256
-    q, k, v = (torch.randn(1, heads, S, D, device=DEVICE, dtype=dtype) for _ in range(3))
+    q, k, v = random_heads(dtype, D)
     out, lse = kernel("flash_attention").flash_attention_forward(q, k, v, None, True, False, 0)
     q, k, v = (ends(tensor[0]) for tensor in (q, k, v))
     expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     check_close(ends(out[0]), expected, rtol=close, atol=close)
-    hidden = torch.ones(S, S, device=DEVICE, dtype=torch.bool).triu(1)
+    hidden = torch.ones_like(q @ k.mT, dtype=torch.bool).triu(1)
     scores = (q @ k.mT / D**0.5).masked_fill(hidden, -torch.inf)
     check_close(ends(lse[0]), scores.logsumexp(-1), rtol=close, atol=close)
 
