@@ -15,7 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import torch
+from torch.autograd import DeviceType
 
 from helpers.checks import check_close, poisoned
 from helpers.device import DEVICE
@@ -256,6 +258,17 @@ def equal_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Return whether two tensors are the same, NaN included."""
     a, b = (x.contiguous().view(-1).view(torch.uint8) for x in (a, b))
     return torch.equal(a, b)
+
+
+def kernels_of(profiled: torch.profiler.profile) -> str:
+    """Return the names of the GPU's kernels in a profile, in a row.
+
+    Where a sanitizer keeps the profiler away from the GPU there are none, and the test ends here.
+    """
+    names = [e.key for e in profiled.key_averages() if e.device_type == DeviceType.CUDA]
+    if not names:
+        pytest.skip("the profiler sees no kernel, as under compute-sanitizer: results alone tested")
+    return " ".join(names)
 
 
 def as_tuple(result: Any) -> tuple:

@@ -13,7 +13,7 @@ from helpers.compiler import compile_cuda
 from helpers.device import BACKEND, DEVICE
 from helpers.trace.from_cpu_backend import record
 from kernels.tests import test_conv2d
-from kernels.tests.contract import Case, unit_of_type, untouched, wrong
+from kernels.tests.contract import Case, kernels_of, unit_of_type, untouched, wrong
 from kernels.tests.contract import floats as float32
 from kernels.tests.hopper_loops import with_loops
 
@@ -391,7 +391,7 @@ LARGE_FEW = [
 def took_wgmma(call) -> bool:
     with torch.profiler.profile() as profiled:
         call()
-    return any("wgmma_kernel" in event.key for event in profiled.key_averages())
+    return "wgmma_kernel" in kernels_of(profiled)
 
 
 @pytest.mark.skipif(not SM_90, reason="what this tests is sm_90's")
