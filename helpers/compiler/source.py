@@ -1,5 +1,6 @@
 """Read a CUDA string: mask what is not code, find the host functions Python can call."""
 
+import functools
 import keyword
 import re
 from dataclasses import dataclass
@@ -74,20 +75,22 @@ def brackets_match(source: str) -> bool:
     return all(code.count(opening) == code.count(closing) for opening, closing in ("()", "{}"))
 
 
-def host_functions(source: str) -> list[Function]:
+@functools.lru_cache(maxsize=64)  # what is built is asked for again and again
+def host_functions(source: str) -> tuple[Function, ...]:
     """Return the functions that the source defines at file scope for the host, in order."""
     whole = scanner.Source(source)
     found = [(f.start, f.name_at, whole, f) for f in whole.functions]
     for place, made in whole.made_by_macros():
         found += [(place, place, made, f) for f in made.functions]
-    return [
+    return tuple(
         _host_function(function, part, whole.line_of(at))
         for _, at, part, function in sorted(found, key=lambda each: each[0])
         if _is_for_python(function)
-    ]
+    )
 
 
-def out_of_reach(source: str) -> list[tuple[Function, str]]:
+@functools.lru_cache(maxsize=64)
+def out_of_reach(source: str) -> tuple[tuple[Function, str], ...]:
     """Return the functions of the host that C++ alone can call, each with the reason."""
     whole = scanner.Source(source)
     found = []
@@ -95,7 +98,7 @@ def out_of_reach(source: str) -> list[tuple[Function, str]]:
         if not f.is_for_device and f.returns:
             if reason := _why_out_of_reach(f, whole):
                 found.append((_host_function(f, whole, whole.line_of(f.name_at)), reason))
-    return found
+    return tuple(found)
 
 
 def _why_out_of_reach(function, source):
@@ -140,6 +143,7 @@ class Module:
         return source[: self.start] + blanks + source[self.end :]
 
 
+@functools.lru_cache(maxsize=64)
 def own_module(source: str) -> Module | None:
     """Return the PYBIND11_MODULE of a string that was an extension, if it has one."""
     whole = scanner.Source(source)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from .scanner import Source, blank, closing, skip_blanks, split
 from .unsupported import without_other_architectures
@@ -25,14 +26,15 @@ _SIZEOF = re.compile(r"\bsizeof\s*\(\s*(\w+)\s*\)")
 _BEFORE_LAMBDAS = {"return", "auto", "case", "else", "do", "delete", "operator"}
 
 
-def find_remarks(src: str) -> list[tuple[int, str]]:
+@lru_cache(maxsize=64)  # as translate: a cell is run again and again, checked, traced
+def find_remarks(src: str) -> tuple[tuple[int, str], ...]:
     """Return (line, sentence) of what nvcc takes, but not in the sense it was probably meant."""
     source = Source(src)
     code = without_other_architectures(source.bare)
     finders = (_indices, _chains, _assignments, _bits, _empty_bodies, _unsigned, _comparisons)
     found = [remark for find in finders for remark in find(code)]
     found += _sizes(source, code)
-    return [(source.line_of(at), sentence) for at, sentence in sorted(set(found))]
+    return tuple((source.line_of(at), sentence) for at, sentence in sorted(set(found)))
 
 
 def _indices(code: str) -> Iterator[tuple[int, str]]:

@@ -51,11 +51,11 @@ def test_a_remark(line, sentence):
     ],
 )
 def test_no_remark(line):
-    assert find_remarks(K.format(line)) == []
+    assert find_remarks(K.format(line)) == ()
 
 
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "kernels").glob("*.cu")), ids=lambda path: path.stem
 )
 def test_no_remark_on_the_kernel_files(path: Path):
-    assert find_remarks(path.read_text()) == []
+    assert find_remarks(path.read_text()) == ()

@@ -7,6 +7,7 @@ headers of PyTorch that kernels need, `light/` of <torch/types.h>, which files t
 from.
 """
 
+import functools
 import re
 from pathlib import Path
 
@@ -25,6 +26,7 @@ def text() -> str:
     return "".join(path.read_text() for path in sorted(HERE.rglob("*")) if path.suffix in _CPP)
 
 
+@functools.lru_cache(maxsize=64)
 def is_enough_for(source: str) -> bool:
     """Return whether the light headers have what the string includes, and all that it names."""
     return has_headers_of(source) and not _MORE.search(mask(source))
@@ -66,6 +68,7 @@ def may_lack(error: str) -> bool:
     return bool(re.search(rf"{names}|\b(?:TORCH|AT|C10)_\w+", first))
 
 
+@functools.lru_cache(maxsize=64)
 def preamble(source: str) -> str:
     """Return what stands before a string that is compiled with the light headers."""
     std = ["torch_light/std.h"] if _NAMES_STD.search(source) else []
