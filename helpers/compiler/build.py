@@ -434,7 +434,7 @@ def _plan(
         arguments = functools.partial(_gpu_module if is_module else operators, flags)
     else:
         try:
-            compiled = cuda_on_cpu.translate(source, check, trace, allow_lambdas(flags))
+            compiled = _translate(source, check, trace, allow_lambdas(flags))
         except cuda_on_cpu.TranslateError as error:
             raise CompileError(show(Diagnostic(error.message, error.line), source)) from None
         given = _cpu_flags(compiled, check, trace, flags)
@@ -448,6 +448,27 @@ def _plan(
     about = source, compiled, label, names, is_module, has_own_module, backend
     about = *about, check, trace, flags
     return Build(*about, arguments)
+
+
+_LONG = 10_000  # shorter strings are translated in less time than a folder takes
+
+
+def _translate(source: str, *how: bool) -> str:
+    """Return what cuda_on_cpu.translate does; of a long string it is kept for other processes."""
+    if len(source) < _LONG:
+        return cuda_on_cpu.translate(source, *how)
+
+    def make(folder: Path) -> None:
+        (folder / "code.cpp").write_bytes(cuda_on_cpu.translate(source, *how).encode())
+
+    key = cuda_on_cpu.digest(source, repr(how), _translator())
+    return (tools.BUILDS.get(f"translated_{key}", make) / "code.cpp").read_bytes().decode()
+
+
+@functools.cache
+def _translator() -> str:
+    """Return the text of all that translates: what it made is of this version."""
+    return "".join(path.read_text() for path in sorted(cuda_on_cpu.INCLUDE.parent.glob("*.py")))
 
 
 def _bindings(label, bound):

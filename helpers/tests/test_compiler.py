@@ -449,6 +449,18 @@ def test_ctrl_c_ends_a_kernel_that_does_not(check):
     assert x.eq(3).all()
 
 
+@on_cpu
+def test_a_long_string_is_translated_once_for_each_way_and_each_translator(monkeypatch):
+    source = f"{SQUARE}// {uuid.uuid4()} –\r" + "/" * compiler._LONG
+    texts = [compiler._translate(source, check, False, False) for check in (False, True)]
+    assert texts == [compiler.cuda_on_cpu.translate(source, check) for check in (False, True)]
+    monkeypatch.setattr(compiler.cuda_on_cpu, "translate", lambda source, *how: "anew")
+    assert texts == [compiler._translate(source, check, False, False) for check in (False, True)]
+    monkeypatch.setattr(compiler, "_translator", lambda: "another translator")
+    assert compiler._translate(source, False, False, False) == "anew"
+    assert compiler._translate(SQUARE, False, False, False) == "anew"  # short: not kept
+
+
 def test_an_interrupted_build_can_be_repeated(monkeypatch):
     from torch.utils import cpp_extension
 
