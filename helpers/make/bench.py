@@ -23,31 +23,41 @@ def time_kernel(op: str) -> None:
     works = []
     with called_kernels() as called:
         for work in CASES[op]():
-            compare_results(work)
+            for name, how in leave_out_wrong(work).items():
+                print(f"{op}, {work.name}: {name} is not timed: {how}", flush=True)
             check = work.agree is None
             measured = (
                 work.measure()
                 if work.measure
                 else measure_speeds(work.candidates, work.bytes, work.flops, check)
             )
-            compare_results(work)
+            leave_out_wrong(work, may=False)
             works.append({"work": work.name, **measured})
             print(f"{op}, {work.name}: {readme.speeds(works[-1])}", flush=True)
     os.environ["RECORD"] = "1"
     recorded(f"bench_{op}", lambda: works, kernels=called)
 
 
-def compare_results(work: Work) -> None:
-    """Raise AssertionError if a candidate's result does not agree with ours, in the work's terms.
+def leave_out_wrong(work: Work, may: bool = True) -> dict[str, str]:
+    """Take out of a work the rivals that do not agree with ours, in its terms: name → difference.
 
-    A work without terms of its own is left to `measure_speeds`. The floors compute nothing.
+    Raises AssertionError if none agrees, for then it may be ours that is wrong, or not `may`. A
+    work without terms of its own is left to `measure_speeds`. The floors compute nothing.
     """
     if work.agree is None:
-        return
-    ours = work.candidates["ours"]()
-    for name, candidate in work.candidates.items():
-        if name not in ("ours", *readme.FLOORS):
-            work.agree(candidate(), ours)
+        return {}
+    rivals = [name for name in work.candidates if name not in ("ours", *readme.FLOORS)]
+    ours, wrong = work.candidates["ours"](), {}
+    for name in rivals:
+        try:
+            work.agree(work.candidates[name](), ours)
+        except AssertionError as error:
+            wrong[name] = str(error)
+    if wrong and (not may or len(wrong) == len(rivals)):
+        raise AssertionError("; ".join(f"{name}: {how}" for name, how in wrong.items()))
+    for name in wrong:
+        del work.candidates[name]
+    return wrong
 
 
 def main(names: list[str]) -> int:
