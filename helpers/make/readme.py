@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from statistics import geometric_mean
 
 from helpers.base.machine import ROOT
 from helpers.exercises.way import read_way
@@ -152,7 +153,19 @@ by itself. A file without a row has not been timed since it last changed.
 
 Above each table stands the card that its rows were timed on; where a row says "2 GPUs", two of it.
 {older}
-{tables}"""
+{tables}{problems}"""
+KERNELBENCH = """
+## Others' problems
+
+KernelBench (A. Ouyang, S. Guo and others, github.com/ScalingIntelligence/KernelBench), level 1:
+those of its problems that the operators cover, in the sizes of version 0.1, in `float32` unless
+said otherwise, forward, under PyTorch's own settings: TF32 for cuDNN and not for products,
+algorithms without a search. `make bench K=kernelbench` timed them on {day}; kernels may have
+changed since.
+
+{means}
+
+{table}"""
 OLDER = """The rows of an H200 are older: there cuDNN took the algorithms that its rules propose, in
 one layout. An H200 copies 1.4 times as fast as an H100: compare no times or GB/s of different
 tables.
@@ -166,7 +179,31 @@ def kernels_readme(folder: Path = RECORDS) -> str:
         rows = [row_of(op, work) for work in record["value"]]
         machines.setdefault(machine_of(record), []).extend(rows)
     older = OLDER if any("H200" in machine for machine in machines) else ""
-    return KERNELS_README.format(older=older, tables=_by_machine(machines))
+    problems = kernelbench_table(folder)
+    return KERNELS_README.format(older=older, tables=_by_machine(machines), problems=problems)
+
+
+def kernelbench_table(folder: Path = RECORDS) -> str:
+    """Return a section with a row for each of kernelbench.py's problems; "" if none was timed."""
+    path = folder / "kernelbench.json"
+    if not path.exists():
+        return ""
+    record = json.loads(path.read_text())
+    timed = [work for work in record["value"] if "rows" in work]
+    means = [
+        f"Geometric mean over {name}: {geometric_mean(rivals_of(w)[name] for w in timed):.2f} ×, "
+        f"{sum(rivals_of(w)[name] >= 1 for w in timed)} of {len(record['value'])} at least as fast."
+        for name in ("PyTorch", "torch.compile")
+    ]
+    rows = [["problem", "ours", "PyTorch", "torch.compile"]]
+    for work in record["value"]:
+        cells = [work.get("wrong"), "–", "–"]
+        if work in timed:
+            against = [f"{ratio:.2f} ×" for ratio in rivals_of(work).values()]
+            cells = [_time(work["rows"][0]["median_ms"]), *against]
+        rows.append([f"{work['number']} {work['work']}", *cells])
+    about = {"day": record["date"], "means": "\n".join(means)}
+    return KERNELBENCH.format(**about, table=f"{machine_of(record)}\n\n{_table(rows)}")
 
 
 def speeds(work: dict) -> str:

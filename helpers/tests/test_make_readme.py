@@ -38,7 +38,7 @@ def write_notebook(folder, name, first, *code):
 
 
 def write_record(folder, key, value, device="NVIDIA H200"):
-    about = {"device": device, "cuda": "13.0", "torch": "2.11.0"}
+    about = {"device": device, "cuda": "13.0", "torch": "2.11.0", "date": "2026-11-28"}
     (folder / f"{key}.json").write_text(json.dumps({"value": value, **about}))
 
 
@@ -125,6 +125,20 @@ def test_results_by_machine(tmp_path):
     rows = kernels_readme(tmp_path).splitlines()
     assert "| [sum](sum.cu) | small | 500 µs | 0 GB/s | 60 % | 0.80 × | – | – |" in rows
     assert sum("sum.cu" in row for row in rows) == 2
+
+
+def test_others_problems_have_a_section_once_they_were_timed(tmp_path):
+    assert "KernelBench" not in kernels_readme(tmp_path)
+    timed = [bench_work("ReLU", ours=2.0, PyTorch=4.0, **{"torch.compile": 1.0}),
+             bench_work("GELU", ours=2.0, PyTorch=1.0, **{"torch.compile": 2.0})]  # fmt: skip
+    wrong = {"number": 97, "work": "attention", "wrong": "D: expected at most 256, got 1024"}
+    works = [work | {"number": 19} for work in timed]
+    write_record(tmp_path, "kernelbench", [*works, wrong])
+    text = kernels_readme(tmp_path)
+    assert "mean over PyTorch: 1.00 ×, 1 of 3 at least as fast" in text
+    assert "mean over torch.compile: 0.71 ×, 1 of 3 at least as fast" in text
+    assert "| 19 ReLU | 2 ms | 2.00 × | 0.50 × |" in text
+    assert f"| 97 attention | {wrong['wrong']} | – | – |" in text
 
 
 def test_a_work_whose_launching_could_not_be_hidden_is_not_chosen(tmp_path):
