@@ -2,9 +2,8 @@
 
 A test that crashes its process spoils only its own part. As many parts run at once as there are
 cores, up to MOST_AT_ONCE, each on cores of its own: PyTorch and the CPU backend start a thread for
-each core that they may use. One more part may use them all: the others wait a sixth of the time,
-for processes that begin and for clocks. What takes longest comes first: LONGEST, notebooks, then
-the largest files.
+each core that they may use. What takes longest comes first: LONGEST, notebooks, then the largest
+files.
 A line for each part counts up: parts done of all, seconds since the start. The last line is the sum
 of all parts.
 """
@@ -89,10 +88,10 @@ def parts() -> list[list[str]]:
 def shares() -> list[set[int]]:
     """Return the cores that each of the parts that run at once may use."""
     if not hasattr(os, "sched_getaffinity"):  # macOS: all share all
-        return [set() for _ in range(min(MOST_AT_ONCE, os.cpu_count() or 1) + 1)]
+        return [set() for _ in range(min(MOST_AT_ONCE, os.cpu_count() or 1))]
     cores = sorted(os.sched_getaffinity(0))
     at_once = min(MOST_AT_ONCE, len(cores))
-    return [*(set(cores[i::at_once]) for i in range(at_once)), set(cores)]
+    return [set(cores[i::at_once]) for i in range(at_once)]
 
 
 def run_part(arguments: list[str], worker: Worker) -> Result:

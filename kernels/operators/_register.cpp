@@ -4,6 +4,7 @@
 // which.
 #include "_register.h"
 
+#include "_convolution.h"
 #include "_norms.h"
 #include "_products.h"
 
@@ -83,6 +84,11 @@ struct Run final : c10::OperatorKernel {
     return fits ? tensor : tensor.contiguous();
   }
 
+  static bool is_optional(Function& function, size_t i) {
+    const auto& arguments = function.handle().schema().arguments();
+    return i >= arguments.size() || arguments[i].type()->kind() == c10::TypeKind::OptionalType;
+  }
+
   void operator()(const c10::OperatorHandle& op, DispatchKeySet, Stack* stack) {
     const auto& arguments = op.schema().arguments();
     const size_t first = stack->size() - arguments.size();
@@ -96,6 +102,8 @@ struct Run final : c10::OperatorKernel {
       if (is_written(arguments[i])) {  // and so no copy will do
         if (value.isTensor()) written.push_back(value.toTensor());
         else for (const Tensor& tensor : value.toTensorVector()) written.push_back(tensor);
+      } else if (value.isNone()) {  // no bias, for instance: for a file that is an empty tensor
+        if (!is_optional(called, i)) value = (*stack)[first].toTensor().new_empty({0});
       } else if (value.isTensor()) {
         if (halves || !value.toTensor().is_contiguous()) value = laid_out(value.toTensor(), halves);
       } else if (value.isTensorList()) {
@@ -128,7 +136,9 @@ struct Cast final : c10::OperatorKernel {
     const auto type = dtype ? *dtype : at::autocast::get_autocast_dtype(device);
     for (size_t i = op.schema().arguments().size(); i > 0; --i) {
       IValue& value = (*stack)[stack->size() - i];
-      if (!value.isTensor() || !value.toTensor().is_floating_point()) continue;
+      const auto& argument = op.schema().arguments()[op.schema().arguments().size() - i];
+      if (!value.isTensor() || is_written(argument)) continue;
+      if (!value.toTensor().is_floating_point()) continue;
       if (value.toTensor().scalar_type() != c10::kDouble) value = value.toTensor().to(type);
     }
     op.callBoxed(stack);
@@ -275,7 +285,7 @@ static variable_list call_operator(const c10::OperatorHandle& op, const Backward
   return results;
 }
 
-// C++ of _products.h, of the gradients and all that is kept.
+// C++ of a header beside this, of the gradients and all that is kept.
 static variable_list call_cpp(decltype(&matmul_gradients) function, const Backward& node,
                               Stack given) {
   for (const auto& kept : node.others) given.push_back(std::get<IValue>(kept));
@@ -373,7 +383,7 @@ static void differentiate(const std::string& op, decltype(Gradient::function) fu
   add(op, "Autograd", std::make_unique<Differentiable>(std::move(gradient)));
 }
 
-// The operators of _norms.h and _products.h: what computes one, and its gradients.
+// The operators of the headers beside this: what computes one, and its gradients.
 struct InCpp {
   std::function<torch::CppFunction()> run;
   decltype(&matmul_gradients) gradients;
@@ -381,7 +391,15 @@ struct InCpp {
 
 static const InCpp& in_cpp(const std::string& op) {
   static const std::map<std::string, InCpp> all{
-      {"batch_norm2d_train", {[] { return torch::CppFunction(&run_batch_norm2d_train); }, nullptr}},
+      {"batch_norm2d_train", {nullptr, &batch_norm2d_train_gradients}},
+      {"conv2d_forward", {nullptr, &convolution_gradients<conv2d>}},
+      {"conv2d_backward_input", {nullptr, &convolution_input_gradients<conv2d>}},
+      {"conv2d_backward_weight", {nullptr, &convolution_weight_gradients<conv2d>}},
+      {"depthwise_conv2d_forward", {nullptr, &convolution_gradients<depthwise_conv2d>}},
+      {"depthwise_conv2d_backward_input",
+       {nullptr, &convolution_input_gradients<depthwise_conv2d>}},
+      {"depthwise_conv2d_backward_weight",
+       {nullptr, &convolution_weight_gradients<depthwise_conv2d>}},
       {"matmul", {[] { return torch::CppFunction(&run_matmul); }, &matmul_gradients}},
       {"linear", {[] { return torch::CppFunction(&run_linear); }, &linear_gradients}},
       {"linear_gelu", {[] { return torch::CppFunction(&run_linear_gelu); },
@@ -392,7 +410,7 @@ static const InCpp& in_cpp(const std::string& op) {
                             &linear_silu_gate_gradients}},
   };
   const auto found = all.find(op);
-  TORCH_CHECK(found != all.end(), "expected an operator of _norms.h or _products.h, got ", op);
+  TORCH_CHECK(found != all.end(), "expected an operator that has C++ of its own, got ", op);
   return found->second;
 }
 

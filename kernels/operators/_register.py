@@ -26,7 +26,7 @@ from helpers.compiler.extension import operator_name
 _FOLDER = Path(__file__).parents[1]  # of the kernel files
 _LIBRARY = torch.library.Library("kernels", "DEF")
 _DEVICES = ("CPU", "CUDA")  # without a GPU, kernels take CPU tensors
-IN_CPP = "C++"  # for `operator` and `gradient_by`: a function of _norms.h or _products.h
+IN_CPP = "C++"  # for `operator` and `gradient_by`: a function of one of the headers beside this
 
 
 @functools.cache

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from kernels.operators._register import cast_inputs, gradient_of, operator
+from kernels.operators._register import IN_CPP, cast_inputs, gradient_by, gradient_of, operator
 
 _LAST = torch.channels_last
 _HALVES = torch.float16, torch.bfloat16
-_HOW = "int[] stride, int[] padding, int[] dilation, int groups, bool tf32"
+_HOW = "int[2] stride, int[2] padding, int[2] dilation, int groups, bool tf32"
 
 
 def _is_last(x):
@@ -38,7 +38,7 @@ def _conv2d_shape(inp, weight, bias, stride, padding, dilation, *_):
     return _images(inp, len(inp), len(weight), H, W)
 
 
-_forward = _conv2d("conv2d_forward(Tensor inp, Tensor weight, Tensor bias", _conv2d_shape)
+_forward = _conv2d("conv2d_forward(Tensor inp, Tensor weight, Tensor? bias", _conv2d_shape)
 _backward_input = _conv2d(
     "conv2d_backward_input(Tensor dout, Tensor weight, int H, int W",
     lambda dout, weight, H, W, stride, padding, dilation, groups, tf32: _images(
@@ -55,29 +55,10 @@ cast_inputs(_forward)
 
 
 # Each of the three is linear in both tensors, so that their gradients are one another.
-@gradient_of(_forward, keeps="inp weight bias.shape stride padding dilation groups tf32")
-def _(ctx, dout, inp, weight, bias_shape, *how):
-    needs = ctx.needs_input_grad
-    dinp = _backward_input(dout, weight, *inp.shape[2:], *how) if needs[0] else None
-    dweight = _backward_weight(dout, inp, *weight.shape[2:], *how) if needs[1] else None
-    dbias = dout.sum((0, 2, 3)) if needs[2] and bias_shape.numel() else None
-    return dinp, dweight, dbias, *[None] * 5
-
-
-@gradient_of(_backward_input, keeps="dout weight stride padding dilation groups tf32")
-def _(ctx, grad, dout, weight, *how):
-    needs = ctx.needs_input_grad
-    ddout = _forward(grad, weight, grad.new_empty(0), *how) if needs[0] else None
-    dweight = _backward_weight(dout, grad, *weight.shape[2:], *how) if needs[1] else None
-    return ddout, dweight, *[None] * 7
-
-
-@gradient_of(_backward_weight, keeps="dout inp stride padding dilation groups tf32")
-def _(ctx, grad, dout, inp, *how):
-    needs = ctx.needs_input_grad
-    ddout = _forward(inp, grad, grad.new_empty(0), *how) if needs[0] else None
-    dinp = _backward_input(dout, grad, *inp.shape[2:], *how) if needs[1] else None
-    return ddout, dinp, *[None] * 7
+_KEPT = "stride padding dilation groups tf32"
+gradient_by(_forward, IN_CPP, keeps=f"inp weight {_KEPT}")
+gradient_by(_backward_input, IN_CPP, keeps=f"dout weight {_KEPT}")
+gradient_by(_backward_weight, IN_CPP, keeps=f"dout inp {_KEPT}")
 
 
 def conv2d(
@@ -98,12 +79,10 @@ def conv2d(
     have sums in float32 and their channels last, results and gradients too: x and weight in another
     layout are copied into it, once for the call and its gradients.
     """
-    pairs = [[n, n] if isinstance(n, int) else list(n) for n in (stride, padding, dilation)]
     in_halves = x.dtype in _HALVES or torch.is_autocast_enabled(x.device.type)
     if in_halves and x.dim() == weight.dim() == 4:
         x, weight = (tensor.contiguous(memory_format=_LAST) for tensor in (x, weight))
-    bias = x.new_empty(0) if bias is None else bias
-    return _forward(x, weight, bias, *pairs, groups, tf32)
+    return _forward(x, weight, bias, stride, padding, dilation, groups, tf32)
 
 
 _max_pool2d_forward = operator(
@@ -151,7 +130,7 @@ def _depthwise_shape(inp, weight, bias, *how):
 
 
 _depthwise_forward = operator(
-    "depthwise_conv2d_forward(Tensor inp, Tensor weight, Tensor bias, int stride, int padding, "
+    "depthwise_conv2d_forward(Tensor inp, Tensor weight, Tensor? bias, int stride, int padding, "
     "int dilation) -> Tensor",
     "depthwise_conv2d",
     _depthwise_shape,
@@ -171,32 +150,9 @@ _depthwise_backward_weight = operator(
 cast_inputs(_depthwise_forward, torch.float32)
 
 
-@gradient_of(_depthwise_forward, keeps="inp weight bias.shape stride padding dilation")
-def _(ctx, dout, inp, weight, bias_shape, *how):
-    needs = ctx.needs_input_grad
-    H, W = inp.shape[2:]
-    dinp = _depthwise_backward_input(dout, weight, H, W, *how) if needs[0] else None
-    dweight = _depthwise_backward_weight(dout, inp, *weight.shape[1:], *how) if needs[1] else None
-    dbias = dout.sum((0, 2, 3)) if needs[2] and bias_shape.numel() else None
-    return dinp, dweight, dbias, None, None, None
-
-
-@gradient_of(_depthwise_backward_input, keeps="dout weight stride padding dilation")
-def _(ctx, grad, dout, weight, *how):
-    needs = ctx.needs_input_grad
-    no_bias = grad.new_empty(0)
-    ddout = _depthwise_forward(grad, weight, no_bias, *how) if needs[0] else None
-    dweight = _depthwise_backward_weight(dout, grad, *weight.shape[1:], *how) if needs[1] else None
-    return ddout, dweight, None, None, None, None, None
-
-
-@gradient_of(_depthwise_backward_weight, keeps="dout inp stride padding dilation")
-def _(ctx, grad, dout, inp, *how):
-    needs = ctx.needs_input_grad
-    no_bias = grad.new_empty(0)
-    ddout = _depthwise_forward(inp, grad, no_bias, *how) if needs[0] else None
-    dinp = _depthwise_backward_input(dout, grad, *inp.shape[2:], *how) if needs[1] else None
-    return ddout, dinp, None, None, None, None, None
+gradient_by(_depthwise_forward, IN_CPP, keeps="inp weight stride padding dilation")
+gradient_by(_depthwise_backward_input, IN_CPP, keeps="dout weight stride padding dilation")
+gradient_by(_depthwise_backward_weight, IN_CPP, keeps="dout inp stride padding dilation")
 
 
 def depthwise_conv2d(
@@ -211,5 +167,4 @@ def depthwise_conv2d(
 
     x: (N, C, H, W), weight: (C, kH, kW), bias: (C); float32.
     """
-    bias = weight.new_empty(0) if bias is None else bias
     return _depthwise_forward(x, weight, bias, stride, padding, dilation)

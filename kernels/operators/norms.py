@@ -99,10 +99,10 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
 
 
 _batch_norm2d_train = operator(
-    "batch_norm2d_train(Tensor inp, Tensor weight, Tensor bias, float eps)"
-    " -> (Tensor out, Tensor mean, Tensor var, Tensor unbiased_var)",
-    IN_CPP,
-    lambda inp, weight, bias, eps: _like(inp, weight, weight, weight),
+    "batch_norm2d_train(Tensor inp, Tensor(a!) running_mean, Tensor(b!) running_var, Tensor weight,"
+    " Tensor bias, float momentum, float eps) -> (Tensor out, Tensor mean, Tensor var)",
+    "batch_norm2d",
+    lambda inp, running_mean, running_var, weight, *rest: _like(inp, weight, weight),
 )
 _batch_norm2d_backward = operator(
     "batch_norm2d_backward(Tensor dout, Tensor inp, Tensor mean, Tensor var, Tensor weight,"
@@ -118,12 +118,7 @@ _batch_norm2d_forward = operator(
 )
 cast_inputs(_batch_norm2d_train, torch.float32)
 cast_inputs(_batch_norm2d_forward, torch.float32)
-gradient_by(
-    _batch_norm2d_train,
-    _batch_norm2d_backward,
-    keeps="inp mean var weight eps",
-    constants="mean var unbiased_var",
-)
+gradient_by(_batch_norm2d_train, IN_CPP, keeps="inp mean var weight eps", constants="mean var")
 
 
 @gradient_of(_batch_norm2d_backward, keeps="dout inp weight eps")
@@ -167,8 +162,5 @@ def batch_norm2d(
     """
     if not training:
         return _batch_norm2d_forward(x, running_mean, running_var, weight, bias, eps)
-    out, mean, _, unbiased_var = _batch_norm2d_train(x, weight, bias, eps)
-    with torch.no_grad():
-        running_mean.lerp_(mean, momentum)
-        running_var.lerp_(unbiased_var, momentum)
-    return out
+    running = running_mean, running_var
+    return _batch_norm2d_train(x, *running, weight, bias, momentum, eps)[0]
