@@ -21,7 +21,7 @@ from helpers.base.called_kernels import called_kernels, versions
 from helpers.device import BACKEND
 
 RECORDS = Path(__file__).resolve().parent / "recorded"
-KEY = re.compile(r"(?:\d\d|bench)_[a-z0-9_]+")
+KEY = re.compile(r"(?:\d\d|bench)_[a-z0-9_]+|kernelbench")
 
 
 class StaleRecord(AssertionError):
