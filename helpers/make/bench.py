@@ -1,8 +1,7 @@
 """Time the files in kernels/ against PyTorch and libraries: `make bench`, `make bench K=softmax`.
 
 What is measured becomes a record for each file, helpers/recorded/bench_*.json; kernels/README.md
-and README's table are written from the records (by `make results` as well). Problems that others
-have set are in kernelbench.py: `make bench K=kernelbench`.
+and README's table are written from the records (by `make results` as well).
 """
 
 import os
@@ -13,7 +12,7 @@ import torch
 from helpers.base.called_kernels import called_kernels
 from helpers.compiler import set_up
 from helpers.device import BACKEND
-from helpers.make import kernelbench, readme
+from helpers.make import readme
 from helpers.make.bench_cases import CASES, Lacking, Work
 from helpers.recorded import recorded
 from helpers.timing import measure_speeds
@@ -62,8 +61,8 @@ def leave_out_wrong(work: Work, may: bool = True) -> dict[str, str]:
 
 
 def main(names: list[str]) -> int:
-    if unknown := set(names) - {*CASES, kernelbench.KEY}:
-        listed = ", ".join([*sorted(CASES), kernelbench.KEY])
+    if unknown := set(names) - set(CASES):
+        listed = ", ".join(sorted(CASES))
         print(f"no kernel {', '.join(sorted(unknown))} to time; there is {listed}")
         return 2
     if BACKEND != "cuda":
@@ -73,9 +72,9 @@ def main(names: list[str]) -> int:
     torch.backends.cudnn.allow_tf32 = False  # float32 against float32, as matmul has it
     torch.backends.cudnn.benchmark = True  # from the start: a shape once met keeps what it has
     failed = []
-    for op in names or [*CASES, kernelbench.KEY]:
+    for op in names or CASES:
         try:
-            kernelbench.time_all() if op == kernelbench.KEY else time_kernel(op)
+            time_kernel(op)
         except Lacking as sentence:
             print(f"{op}: {sentence}", flush=True)
         except Exception as error:  # the others are worth timing all the same

@@ -160,8 +160,8 @@ KERNELBENCH = """
 KernelBench (A. Ouyang, S. Guo and others, github.com/ScalingIntelligence/KernelBench), level 1:
 those of its problems that the operators cover, in the sizes of version 0.1, in `float32` unless
 said otherwise, forward, under PyTorch's own settings: TF32 for cuDNN and not for products,
-algorithms without a search. `make bench K=kernelbench` timed them on {day}; kernels may have
-changed since.
+algorithms without a search. `python -m kernels.tests.kernelbench` timed them on {day}; kernels may
+have changed since.
 
 {means}
 

@@ -1,5 +1,7 @@
 """scan: what it promises (see contract.py), sizes about tiles and waves, views, special values."""
 
+import math
+
 import pytest
 import torch
 
@@ -24,7 +26,8 @@ CASES = [
         lambda *shape: {"inp": floats(*shape)},
         scan_ref,
         SHAPES,
-        tolerance=lambda *shape: {"atol": 1e-4},
+        # 2.8e-7 of it in 950 draws: a sum that has gone far comes back to near zero as inexact
+        tolerance=lambda *shape: {"atol": 1e-6 * math.prod(shape) ** 0.5},
     ),
 ]
 

@@ -8,8 +8,8 @@ import torch
 
 from helpers import recorded
 from helpers.checks import check_close
-from helpers.make import kernelbench
-from helpers.make.kernelbench import PROBLEMS
+from kernels.tests import kernelbench
+from kernels.tests.kernelbench import PROBLEMS
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: f"{p.number} {p.name}")

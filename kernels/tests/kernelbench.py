@@ -1,12 +1,15 @@
 """Problems that others have set: KernelBench's of level 1 that the course's operators cover.
 
+    python -m kernels.tests.kernelbench    times them on a GPU, for a section of kernels/README.md
+
 A. Ouyang, S. Guo and others, github.com/ScalingIntelligence/KernelBench (MIT), in the sizes of
 version 0.1: forward passes, of float32 unless they say otherwise, random numbers from 0 to 1 and
 layers as PyTorch initialises them. PyTorch's settings are its own: TF32 for cuDNN and not for
-products, algorithms without a search. `make bench K=kernelbench` times them on a GPU.
+products, algorithms without a search.
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +21,9 @@ from torch import Tensor, nn
 
 import kernels
 from helpers.checks import check_close
-from helpers.device import DEVICE
+from helpers.compiler import set_up
+from helpers.device import BACKEND, DEVICE
+from helpers.make import readme
 from helpers.recorded import recorded
 from helpers.timing import measure_speeds
 
@@ -190,3 +195,11 @@ def time_all() -> None:
 def problem_of(work: dict) -> str:
     """Return a work's number and what it is."""
     return f"{work['number']} {work['work']}"
+
+
+if __name__ == "__main__":
+    if BACKEND != "cuda":
+        sys.exit("an NVIDIA GPU is needed: kernels/README.md has what was measured on one")
+    set_up()
+    time_all()
+    readme.write()
