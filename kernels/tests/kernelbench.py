@@ -10,7 +10,7 @@ products, algorithms without a search.
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -162,39 +162,32 @@ PROBLEMS = [
 ]  # fmt: skip
 
 
-def works() -> Iterator[dict]:
-    """Time each problem, compared before: ours, PyTorch and torch.compile, or why there is none."""
-    for problem in PROBLEMS:
-        torch.compiler.reset()
-        torch.cuda.empty_cache()
-        theirs, ours = problem.make(*problem.sizes)
-        about = {"number": problem.number, "work": problem.name}
-        try:
-            check_close(ours(), theirs(), rtol=problem.rtol)
-        except (AssertionError, RuntimeError) as error:
-            yield about | {"wrong": str(error).splitlines()[0]}
-            continue
-        candidates = {"ours": ours, "PyTorch": theirs, "torch.compile": torch.compile(theirs)}
-        yield about | measure_speeds(candidates, check=False)
+def timed(problem: Problem) -> dict:
+    """Compare, then time ours, PyTorch and torch.compile; or say what is wrong with ours."""
+    torch.compiler.reset()
+    torch.cuda.empty_cache()  # of the problem before
+    theirs, ours = problem.make(*problem.sizes)
+    about = {"number": problem.number, "work": problem.name}
+    try:
+        check_close(ours(), theirs(), rtol=problem.rtol)
+    except (AssertionError, RuntimeError) as error:
+        return about | {"wrong": str(error).splitlines()[0]}
+    candidates = {"ours": ours, "PyTorch": theirs, "torch.compile": torch.compile(theirs)}
+    return about | measure_speeds(candidates, check=False)
 
 
 @torch.no_grad()
 def time_all() -> None:
     """Time all problems and store them under KEY."""
-    switches = torch.backends.cudnn.flags(enabled=True, benchmark=False, allow_tf32=True)
     found = []
-    with switches:
-        for work in works():
-            found.append(work)
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, allow_tf32=True):
+        for problem in PROBLEMS:
+            work = timed(problem)
             ms = {row["name"]: row["median_ms"] for row in work.get("rows", [])}
-            print(f"{KEY} {problem_of(work)}: {work.get('wrong') or ms}", flush=True)
+            print(f"{KEY} {problem.number} {problem.name}: {work.get('wrong', ms)}", flush=True)
+            found.append(work)
     os.environ["RECORD"] = "1"
     recorded(KEY, lambda: found)
-
-
-def problem_of(work: dict) -> str:
-    """Return a work's number and what it is."""
-    return f"{work['number']} {work['work']}"
 
 
 if __name__ == "__main__":
