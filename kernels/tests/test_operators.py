@@ -888,6 +888,25 @@ def test_batch_norm_moves_the_running_statistics():
         check_close(got, want)
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_batch_norm_under_autocast_moves_the_running_statistics_themselves(compiled):
+    """And no copy of them; those that it could not move are refused."""
+    x, weight, bias = floats(3, 2, 5, 4).to(HALF), floats(2), floats(2)
+    ours, theirs = running(weight), running(weight)
+
+    def norm(x, mean, var):
+        return kernels.batch_norm2d(x, mean, var, weight, bias, training=True)
+
+    torch.compiler.reset()
+    with torch.autocast(DEVICE.type, dtype=HALF):
+        (torch.compile(norm) if compiled else norm)(x, *ours)
+        with pytest.raises(RuntimeError, match="running_mean: expected .* float32"):
+            norm(x, ours[0].to(HALF), ours[1])
+    F.batch_norm(x.float(), *theirs, weight, bias, training=True)
+    for got, want in zip(ours, theirs, strict=True):
+        check_close(got, want)
+
+
 def test_sgd():
     param, gradient = floats(3, 4).requires_grad_(), floats(4, 3).t()
     start, version = param.detach().clone(), param._version
