@@ -176,7 +176,7 @@ def _number_barriers(src: str) -> str:
 
 
 def _rewrite_volatile(src: str, check: bool) -> str:
-    """volatile T* and volatile __shared__ T: memory through which threads wait for each other.
+    """volatile T*, volatile __shared__ T, volatile members: threads wait for each other by these.
 
     To the checks it is data where no condition of the string looks at volatile memory of its type.
     """
@@ -208,7 +208,30 @@ def _rewrite_volatile(src: str, check: bool) -> str:
 
     word = r"(?:(?:extern|static|volatile|__shared__|__device__)\b\s*)"
     words = rf"\b(?P<words>(?={word}*volatile)(?={word}*__(?:shared|device)__){word}+)"
-    return _replace(src, rf"{words}{element}(?=\s+\w+\s*[\[;=,])", variable)
+    src = _replace(src, rf"{words}{element}(?=\s+\w+\s*[\[;=,])", variable)
+
+    def member(found, own):
+        if found.start() not in own_members:
+            return own
+        return f"{kind(found)}<{found['type']}> {found['name']}" + _newlines(own)
+
+    pattern = rf"\bvolatile\s+{element}\s+(?P<name>\w+)(?=\s*[\[;=,])"
+    own_members = _members(mask(src), pattern)
+    return _replace(src, pattern, member)
+
+
+def _members(code: str, pattern: str) -> set[int]:
+    """Return where members of structures match, but for those whose address is taken."""
+    found = set()
+    for structure in re.finditer(r"\b(?:struct|class)\b[^;{}()]*\{", code):
+        end = closing(code, structure.end() - 1)
+        for each in re.finditer(pattern, code[structure.end() : end]):
+            inside = code[structure.end() : structure.end() + each.start()]
+            is_own = inside.count("{") == inside.count("}")
+            taken = rf"&\s*[\w\[\].()>*-]*(?:\.|->)\s*{each['name']}\b"
+            if is_own and not re.search(taken, code):
+                found.add(structure.end() + each.start())
+    return found
 
 
 def _is_looked_at(source: Source, kind: str) -> bool:

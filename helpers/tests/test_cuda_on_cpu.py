@@ -523,6 +523,16 @@ __global__ void turns_kernel(int* out) {
         out[warp] = turn++;
     }
 }
+struct Turns { volatile int now; int of[4]; };
+__global__ void turns_of_blocks_kernel(Turns* turns) {
+    while (turns->now != 3 - blockIdx.x) {}  // as many blocks as a GPU has room for
+    turns->of[blockIdx.x] = turns->now;
+    __threadfence();
+    turns->now += 1;
+}
+EXPORT of_blocks(const Arrays& a) {
+    turns_of_blocks_kernel<<<4, 1>>>(reinterpret_cast<Turns*>(a.at<int>(0)));
+}
 EXPORT in_step(const Arrays& a) {
     warp_in_step_kernel<<<5, 128, 128 * sizeof(float)>>>(a.at<float>(0), a.at<float>(1));
     turns_kernel<<<1, 128>>>(a.at<int>(2));
@@ -535,6 +545,12 @@ def test_volatile_memory_lets_the_other_threads_run(lib):
     lib.run("in_step", x, sums, turns)
     np.testing.assert_array_equal(sums, x.reshape(5, 128).sum(1))
     np.testing.assert_array_equal(turns, [3, 2, 1, 0])
+
+
+def test_a_volatile_member_lets_the_other_blocks_run(lib):
+    turns = zeros(5, dtype=np.int32)
+    lib.run("of_blocks", turns)
+    np.testing.assert_array_equal(turns, [4, 3, 2, 1, 0])
 
 
 # --- the language ---------------------------------------------------------------------------------
