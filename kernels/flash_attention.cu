@@ -112,6 +112,19 @@ static __device__ int tiles_of(int count, int size) {
     return max(0, count + size - 1) / size;
 }
 
+// On sm_90 and later: the kernel that combines parts may begin beside this one, and
+static __device__ void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+// wait until all of this one is written
+static __device__ void wait_for_last() {
+#if __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+#endif
+}
+
 // ------------------------------------------------------ without tensor cores
 
 constexpr int PLAIN_THREADS = 128, PLAIN_TILE = 16, COLUMNS = 16;  // a lane's columns
@@ -190,6 +203,7 @@ __global__ void flash_forward_plain_kernel(T* out, float* lse, float* parts, con
                                            int splits) {
     __shared__ __align__(16) float k_tile[PLAIN_TILE][D_MAX];
     __shared__ __align__(16) float v_tile[PLAIN_TILE][D_MAX];
+    let_next_begin();
     int rows = call.group * call.S_q, blocks = (rows - 1) / PLAIN_ROWS<D_MAX> + 1;
     int split = blockIdx.x % splits, block = blockIdx.x / splits % blocks;
     int heads = gridDim.x / splits / blocks, D = call.D;
@@ -238,31 +252,51 @@ __global__ void flash_forward_plain_kernel(T* out, float* lse, float* parts, con
 }
 
 // out: (rows, D), lse: (rows) from those of splits that saw some of the keys each,
-// parts: (splits, rows, D), part_lse: (splits, rows). A warp per row.
+// parts: (splits, rows, D), part_lse: (splits, rows). A block per row: its warps take
+// turns at the parts, and each asks for AT_ONCE before it waits for one.
+constexpr int COMBINE_WARPS = 8;
 template <typename T>
 __global__ void flash_combine_kernel(T* out, float* lse, const float* parts,
                                      const float* part_lse, int64_t rows, int D,
                                      int splits) {
-    int64_t row = blockIdx.x * int64_t(PLAIN_THREADS / 32) + threadIdx.x / 32;
-    if (row >= rows) return;
-    float high = -INFINITY, sum = 0.0f, acc[8] = {};
-    for (int s = 0; s < splits; s++) high = fmaxf(high, part_lse[s * rows + row]);
+    constexpr int AT_ONCE = 8, PER_LANE = 8;  // columns, 32 apart
+    __shared__ float sums[COMBINE_WARPS][32 * PER_LANE];
+    int64_t row = blockIdx.x;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    float high = -INFINITY, sum = 0.0f, acc[PER_LANE] = {};
+    wait_for_last();
+    for (int s = lane; s < splits; s += 32)
+        high = fmaxf(high, part_lse[s * rows + row]);
+    for (int step = 16; step > 0; step /= 2)
+        high = fmaxf(high, __shfl_xor_sync(ALL_LANES, high, step));
     float shift = high == -INFINITY ? 0.0f : high;  // not inf - inf
-    for (int s = 0; s < splits; s++) {
-        float weight = expf(part_lse[s * rows + row] - shift);
-        sum += weight;
+    for (int s = lane; s < splits; s += 32)
+        sum += expf(part_lse[s * rows + row] - shift);
+    for (int step = 16; step > 0; step /= 2)
+        sum += __shfl_xor_sync(ALL_LANES, sum, step);
+    for (int s = warp; s < splits; s += COMBINE_WARPS * AT_ONCE) {
+        float weights[AT_ONCE] = {}, x[AT_ONCE][PER_LANE] = {};
 #pragma unroll
-        for (int c = 0; c < 8; c++) {
-            int d = threadIdx.x % 32 + c * 32;
-            if (d < D) acc[c] += weight * parts[(s * rows + row) * D + d];
+        for (int i = 0; i < AT_ONCE; i++) {
+            int64_t part = (s + i * COMBINE_WARPS) * rows + row;
+            if (s + i * COMBINE_WARPS >= splits) continue;
+            weights[i] = expf(part_lse[part] - shift);
+            for (int c = 0; c < PER_LANE; c++)
+                if (lane + c * 32 < D) x[i][c] = parts[part * D + lane + c * 32];
         }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            for (int c = 0; c < PER_LANE; c++) acc[c] += weights[i] * x[i][c];
     }
+    for (int c = 0; c < PER_LANE; c++) sums[warp][lane + c * 32] = acc[c];
+    __syncthreads();  // the sums of all warps are there
     float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;  // 0: no part saw anything
-    for (int c = 0; c < 8; c++) {
-        int d = threadIdx.x % 32 + c * 32;
-        if (d < D) out[row * D + d] = T(acc[c] * inverse);
+    for (int d = threadIdx.x; d < D; d += 32 * COMBINE_WARPS) {
+        float x = 0.0f;
+        for (int w = 0; w < COMBINE_WARPS; w++) x += sums[w][d];
+        out[row * D + d] = T(x * inverse);
     }
-    if (threadIdx.x % 32 == 0) lse[row] = high + logf(sum);
+    if (threadIdx.x == 0) lse[row] = high + logf(sum);
 }
 
 // What backward needs of each query: lse for powers of 2, and delta, the sum of dout *
@@ -586,6 +620,7 @@ flash_forward_mma_kernel(T* out, float* lse, float* parts, const T* q, const T* 
 #if __CUDA_ARCH__ >= 800
     extern __shared__ __align__(1024) unsigned char tiles[];
     constexpr int ROWS = 16 * MT * WARPS, THREADS = 32 * WARPS;
+    let_next_begin();
     int rows = call.group * call.S_q, blocks = (rows - 1) / ROWS + 1;
     int split = blockIdx.x % splits, block = blockIdx.x / splits % blocks;
     if (call.causal) block = blocks - 1 - block;  // those with most keys first
@@ -974,18 +1009,12 @@ template <int COUNT> __device__ void hold(unsigned (&x)[COUNT]) {
                    "l"(b), "r"(int(add)), "n"(!B_ALONG)); \
     }
 #define SUMS_40() SUMS_32(0), SUMS_8(32)
-#define SUMS_88() SUMS_64(0), SUMS_16(64), SUMS_8(80)
-#define SUMS_96() SUMS_64(0), SUMS_32(64)
 #define SUMS_128() SUMS_64(0), SUMS_64(64)
 WGMMA(64, TEN() TEN(1) TEN(2) "%30, %31", SUMS_32(0), 32, 33, 34, 35, 36, 37, 38)
 WGMMA(80, TEN() TEN(1) TEN(2) "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39",
       SUMS_40(), 40, 41, 42, 43, 44, 45, 46)
 WGMMA(128, TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) "%60, %61, %62, %63", SUMS_64(0),
       64, 65, 66, 67, 68, 69, 70)
-WGMMA(176, TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7)
-      "%80, %81, %82, %83, %84, %85, %86, %87", SUMS_88(), 88, 89, 90, 91, 92, 93, 94)
-WGMMA(192, TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7) TEN(8)
-      "%90, %91, %92, %93, %94, %95", SUMS_96(), 96, 97, 98, 99, 100, 101, 102)
 WGMMA(256, TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7) TEN(8) TEN(9) TEN(10)
       TEN(11) "%120, %121, %122, %123, %124, %125, %126, %127", SUMS_128(), 128, 129,
       130, 131, 132, 133, 134)
@@ -1573,7 +1602,8 @@ template <int D> __device__ void clear_keys(unsigned char* k_tile, int left) {
 // keys by queries, so that p and ds are left factors of dv and dk as they are. ds goes
 // through shared memory, for dq = ds k, of which a warpgroup has 64 rows or 64 columns.
 // While it computes, products that were started before go on: dp during p, dv during
-// ds, dk while dq is added.
+// ds, dk while dq is added. Where registers allow, at D 128, the next tile's s goes on
+// there too.
 template <typename T, int D>
 __device__ void go_through_tiles(T* dk, T* dv, float4* dq_sums, unsigned memory,
                                  unsigned char* k_memory, FlashBarrier& keys,
@@ -1603,7 +1633,20 @@ __device__ void go_through_tiles(T* dk, T* dv, float4* dq_sums, unsigned memory,
         keys.wait(0);
         clear_keys<D>(k_memory, sight.length - work.first_key);
     }
+    constexpr bool EARLY = D == 128;  // s is there when its turn begins
     FlashTurn ring;
+    float s[COUNT];
+    auto multiply_scores = [&](FlashTurn at) {
+        full[at.stage].wait(at.phase);
+        begin_products();
+        multiply_rows<T, D, WG_KEYS, C::QUERIES>(
+            s, k_rows, describe<true, C::QUERIES>(stages + at.stage * 2 * C::TILE));
+        end_products();
+    };
+    if (EARLY && total > 0) {
+        multiply_scores(ring);
+        wait_for_all_but<0>();
+    }
 #pragma unroll 1
     for (int i = 0; i < total; i++) {
         unsigned q_tile = stages + ring.stage * 2 * C::TILE;
@@ -1612,18 +1655,14 @@ __device__ void go_through_tiles(T* dk, T* dv, float4* dq_sums, unsigned memory,
         int first = tile * C::QUERIES;
         bool all_seen = key + 64 <= sight.end(first) &&
                         key >= sight.first(first + C::QUERIES - 1);
-        float s[COUNT], dp[COUNT], dq[32];
+        float dp[COUNT], dq[32];
         unsigned p[COUNT / 2], ds[COUNT / 2];
-        full[ring.stage].wait(ring.phase);
-        begin_products();
-        multiply_rows<T, D, WG_KEYS, C::QUERIES>(s, k_rows,
-                                                 describe<true, C::QUERIES>(q_tile));
-        end_products();
+        if (!EARLY) multiply_scores(ring);
         begin_products();
         multiply_rows<T, D, WG_KEYS, C::QUERIES>(dp, v_rows,
                                                  describe<true, C::QUERIES>(dout_tile));
         end_products();
-        wait_for_all_but<1>();
+        if (!EARLY) wait_for_all_but<1>();
         hold(s);
         weights(s, stats, scale * LOG2_E);
         if (!all_seen) clear_unseen(s, seen, first);
@@ -1638,6 +1677,8 @@ __device__ void go_through_tiles(T* dk, T* dv, float4* dq_sums, unsigned memory,
         pack_sums<T>(ds, dp);
         unsigned ds_tile = ds_tiles + i % 2 * C::DS;
         store_packed(ds_tile, ds);
+        wait_for_all_but<0>();
+        hold(p);
         show_to_tensor_cores();  // ds of both warpgroups
         begin_products();
         auto left = describe<false, WG_KEYS>(ds_tile +
@@ -1649,11 +1690,13 @@ __device__ void go_through_tiles(T* dk, T* dv, float4* dq_sums, unsigned memory,
             wgmma<T, false, false>(dq, moved(left, k * 16 * LINE),
                                    moved(right, k * 16 * LINE), k > 0);
         end_products();
+        FlashTurn next = ring;
+        if (i + 1 < total) next.next(C::STAGES);  // else again, for nobody
+        if (EARLY) multiply_scores(next);
         begin_products();
         add_products<T, C::QUERIES>(dk_sums, ds, describe<false, C::QUERIES>(q_tile));
         end_products();
-        wait_for_all_but<1>();
-        hold(p);
+        wait_for_all_but<EARLY ? 2 : 1>();
         hold(dq);
         float4* to = dq_sums + ((row + tile) * 2 + group) * 8 * WARPGROUP +
                      threadIdx.x % WARPGROUP;
@@ -1661,8 +1704,9 @@ __device__ void go_through_tiles(T* dk, T* dv, float4* dq_sums, unsigned memory,
         for (int j = 0; j < 8; j++) add_four(to + j * WARPGROUP, dq + 4 * j);
         wait_for_all_but<0>();
         hold(ds);
+        if (EARLY) hold(s);
         if (threadIdx.x % WARPGROUP == 0) empty[ring.stage].arrive();
-        ring.next(C::STAGES);
+        ring = next;
         if (++tile == work.first_tile + work.turns)
             tile = work.first_tile, row += tiles;
     }
@@ -1843,11 +1887,14 @@ template <typename Kernel> static void allow_bytes(Kernel kernel, int bytes) {
 // Into how many parts the keys are split. Of more than 16 queries a head: one. Else as
 // many as give each multiprocessor `wanted` blocks, which then wait for memory at the
 // same time, but of no less than two tiles of keys, so that what the parts write for
-// combine is little beside the keys.
+// combine is little beside the keys. Each takes whole tiles: none is left without.
 static int splits_for(int64_t blocks, int wanted, const Call& call, int tile, int sms) {
     if (call.S_q > 16) return 1;
     int64_t most = std::max(1, call.S_kv / (2 * tile));
-    return std::min(most, std::max(int64_t(1), int64_t(wanted) * sms / blocks));
+    int64_t splits =
+        std::min(most, std::max(int64_t(1), int64_t(wanted) * sms / blocks));
+    int64_t tiles = (call.S_kv - 1) / tile + 1, each = (tiles - 1) / splits + 1;
+    return (tiles - 1) / each + 1;
 }
 
 // f(out, lse, parts, splits) launches; with several parts they are combined behind it
@@ -1859,11 +1906,21 @@ static void split_and_combine(Tensor out, Tensor lse, int splits, F f) {
     Tensor parts = torch::empty({splits, rows, D}, lse.options());
     f(part_lse.data_ptr<float>(), parts.data_ptr<float>());
     C10_CUDA_KERNEL_LAUNCH_CHECK();
-    int per_block = PLAIN_THREADS / 32;
-    flash_combine_kernel<T>
-        <<<grid_of(1, rows, per_block), PLAIN_THREADS, 0, getCurrentCUDAStream()>>>(
-            out.data_ptr<T>(), lse.data_ptr<float>(), parts.data_ptr<float>(),
-            part_lse.data_ptr<float>(), rows, D, splits);
+    cudaLaunchAttribute early = {};  // begins early, and waits, where it knows how to
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaFuncAttributes built;
+    C10_CUDA_CHECK(cudaFuncGetAttributes(&built, flash_combine_kernel<T>));
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid_of(1, rows, 1);
+    config.blockDim = 32 * COMBINE_WARPS;
+    config.stream = getCurrentCUDAStream();
+    config.attrs = &early;
+    config.numAttrs = built.ptxVersion >= 90;
+    C10_CUDA_CHECK(cudaLaunchKernelEx(
+        &config, flash_combine_kernel<T>, out.data_ptr<T>(), lse.data_ptr<float>(),
+        static_cast<const float*>(parts.data_ptr<float>()),
+        static_cast<const float*>(part_lse.data_ptr<float>()), rows, int(D), splits));
 }
 
 template <typename T, int D, int MT, int WARPS>

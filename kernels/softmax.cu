@@ -242,16 +242,14 @@ static Tensor aligned(Tensor x) {  // all rows then start as the rows of a new t
     return reinterpret_cast<uintptr_t>(x.data_ptr()) % 16 ? x.clone() : x;
 }
 
-// The threads of a row of C elements, up to `held` each a turn; the rows of a block.
-// A row's first and last few, fewer than two packs, take a thread each.
-template <typename T> static dim3 block_for(int64_t C, int held) {
+// The threads of a row of C elements, up to `held` each a turn, at most `most` warps;
+// the rows of a block. A row's first and last few, fewer than two packs, take a thread
+// each.
+template <typename T> static dim3 block_for(int64_t C, int held, int64_t most) {
     int lanes = 2 * Pack<T>::WIDTH;
     while (lanes < WARP_SIZE && lanes * held < C) lanes *= 2;
     if (lanes * held >= C) return dim3(lanes, 128 / lanes);
-    int64_t warps = (C + held * WARP_SIZE - 1) / (held * WARP_SIZE);
-    // at most 32, of half types 16: then an SM has two blocks, and one loads while the
-    // other computes
-    return dim3(WARP_SIZE * std::min(warps, int64_t(128 / Pack<T>::WIDTH)));
+    return dim3(WARP_SIZE * std::min((C - 1) / (held * WARP_SIZE) + 1, most));
 }
 
 Tensor softmax_forward(Tensor inp) {
@@ -265,7 +263,8 @@ Tensor softmax_forward(Tensor inp) {
         bool is_short = C <= 8 * WARP_SIZE;
         auto kernel = is_short ? softmax_forward_kernel<T, 8>
                                : softmax_forward_kernel<T, 32>;
-        dim3 block = block_for<T>(C, is_short ? 8 : 32);
+        // of half types an SM has two blocks: one loads while the other computes
+        dim3 block = block_for<T>(C, is_short ? 8 : 32, sizeof(T) < 4 ? 16 : 32);
         kernel<<<(N + block.y - 1) / block.y, block, 0, getCurrentCUDAStream()>>>(
             out.data_ptr<T>(), inp.data_ptr<T>(), N, C);
     });
@@ -287,7 +286,7 @@ Tensor softmax_backward(Tensor dout, Tensor out) {
         bool is_short = C <= 8 * WARP_SIZE;
         auto kernel = is_short ? softmax_backward_kernel<T, 8>
                                : softmax_backward_kernel<T, 16>;
-        dim3 block = block_for<T>(C, is_short ? 8 : 16);
+        dim3 block = block_for<T>(C, is_short ? 8 : 16, 32);
         kernel<<<(N + block.y - 1) / block.y, block, 0, getCurrentCUDAStream()>>>(
             dinp.data_ptr<T>(), dout.data_ptr<T>(), out.data_ptr<T>(), N, C);
     });

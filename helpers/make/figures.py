@@ -155,6 +155,11 @@ def _names(records: Path) -> dict[str, Any]:
     def times(key: str, slower: str, faster: str) -> float:
         return row(key, slower)["median_ms"] / row(key, faster)["median_ms"]
 
+    def bench(op: str, work: str, name: str) -> float:
+        """Return how many ms a work of a kernel file took by `make bench`."""
+        [found] = [each for each in value(f"bench_{op}") if each["work"] == work]
+        return {row["name"]: row["median_ms"] for row in found["rows"]}[name]
+
     def ncu(key: str, metric: str) -> float:
         found = {row["metric"]: row["value"] for row in reversed(value(key)["rows"])}
         if metric not in found:
@@ -168,4 +173,4 @@ def _names(records: Path) -> dict[str, Any]:
     fields |= {"gbps": ("gbps",), "tflops": ("tflops",), "speed": ("ratio",)}
     fields |= {"gpu_us": ("gpu_us",)}
     names = {name: of(*field) for name, field in fields.items()}
-    return names | {"times": times, "ncu": ncu, "value": value, "math": math}
+    return names | {"times": times, "ncu": ncu, "bench": bench, "value": value, "math": math}

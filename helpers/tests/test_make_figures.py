@@ -19,7 +19,9 @@ ROWS = [
 def records(tmp_path):
     profile = [{"name": "sum_kernel", "gpu_us": 234.87}]
     ncu = {"rows": [{"metric": "Duration", "value": 184.06}, {"metric": "Duration", "value": 1.0}]}
-    for key, value in (("07_sum", {"rows": ROWS}), ("07_profile", profile), ("07_ncu", ncu)):
+    values = {"07_sum": {"rows": ROWS}, "07_profile": profile, "07_ncu": ncu}
+    values["bench_sum"] = [{"work": "2²⁸", "rows": ROWS}, {"work": "few", "rows": ROWS[:1]}]
+    for key, value in values.items():
         (tmp_path / f"{key}.json").write_text(json.dumps({"value": value}))
     return tmp_path
 
@@ -49,6 +51,7 @@ def test_no_line_of_a_tie_begins_a_list_or_a_quote(page):
         ('600 to 800 µs<!-- = high_us("07_sum", "ours") -->', ""),
         ('234.9 µs<!-- = gpu_us("07_profile", "sum_kernel") -->', ""),
         ('184 µs<!-- = ncu("07_ncu", "Duration") -->', ""),
+        ('0.7 ms<!-- = bench("sum", "2²⁸", "ours") -->', ""),
         ('2 rows<!-- = len(value("07_sum")["rows"]) -->', ""),
         ('four times<!-- if 3.9 < times("07_sum", "PyTorch", "ours") < 4.5 -->', ""),
         ('4.28<!-- = times("07_sum", "PyTorch", "ours") -->', "says 4.28, recorded is 4.29: "),
