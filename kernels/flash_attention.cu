@@ -1887,7 +1887,7 @@ template <typename Kernel> static void allow_bytes(Kernel kernel, int bytes) {
 // Into how many parts the keys are split. Of more than 16 queries a head: one. Else as
 // many as give each multiprocessor `wanted` blocks, which then wait for memory at the
 // same time, but of no less than two tiles of keys, so that what the parts write for
-// combine is little beside the keys. Each takes whole tiles: none is left without.
+// combine is little beside the keys. No more than are filled by tiles of all keys.
 static int splits_for(int64_t blocks, int wanted, const Call& call, int tile, int sms) {
     if (call.S_q > 16) return 1;
     int64_t most = std::max(1, call.S_kv / (2 * tile));
